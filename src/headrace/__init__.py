@@ -1,0 +1,48 @@
+"""Headrace: a change-data lakehouse on Spark and Delta Lake, with every view kept current incrementally."""
+
+from __future__ import annotations
+
+from headrace.engine.explain import Explanation
+from headrace.engine.judge import Difference, Verdict
+from headrace.engine.receipt import Receipt
+from headrace.errors import (
+    ChangesRejected,
+    EpochExpired,
+    HeadraceError,
+    HomeBusy,
+    LedgerError,
+    QueryError,
+    ReadOnly,
+    Rejection,
+    SetupError,
+    StatementError,
+    UnsupportedStatement,
+    ViewError,
+    ViewEvaluationError,
+)
+from headrace.home import Headrace
+from headrace.home import open_home as open
+from headrace.settings import Settings
+
+__all__ = [
+    "ChangesRejected",
+    "Difference",
+    "EpochExpired",
+    "Explanation",
+    "Headrace",
+    "HeadraceError",
+    "HomeBusy",
+    "LedgerError",
+    "QueryError",
+    "ReadOnly",
+    "Receipt",
+    "Rejection",
+    "SetupError",
+    "Settings",
+    "StatementError",
+    "UnsupportedStatement",
+    "Verdict",
+    "ViewError",
+    "ViewEvaluationError",
+    "open",
+]

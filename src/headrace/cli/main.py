@@ -1,0 +1,42 @@
+"""The `headrace` command: one verb, one file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import typer
+
+from headrace.cli.changes import changes
+from headrace.cli.explain import explain
+from headrace.cli.query import query
+from headrace.cli.run import run as run_scripts
+from headrace.cli.status import status
+from headrace.cli.verify import verify
+
+app = typer.Typer(
+    name="headrace",
+    help="Spark SQL views kept exactly current, one epoch at a time.\n\n"
+    "Start with a script of CREATE TABLE, CREATE VIEW and INSERT:\n\n"
+    "    headrace run shop.sql\n\n"
+    '    headrace query "SELECT * FROM revenue_by_city"\n\n'
+    "    headrace explain revenue_by_city\n\n"
+    "    headrace verify",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+for name, verb in (
+    ("run", run_scripts),
+    ("query", query),
+    ("changes", changes),
+    ("explain", explain),
+    ("verify", verify),
+    ("status", status),
+):
+    app.command(name)(verb)
+
+
+def run(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line: exit code 0 when it did what was asked, 1 when not, 2 when it was misspelt."""
+    app(args=None if arguments is None else list(arguments))

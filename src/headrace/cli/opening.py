@@ -1,0 +1,59 @@
+"""Open a home for one verb, and turn every error of Headrace into three lines and exit code 1."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import typer
+from rich.console import Console
+
+import headrace
+from headrace.errors import HeadraceError, SetupError
+
+
+def report(error: HeadraceError, *, as_json: bool) -> None:
+    """Print the error to stderr: message, detail and hint, each on its own line, or one JSON object."""
+    if as_json:
+        parts = {"code": error.code, "message": error.message, "detail": error.detail, "hint": error.hint}
+        typer.echo(json.dumps(parts), err=True)
+        return
+    # Not through rich: it would wrap and colour what a user may want to copy.
+    typer.secho(f"error: {error.message}", err=True, fg=typer.colors.RED)
+    if error.detail:
+        typer.echo(f"detail: {error.detail}", err=True)
+    if error.hint:
+        typer.echo(f"hint: {error.hint}", err=True)
+
+
+@contextmanager
+def errors_reported(*, as_json: bool, debug: bool) -> Generator[None, None, None]:
+    """Inside, an error of Headrace ends the program with its three lines instead of a stack."""
+    try:
+        yield
+    except HeadraceError as error:
+        if debug:
+            raise
+        report(error, as_json=as_json)
+        raise typer.Exit(1) from None
+
+
+@contextmanager
+def opened(
+    home: str, *, write: bool = False, as_json: bool = False, debug: bool = False
+) -> Generator[headrace.Headrace, None, None]:
+    """The open home, read-only unless `write`; only a verb that writes may create it."""
+    with errors_reported(as_json=as_json, debug=debug):
+        if not write and "://" not in home and not Path(home).exists():
+            raise SetupError(
+                f"there is no home at {home}",
+                detail="This verb only reads, so it does not create one.",
+                hint="name another with --home or HEADRACE_HOME, or create it: headrace run --home "
+                f"{home} script.sql",
+            )
+        with Console(stderr=True).status("Starting Spark and opening the home"):
+            hr = headrace.open(home, read_only=not write)
+        with hr:
+            yield hr

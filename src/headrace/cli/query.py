@@ -1,0 +1,35 @@
+"""`headrace query`: read the home with SQL."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from headrace.cli.opening import opened
+from headrace.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption, RowsOption
+from headrace.cli.show import show_rows
+
+
+def query(
+    sql: Annotated[str, typer.Argument(help="One SELECT; - reads it from stdin.")],
+    epoch: Annotated[int | None, typer.Option(help="Read as of this epoch instead of the newest.")] = None,
+    home: HomeOption = DEFAULT_HOME,
+    rows: RowsOption = 100,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Run a SELECT over tables and views, all of one consistent epoch.
+
+    Examples:
+
+        headrace query "SELECT * FROM orders_by_city ORDER BY revenue DESC"
+
+        headrace query "SELECT count(*) FROM orders" --epoch 12
+
+        headrace query - --json < report.sql
+    """
+    text = sys.stdin.read() if sql == "-" else sql
+    with opened(home, as_json=as_json, debug=debug) as hr:
+        show_rows(hr.query(text, epoch=epoch), as_json=as_json, rows=rows)

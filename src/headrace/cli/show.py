@@ -1,0 +1,102 @@
+"""Print results: tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+import math
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any, cast
+
+import pyarrow as pa
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+import headrace
+
+
+def show_rows(table: pa.Table, *, as_json: bool, rows: int = 100) -> None:
+    """Print a table: at most `rows` of it for people, all of it as a JSON array."""
+    if as_json:
+        show_json(table.to_pylist())
+        return
+    screen = Table(show_edge=False)
+    for name in table.column_names:
+        screen.add_column(Text(name))
+    for row in table.slice(0, rows).to_pylist(maps_as_pydicts="lossy"):
+        screen.add_row(*(_cell(row[name]) for name in table.column_names))
+    console = Console()
+    console.print(screen)
+    hidden = table.num_rows - rows
+    counted = f"{table.num_rows} row{'' if table.num_rows == 1 else 's'}"
+    console.print(Text(f"{counted}, {hidden} not shown (--rows)" if hidden > 0 else counted, style="dim"))
+
+
+def show_receipt(receipt: headrace.Receipt, *, as_json: bool) -> None:
+    """Print what became of the changes and where the time went."""
+    if as_json:
+        show_json(receipt_parts(receipt))
+        return
+    applied = ", ".join(f"{count} in {table}" for table, count in receipt.applied.items()) or "nothing"
+    stages = ", ".join(f"{stage} {seconds * 1000:.0f} ms" for stage, seconds in receipt.stages.items())
+    typer.echo(
+        f"epoch {receipt.epoch}: {applied} applied in {receipt.seconds:.3f} s"
+        + (f" ({stages})" if stages else "")
+    )
+    for word, counts in (("stale", receipt.stale), ("dead", receipt.dead)):
+        for table, count in counts.items():
+            if count:
+                typer.echo(f"  {count} {word} in {table}")
+
+
+def receipt_parts(receipt: headrace.Receipt) -> dict[str, object]:
+    """The receipt as a plain mapping."""
+    names = ("epoch", "applied", "stale", "dead", "seconds", "stages")
+    return {name: getattr(receipt, name) for name in names}
+
+
+def show_json(value: object) -> None:
+    """Print a value as one JSON document."""
+    typer.echo(json.dumps(json_form(value), ensure_ascii=False))
+
+
+def json_form(value: object) -> Any:
+    """The value in the JSON form that `apply` reads back: decimals and times as strings, bytes as base64."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return (
+                value
+                if math.isfinite(value)
+                else {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
+            )
+        case Decimal():
+            return f"{value:f}"
+        case dt.datetime() | dt.date() | dt.time():
+            return value.isoformat()
+        case bytes():
+            return base64.b64encode(value).decode("ascii")
+        case Mapping():
+            entries = cast(Mapping[object, object], value)
+            return {str(name): json_form(part) for name, part in entries.items()}
+        case Sequence():
+            return [json_form(part) for part in cast(Sequence[object], value)]
+        case _:
+            return str(value)
+
+
+def _cell(value: object) -> Text:
+    if value is None:
+        return Text("NULL", style="dim")
+    return Text(
+        value
+        if isinstance(value, str)
+        else json.dumps(form)
+        if isinstance(form := json_form(value), dict | list)
+        else str(form)
+    )

@@ -1,0 +1,148 @@
+"""What a home has: its tables and views, who reads whom, and the stores behind them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql.types import StructType
+
+from headrace.errors import NameError_
+from headrace.intake.table import TableContract
+from headrace.rules.base import Rule, Workshop
+from headrace.sql.resolve import Resolved
+from headrace.state.store import Store
+
+
+@dataclass(eq=False)
+class Table:
+    """An input relation."""
+
+    name: str
+    contract: TableContract
+    store: Store
+    tombstones: Store | None = None
+
+    @property
+    def schema(self) -> StructType:
+        """Its columns."""
+        return self.contract.schema
+
+
+@dataclass(frozen=True)
+class ViewDefinition:
+    """What the user wrote."""
+
+    name: str
+    sql: str
+    columns: tuple[str, ...] = ()
+    materialized: bool = False
+    policy: str = "auto"
+    line: int = 1
+    column: int = 1
+
+
+@dataclass(eq=False)
+class View:
+    """A derived relation: its query, the rule that follows it, and the state that the rule keeps."""
+
+    definition: ViewDefinition
+    resolved: Resolved
+    schema: StructType
+    store: Store
+    workshop: Workshop
+    rule: Rule | None
+    hidden: dict[str, Store] = field(default_factory=dict[str, Store])
+    reasons: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.definition.name
+
+    @property
+    def incremental(self) -> bool:
+        """Whether no operator reads a whole input for a small change."""
+        return self.rule is not None and not self.reasons
+
+
+Relation = Table | View
+
+
+class Catalog:
+    """All relations by name, in the order they were made: a view comes after what it reads."""
+
+    def __init__(self) -> None:
+        self.relations: dict[str, Relation] = {}
+        self.tombstones: dict[str, Store] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name.lower() in self.relations
+
+    def get(self, name: str) -> Relation:
+        """The relation of this name, or an error that suggests a near one."""
+        found = self.relations.get(name.lower())
+        if found is None:
+            near = difflib.get_close_matches(name.lower(), list(self.relations), n=1)
+            raise NameError_(
+                f"there is no table or view {name}",
+                hint=f"did you mean {near[0]}?" if near else "SHOW TABLES and SHOW VIEWS list what there is",
+            )
+        return found
+
+    def table(self, name: str) -> Table:
+        """The table of this name; a view is refused."""
+        found = self.get(name)
+        if isinstance(found, View):
+            raise NameError_(
+                f"{name} is a view",
+                detail="A view follows its query and takes no changes of its own.",
+                hint="change the tables that it reads",
+            )
+        return found
+
+    def tables(self) -> list[Table]:
+        """All tables."""
+        return [one for one in self.relations.values() if isinstance(one, Table)]
+
+    def views(self) -> list[View]:
+        """All views, each after what it reads."""
+        ordered: list[View] = []
+        done = {table.name for table in self.tables()}
+        waiting = [one for one in self.relations.values() if isinstance(one, View)]
+        while waiting:
+            ready = [view for view in waiting if all(name in done for name in view.resolved.reads)]
+            assert ready, "views that read each other"
+            ordered.extend(ready)
+            done.update(view.name for view in ready)
+            waiting = [view for view in waiting if view not in ready]
+        return ordered
+
+    def users(self, name: str) -> list[View]:
+        """The views that read a relation directly."""
+        return [view for view in self.views() if name in view.resolved.reads]
+
+    def dependents(self, name: str) -> list[View]:
+        """All views that a relation reaches, each after what it reads."""
+        reached = {name}
+        found: list[View] = []
+        for view in self.views():
+            if reached.intersection(view.resolved.reads):
+                reached.add(view.name)
+                found.append(view)
+        return found
+
+    def stores(self) -> Iterator[Store]:
+        """Every store of every relation, hidden ones included."""
+        for relation in self.relations.values():
+            yield relation.store
+            if isinstance(relation, View):
+                yield from relation.hidden.values()
+            elif relation.tombstones is not None:
+                yield relation.tombstones
+
+
+__all__ = ["Any", "Catalog", "Relation", "Table", "View", "ViewDefinition"]

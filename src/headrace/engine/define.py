@@ -1,0 +1,188 @@
+"""Making relations: from a definition to a table's store or a view's rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql.types import (
+    ArrayType,
+    CalendarIntervalType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+    TimestampType,
+    VariantType,
+    YearMonthIntervalType,
+)
+
+from headrace.engine.catalog import Catalog, Table, View, ViewDefinition
+from headrace.errors import NameError_, StatementError, ViewError
+from headrace.intake.table import TableContract
+from headrace.ir.nodes import GroupFold, Linear, Node, Source
+from headrace.plans.catalyst import Catalyst, arrow_schema, data_type, items, kind_of
+from headrace.rules.base import Rule, Workshop
+from headrace.rules.build import build_rule
+from headrace.sql.lower import Lowering, NoRule, lower
+from headrace.sql.resolve import Resolved, query_error, register, resolve
+from headrace.sql.syntax import CreateTable
+from headrace.state.store import Store
+
+
+def table_contract(catalyst: Catalyst, statement: CreateTable) -> TableContract:
+    """The contract of a CREATE TABLE; Spark reads the types."""
+    fields: list[StructField] = []
+    for column in statement.columns_ddl:
+        try:
+            kind = _read_type(catalyst, column.type_text)
+        except (PySparkException, Py4JJavaError) as error:
+            known = query_error(error)
+            raise StatementError(
+                f"unknown type {column.type_text} of column {column.spelled}",
+                detail=known.detail,
+                hint="use a Spark SQL type, such as BIGINT, STRING, DECIMAL(12,2), TIMESTAMP or ARRAY<INT>",
+                line=column.line,
+                column=column.column,
+            ) from None
+        refuse_type(f"column {column.spelled}", kind)
+        fields.append(StructField(column.spelled, kind, not column.not_null))
+    return TableContract(
+        statement.name, StructType(fields), statement.primary_key, statement.sequence_by
+    )
+
+
+def _read_type(catalyst: Catalyst, text: str) -> DataType:
+    java = catalyst.jsession.sessionState().sqlParser().parseDataType(text)
+    return data_type(java)
+
+
+def refuse_type(what: str, kind: DataType) -> None:
+    """Types that no store can carry are refused by name."""
+    if isinstance(kind, (YearMonthIntervalType, CalendarIntervalType, VariantType)):
+        raise ViewError(
+            f"{what} has the type {kind.simpleString()}, which Headrace does not carry",
+            hint="cast it: an interval to days or months as INT, a VARIANT to STRING",
+        )
+    if isinstance(kind, ArrayType):
+        refuse_type(what, kind.elementType)
+    elif isinstance(kind, MapType):
+        refuse_type(what, kind.keyType)
+        refuse_type(what, kind.valueType)
+    elif isinstance(kind, StructType):
+        for field in kind.fields:
+            refuse_type(what, field.dataType)
+
+
+def make_table(catalyst: Catalyst, contract: TableContract) -> Table:
+    """An empty table, known to the analyzer."""
+    store = Store(contract.name, arrow_schema(f.dataType for f in contract.schema.fields))
+    tombstones = None
+    if contract.sequence is not None:
+        kinds = [contract.schema[name].dataType for name in (*contract.key, contract.sequence)]
+        tombstones = Store(f"{contract.name}#tombstones", arrow_schema([*kinds, TimestampType()]))
+    register(catalyst, contract.name, contract.schema)
+    return Table(contract.name, contract, store, tombstones)
+
+
+def make_view(
+    catalyst: Catalyst, catalog: Catalog, folder: Path, definition: ViewDefinition, *, sum_doubles: bool = False
+) -> View:
+    """A view with its rule, not yet filled and not yet known to the analyzer."""
+    resolved = resolve(catalyst, definition.name, definition.sql, definition.line, definition.column)
+    _refuse_cycle(catalog, definition.name, resolved)
+    schema = _named_schema(definition, resolved.schema)
+    for field in schema.fields:
+        refuse_type(f"column {field.name} of view {definition.name}", field.dataType)
+    workshop = Workshop(catalyst, folder, definition.name)
+    rule: Rule | None = None
+    reasons: list[str] = []
+    key: tuple[str, ...] = ()
+    if definition.policy == "full":
+        reasons.append("REFRESH POLICY FULL: recomputed in full, with a diff")
+    else:
+        try:
+            node = lower(Lowering(catalyst, sum_doubles), resolved.plan)
+            rule = build_rule(workshop, node)
+            reasons.extend(workshop.reasons)
+            key = _derived_key(catalog, node, schema)
+        except NoRule as missing:
+            reasons.append(f"{missing}: recomputed in full, with a diff")
+            for query in workshop.queries:
+                query.close()
+            workshop = Workshop(catalyst, folder, definition.name)
+    if definition.policy == "incremental" and reasons:
+        raise ViewError(
+            f"view {definition.name} cannot be maintained incrementally",
+            detail="; ".join(reasons),
+            hint="rewrite what is named, or choose REFRESH POLICY AUTO",
+        )
+    store = Store(definition.name, arrow_schema(f.dataType for f in schema.fields))
+    hidden = {one.name: Store(one.name, one.schema) for one in workshop.stores}
+    return View(definition, resolved, schema, store, workshop, rule, hidden, tuple(reasons), key)
+
+
+def _refuse_cycle(catalog: Catalog, name: str, resolved: Resolved) -> None:
+    if name not in catalog:
+        return
+    reached = {name, *(view.name for view in catalog.dependents(name))}
+    through = sorted(reached.intersection(resolved.reads))
+    if through:
+        raise NameError_(
+            f"view {name} would read itself",
+            detail=f"Its query reads {', '.join(through)}, which {'is' if through == [name] else 'reads'} {name}.",
+            hint="views may read tables and other views, but not in a circle",
+        )
+
+
+def _named_schema(definition: ViewDefinition, schema: StructType) -> StructType:
+    if not definition.columns:
+        return schema
+    if len(definition.columns) != len(schema.fields):
+        raise ViewError(
+            f"view {definition.name} names {len(definition.columns)} columns, but its query gives {len(schema.fields)}",
+            hint="name every column of the query, or none",
+        )
+    return StructType(
+        [StructField(name, f.dataType, f.nullable) for name, f in zip(definition.columns, schema.fields, strict=True)]
+    )
+
+
+def _derived_key(catalog: Catalog, node: Node, schema: StructType) -> tuple[str, ...]:
+    """Columns that identify a view's rows, where its shape tells: the groups of a GROUP BY, or a table's key."""
+    steps: Sequence[object] = ()
+    base = node
+    if isinstance(node, Linear):
+        base, steps = node.child, node.steps
+        if not all(kind_of(step) in ("Project", "Filter") for step in node.steps):
+            return ()
+    if isinstance(base, GroupFold):
+        ids = [group.id for group in base.groups]
+        renamed = _aliases(items(base.plan.aggregateExpressions()))
+        ids = [renamed.get(i, i) for i in ids]
+    elif isinstance(base, Source):
+        relation = catalog.get(base.relation) if base.relation in catalog else None
+        names = relation.contract.key if isinstance(relation, Table) else relation.key if relation else ()
+        places = {place: a.id for place, a in zip(base.columns, base.output, strict=True)}
+        wanted = [relation.schema.names.index(name) for name in names] if relation else []
+        if not wanted or any(place not in places for place in wanted):
+            return ()
+        ids = [places[place] for place in wanted]
+    else:
+        return ()
+    for step in steps:
+        if kind_of(step) == "Project":
+            renamed = _aliases(items(step.projectList()))  # pyright: ignore[reportAttributeAccessIssue]
+            ids = [renamed.get(i, i) for i in ids]
+    columns = {a.id: name for a, name in zip(node.output, schema.names, strict=True)}
+    return tuple(columns[i] for i in ids) if ids and all(i in columns for i in ids) else ()
+
+
+def _aliases(columns: Sequence[object]) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for column in columns:
+        if kind_of(column) == "Alias" and kind_of(column.child()) == "AttributeReference":  # pyright: ignore
+            found[column.child().exprId().id()] = column.exprId().id()  # pyright: ignore
+    return found

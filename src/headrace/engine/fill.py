@@ -1,0 +1,51 @@
+"""Filling a view from what its inputs hold now: one ordinary Spark query for its rows, one for each hidden store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from pyspark.sql.types import LongType, StructField, StructType
+
+from headrace.engine.catalog import Catalog, View
+from headrace.engine.frames import Frames
+from headrace.rules.base import HiddenStore
+from headrace.sql.resolve import CLOCK, CLOCK_SCHEMA
+from headrace.state.delta import Delta, concat, consolidate, negate
+from headrace.state.store import Snapshot
+
+if TYPE_CHECKING:
+    from headrace.engine.work import Work
+
+
+def refill(work: Work, catalog: Catalog, frames: Frames, view: View) -> None:
+    """Leave the difference between what a view and its state must hold and what they hold."""
+
+    def relation(name: str) -> tuple[Snapshot, StructType]:
+        if name == CLOCK:
+            return work.after(name), CLOCK_SCHEMA
+        return work.after(name), catalog.get(name).schema
+
+    reads = [*view.resolved.reads, *([CLOCK] if view.resolved.uses_clock else [])]
+    large = sum(work.after(name).size for name in reads) > work.bound
+    frame = frames.bind(view.resolved.plan, relation)
+    rows = frames.collect(frame, view.schema, large)
+    wanted = {view.name: consolidate(rows, np.ones(rows.num_rows, dtype=np.int64))}
+    if view.rule is not None:
+        for hidden in view.workshop.stores:
+            wanted[hidden.name] = _content(frames, hidden, relation, large)
+    for name, content in wanted.items():
+        before = work.before(name)
+        work.leave(name, concat(before.schema, [negate(before.all()), content]) if before.runs else content)
+
+
+def _content(frames: Frames, hidden: HiddenStore, relation: object, large: bool) -> Delta:
+    frame = frames.bind(hidden.plan, relation)  # pyright: ignore[reportArgumentType]
+    finished = hidden.finish(frame.toDF(*(f"c{i}" for i in range(len(frame.columns)))))
+    fields = [StructField(f"c{i}", kind, True) for i, kind in enumerate(hidden.types)]
+    if not hidden.weighted:
+        rows = frames.collect(finished, StructType(fields), large)
+        count = rows.num_rows if fields else finished.count()
+        return consolidate(rows, np.ones(count, dtype=np.int64))
+    table = frames.collect(finished, StructType([*fields, StructField("weight", LongType())]), large)
+    return consolidate(table.select(list(range(len(fields)))), table.column(len(fields)).to_numpy().astype(np.int64))

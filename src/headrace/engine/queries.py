@@ -1,0 +1,61 @@
+"""Ad-hoc queries: plain Spark over one consistent epoch."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql.types import StructType
+
+from headrace.engine.frames import Frames
+from headrace.plans.catalyst import arrow_type
+from headrace.sql.resolve import query_error
+from headrace.sql.tokens import scan
+from headrace.state.store import Snapshot
+
+Relations = Mapping[str, tuple[Snapshot, StructType]]
+
+
+class Queries:
+    """Answers queries; analysis is done by one caller at a time, because it goes by registered names."""
+
+    def __init__(self, frames: Frames) -> None:
+        self._frames = frames
+        self._analysis = threading.Lock()
+        self._registered: set[str] = set()
+
+    def frame(self, sql: str, relations: Relations, line: int = 1, column: int = 1) -> Any:
+        """A DataFrame of a query over the given relations."""
+        named = {token.text.strip("`").lower() for token in scan(sql)}
+        catalyst = self._frames.catalyst
+        with self._analysis:
+            for name in self._registered - set(relations):
+                catalyst.session.catalog.dropTempView(name)
+            self._registered = set()
+            for name in named.intersection(relations):
+                self._frames.frame(*relations[name]).createOrReplaceTempView(name)
+                self._registered.add(name)
+            try:
+                return catalyst.frame(catalyst.parse_query(sql))
+            except (PySparkException, Py4JJavaError) as error:
+                raise query_error(error, line, column) from None
+            finally:
+                for name in self._registered:
+                    catalyst.session.catalog.dropTempView(name)
+
+    def run(self, sql: str, relations: Relations, line: int = 1, column: int = 1) -> pa.Table:
+        """The rows of a query."""
+        frame = self.frame(sql, relations, line, column)
+        try:
+            table = frame.toArrow()
+        except (PySparkException, Py4JJavaError) as error:
+            raise query_error(error, line, column) from None
+        columns = [
+            c if c.type.equals(arrow_type(f.dataType)) else c.cast(arrow_type(f.dataType))
+            for c, f in zip(table.columns, frame.schema.fields, strict=True)
+        ]
+        return pa.table(columns, names=table.column_names)

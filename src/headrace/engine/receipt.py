@@ -1,0 +1,35 @@
+"""What a caller gets back: the epoch its changes became part of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """One accepted call: its epoch, counts by table, and the seconds it took, by stage."""
+
+    epoch: int
+    applied: Mapping[str, int] = field(default_factory=dict[str, int])
+    stale: Mapping[str, int] = field(default_factory=dict[str, int])
+    dead: Mapping[str, int] = field(default_factory=dict[str, int])
+    seconds: float = 0.0
+    stages: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    def to_json(self) -> dict[str, Any]:
+        """The receipt as the ledger keeps it."""
+        return {
+            "epoch": self.epoch,
+            "applied": dict(self.applied),
+            "stale": dict(self.stale),
+            "dead": dict(self.dead),
+            "seconds": self.seconds,
+            "stages": dict(self.stages),
+        }
+
+    @staticmethod
+    def from_json(content: Mapping[str, Any]) -> Receipt:
+        """A receipt that the ledger kept."""
+        return Receipt(**content)

@@ -1,0 +1,431 @@
+"""Running statements: definitions, changes and queries written in SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headrace.engine.bulk import Bulk
+from headrace.engine.catalog import Table, View, ViewDefinition
+from headrace.engine.define import make_table, table_contract
+from headrace.engine.fill import refill
+from headrace.engine.explain import explain_view
+from headrace.engine.receipt import Receipt
+from headrace.engine.recover import table_definition, view_definition
+from headrace.engine.work import Work, evaluation_error
+from headrace.errors import HeadraceError, NameError_, QueryError, StatementError, UnsupportedStatement
+from headrace.plans.prepared import conform
+from headrace.sql.resolve import forget, query_error, register
+from headrace.sql.statements import (
+    AlterTable,
+    CreateTable,
+    CreateView,
+    Delete,
+    Describe,
+    Drop,
+    Explain,
+    ExplainQuery,
+    Insert,
+    Query,
+    Show,
+    Statement,
+    Update,
+    parse,
+)
+
+if TYPE_CHECKING:
+    from headrace.home import Headrace
+
+
+def run_script(home: Headrace, sql: str) -> pa.Table | Receipt | None:
+    """Run all statements of a script in order; the result is that of the last."""
+    result: pa.Table | Receipt | None = None
+    for statement in parse(sql):
+        result = run_statement(home, statement)
+    return result
+
+
+def run_statement(home: Headrace, statement: Statement) -> pa.Table | Receipt | None:
+    """Run one statement."""
+    if isinstance(statement, Query):
+        return _run_query(home, statement, None)
+    if isinstance(statement, Insert):
+        return home.apply_worked_out(lambda: _insert_changes(home, statement))
+    if isinstance(statement, Update):
+        return home.apply_worked_out(lambda: _update_changes(home, statement))
+    if isinstance(statement, Delete):
+        return home.apply_worked_out(lambda: _delete_changes(home, statement))
+    if isinstance(statement, CreateTable):
+        home.define(lambda: _create_table(home, statement))
+        return None
+    if isinstance(statement, CreateView):
+        home.define(lambda: _create_view(home, statement))
+        return None
+    if isinstance(statement, Drop):
+        home.define(lambda: _drop(home, statement))
+        return None
+    if isinstance(statement, Explain):
+        return _explain(home, statement)
+    if isinstance(statement, ExplainQuery):
+        return _lines(home.queries.frame(statement.query.plain_sql, home.relations(home.snapshots()))
+                      ._jdf.queryExecution().toString())
+    if isinstance(statement, Show):
+        return _show(home, statement)
+    if isinstance(statement, Describe):
+        return _describe(home, statement)
+    if isinstance(statement, AlterTable):
+        raise UnsupportedStatement(
+            "ALTER TABLE is not available yet", line=statement.line, column=statement.column,
+            hint="create a new table and fill it by INSERT INTO ... SELECT",
+        )
+    raise UnsupportedStatement(
+        "this statement is not available", line=statement.line, column=statement.column, hint="see the SQL reference"
+    )
+
+
+def run_query_text(home: Headrace, sql: str, epoch: int | None) -> pa.Table:
+    """The rows of one query."""
+    statements = parse(sql)
+    if len(statements) != 1 or not isinstance(statements[0], Query):
+        raise StatementError(
+            "query takes one SELECT", hint="use execute for other statements and for scripts", line=1, column=1
+        )
+    return _run_query(home, statements[0], epoch)
+
+
+def _run_query(home: Headrace, query: Query, epoch: int | None) -> pa.Table:
+    wanted = {_epoch_of(home, travel.kind, travel.expression) for travel in query.time_travel}
+    if epoch is not None:
+        wanted.add(epoch)
+    if len(wanted) > 1:
+        raise QueryError(
+            "one query reads one epoch",
+            detail=f"It names the epochs {', '.join(str(one) for one in sorted(wanted))}.",
+            hint="ask for each epoch in a query of its own",
+        )
+    snapshots = home.snapshots_at(wanted.pop()) if wanted else home.snapshots()
+    return home.queries.run(query.plain_sql, home.relations(snapshots), query.line, query.column)
+
+
+def _epoch_of(home: Headrace, kind: str, expression: str) -> int:
+    value = home.queries.run(f"SELECT {expression} AS x", {}).column(0)[0].as_py()
+    if kind == "version":
+        return int(value)
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value)
+    if not isinstance(value, datetime):
+        raise QueryError("TIMESTAMP AS OF needs a time", hint="write TIMESTAMP AS OF '2026-01-31 12:00:00'")
+    return home.epoch_at(value if value.tzinfo else value.replace(tzinfo=UTC))
+
+
+def _create_table(home: Headrace, statement: CreateTable) -> None:
+    if statement.name in home.catalog:
+        if statement.if_not_exists:
+            return
+        raise NameError_(f"{statement.name} exists already", hint="choose another name, or write IF NOT EXISTS")
+    contract = table_contract(home.catalyst, statement)
+    table = make_table(home.catalyst, contract)
+    names = [table.name, *([table.tombstones.name] if table.tombstones else [])]
+
+    def swap() -> None:
+        home.catalog.relations[table.name] = table
+
+    try:
+        work = Work({}, home.settings.small_bound)
+        home.commit(work, home.tick(), {"define": [table_definition(contract)], "reset": names}, swap)
+    except BaseException:
+        forget(home.catalyst, table.name)
+        raise
+
+
+def _definition(statement: CreateView) -> ViewDefinition:
+    return ViewDefinition(
+        statement.name,
+        statement.query,
+        statement.columns_spelled,
+        statement.materialized,
+        statement.policy,
+        statement.query_line,
+        statement.query_column,
+    )
+
+
+def _create_view(home: Headrace, statement: CreateView) -> None:
+    existing = home.catalog.relations.get(statement.name)
+    if existing is not None:
+        if isinstance(existing, Table):
+            raise NameError_(f"{statement.name} is a table", hint="choose another name for the view")
+        if statement.if_not_exists:
+            return
+        if not statement.or_replace:
+            raise NameError_(f"{statement.name} exists already", hint="write CREATE OR REPLACE VIEW to change it")
+    view = home.make_view(_definition(statement))
+    _adopt(home, view, existing)
+
+
+def _adopt(home: Headrace, view: View, existing: View | None) -> None:
+    """Fill a view, and refill those that depend on it, in one epoch; only then does the home know it."""
+    dependents = home.catalog.dependents(view.name) if existing is not None else []
+    made = [view]
+    before = dict(home.catalog.relations)
+    try:
+        home.catalog.relations[view.name] = view
+        register(home.catalyst, view.name, view.schema)
+        for dependent in dependents:
+            remade = _remake(home, dependent, view.name)
+            home.catalog.relations[dependent.name] = remade
+            register(home.catalyst, dependent.name, remade.schema)
+            made.append(remade)
+        resets = _settle_stores(made, before)
+        now = home.tick()
+        work = home.begin(now)
+        for one in made:
+            try:
+                refill(work, home.catalog, home.frames, one)
+            except HeadraceError:
+                raise
+            except Exception as error:
+                raise evaluation_error(one.name, error) from None
+        head = {"define": [view_definition(one.definition) for one in made], "reset": resets}
+        home.commit(work, now, head)
+    except BaseException:
+        home.catalog.relations.clear()
+        home.catalog.relations.update(before)
+        for one in made:
+            old = before.get(one.name)
+            if old is None:
+                forget(home.catalyst, one.name)
+            else:
+                register(home.catalyst, one.name, old.schema)
+        raise
+
+
+def _remake(home: Headrace, dependent: View, changed: str) -> View:
+    try:
+        return home.make_view(dependent.definition)
+    except HeadraceError as error:
+        raise NameError_(
+            f"view {dependent.name} no longer works with the new {changed}",
+            detail=f"{error.message}. {error.detail}",
+            hint=f"keep the columns that {dependent.name} reads, or drop it first",
+        ) from None
+
+
+def _settle_stores(made: Sequence[View], before: Mapping[str, Any]) -> list[str]:
+    """A replaced view of the same columns keeps its log; all other stores of the views start anew."""
+    resets: list[str] = []
+    for view in made:
+        old = before.get(view.name)
+        if isinstance(old, View) and old.store.schema.equals(view.store.schema):
+            view.store = old.store
+        else:
+            resets.append(view.name)
+        resets.extend(view.hidden)
+    return resets
+
+
+def _drop(home: Headrace, statement: Drop) -> None:
+    relation = home.catalog.relations.get(statement.name)
+    if relation is None:
+        if statement.if_exists:
+            return
+        home.catalog.get(statement.name)
+        return
+    kind = "table" if isinstance(relation, Table) else "view"
+    if (statement.kind == "table") != (kind == "table"):
+        raise NameError_(f"{statement.name} is a {kind}", hint=f"write DROP {kind.upper()} {statement.name}")
+    users = [view.name for view in home.catalog.users(statement.name)]
+    if users:
+        raise NameError_(
+            f"{statement.name} is in use",
+            detail=f"It is read by {', '.join(users)}.",
+            hint=f"drop {'them' if len(users) > 1 else 'it'} first",
+        )
+
+    def swap() -> None:
+        del home.catalog.relations[statement.name]
+
+    home.commit(Work({}, home.settings.small_bound), home.tick(), {"drop": [statement.name]}, swap)
+    forget(home.catalyst, statement.name)
+    if isinstance(relation, View):
+        for query in relation.workshop.queries:
+            query.close()
+
+
+def _insert_changes(home: Headrace, statement: Insert) -> Mapping[str, Bulk | Sequence[object]]:
+    table = home.catalog.table(statement.table)
+    names = _target_columns(table, statement)
+    source = f"VALUES {statement.values}" if statement.values is not None else statement.query or ""
+    snapshots = home.relations(home.snapshots())
+    frame = home.queries.frame(source, snapshots, statement.query_line, statement.query_column)
+    if len(frame.columns) != len(names):
+        raise StatementError(
+            f"INSERT INTO {table.name} gives {len(frame.columns)} columns for {len(names)}",
+            hint=f"name the columns: INSERT INTO {table.name} ({', '.join(table.schema.names)}) ...",
+            line=statement.line,
+            column=statement.column,
+        )
+    rows = _assigned(home, table, frame, names)
+    return {table.name: _inserts(table, rows)}
+
+
+def _target_columns(table: Table, statement: Insert) -> list[str]:
+    if not statement.columns:
+        return list(table.schema.names)
+    known = {name.lower(): name for name in table.schema.names}
+    unknown = [name for name in statement.columns if name.lower() not in known]
+    if unknown:
+        raise StatementError(
+            f"table {table.name} has no column {unknown[0]}",
+            hint=f"its columns are {', '.join(table.schema.names)}",
+            line=statement.line,
+            column=statement.column,
+        )
+    return [known[name.lower()] for name in statement.columns]
+
+
+def _assigned(home: Headrace, table: Table, frame: Any, names: Sequence[str]) -> pa.Table:
+    """A query's rows as rows of the table: columns by name, values cast as Spark casts them."""
+    from pyspark.sql import functions as F
+
+    positional = frame.toDF(*(f"_c{i}" for i in range(len(names))))
+    given = {name: F.col(f"_c{i}") for i, name in enumerate(names)}
+    columns = [
+        given.get(field.name, F.lit(None)).cast(field.dataType).alias(f"c{i}")
+        for i, field in enumerate(table.schema.fields)
+    ]
+    return _collect(home, positional.select(*columns), table)
+
+
+def _collect(home: Headrace, frame: Any, table: Table) -> pa.Table:
+    try:
+        return home.frames.collect(frame, table.schema, large=True)
+    except Exception as error:
+        if isinstance(error, HeadraceError):
+            raise
+        raise query_error(error) from None
+
+
+def _inserts(table: Table, rows: pa.Table) -> Bulk | Sequence[object]:
+    if table.contract.sequence is None:
+        return Bulk(rows.slice(0, 0), rows)
+    return [{"insert": row} for row in _dicts(table, rows)]
+
+
+def _dicts(table: Table, rows: pa.Table) -> list[dict[str, Any]]:
+    return rows.rename_columns(table.schema.names).to_pylist()
+
+
+def _matching(home: Headrace, table: Table, alias: str | None, columns: str, where: str | None) -> Any:
+    sql = f"SELECT {columns} FROM {table.name}{f' AS {alias}' if alias else ''}"
+    if where is not None:
+        sql += f" WHERE {where}"
+    return home.queries.frame(sql, home.relations(home.snapshots()))
+
+
+def _update_changes(home: Headrace, statement: Update) -> Mapping[str, Bulk | Sequence[object]]:
+    table = home.catalog.table(statement.table)
+    assigned = {name.lower(): expression for name, expression in statement.assignments}
+    for name in assigned:
+        if name not in {known.lower() for known in table.schema.names}:
+            raise StatementError(
+                f"table {table.name} has no column {name}", hint=f"its columns are {', '.join(table.schema.names)}",
+                line=statement.line, column=statement.column,
+            )
+    names = table.schema.names
+    old = ", ".join(f"`{name}` AS _o{i}" for i, name in enumerate(names))
+    new = ", ".join(
+        f"CAST({assigned.get(name.lower(), f'`{name}`')} AS {field.dataType.simpleString()}) AS _n{i}"
+        for i, (name, field) in enumerate(zip(names, table.schema.fields, strict=True))
+    )
+    frame = _matching(home, table, statement.alias, f"{old}, {new}", statement.where)
+    from pyspark.sql.types import StructType
+
+    both = StructType([*table.schema.fields, *table.schema.fields])
+    try:
+        rows = home.frames.collect(frame, both, large=True)
+    except Exception as error:
+        raise query_error(error) from None
+    width = len(names)
+    types = [field.dataType for field in table.schema.fields]
+    before = conform(rows.select(list(range(width))), types)
+    after = conform(rows.select(list(range(width, 2 * width))), types)
+    if table.contract.sequence is None:
+        return {table.name: Bulk(before, after)}
+    return {table.name: [*_deletes(table, before, after), *({"insert": row} for row in _dicts(table, after))]}
+
+
+def _deletes(table: Table, before: pa.Table, after: pa.Table | None) -> list[object]:
+    """Deletes of rows by key; where rows stay under their key, the insert that follows replaces them."""
+    kept = set[Any]()
+    key = table.contract.key
+    if after is not None:
+        kept = {table.contract.key_identity(tuple(row[k] for k in key)) for row in _dicts(table, after)}
+    return [
+        {"delete": row}
+        for row in _dicts(table, before)
+        if table.contract.key_identity(tuple(row[k] for k in key)) not in kept
+    ]
+
+
+def _delete_changes(home: Headrace, statement: Delete) -> Mapping[str, Bulk | Sequence[object]]:
+    table = home.catalog.table(statement.table)
+    columns = ", ".join(f"`{name}`" for name in table.schema.names)
+    rows = _collect(home, _matching(home, table, statement.alias, columns, statement.where), table)
+    if table.contract.sequence is None:
+        return {table.name: Bulk(rows, rows.slice(0, 0))}
+    return {table.name: _deletes(table, rows, None)}
+
+
+def _explain(home: Headrace, statement: Explain) -> pa.Table:
+    if isinstance(statement.target, str):
+        return _lines(str(home.explain(statement.target)))
+    view = home.make_view(_definition(statement.target))
+    text = str(explain_view(view))
+    for query in view.workshop.queries:
+        query.close()
+    return _lines(text)
+
+
+def _lines(text: str) -> pa.Table:
+    return pa.table({"plan": pa.array(text.splitlines(), type=pa.string())})
+
+
+def _show(home: Headrace, statement: Show) -> pa.Table:
+    if statement.what == "tables":
+        tables = home.catalog.tables()
+        return pa.table(
+            {
+                "name": pa.array([t.name for t in tables], type=pa.string()),
+                "key": pa.array([", ".join(t.contract.key) for t in tables], type=pa.string()),
+                "rows": pa.array([t.store.snapshot().count for t in tables], type=pa.int64()),
+            }
+        )
+    if statement.what == "views":
+        views = home.catalog.views()
+        return pa.table(
+            {
+                "name": pa.array([v.name for v in views], type=pa.string()),
+                "incremental": pa.array([v.incremental for v in views], type=pa.bool_()),
+                "reads": pa.array([", ".join(v.resolved.reads) for v in views], type=pa.string()),
+                "rows": pa.array([v.store.snapshot().count for v in views], type=pa.int64()),
+            }
+        )
+    return pa.table({"name": pa.array([], type=pa.string())})
+
+
+def _describe(home: Headrace, statement: Describe) -> pa.Table:
+    relation = home.catalog.get(statement.name)
+    key = relation.contract.key if isinstance(relation, Table) else relation.key
+    fields = relation.schema.fields
+    return pa.table(
+        {
+            "col_name": pa.array([f.name for f in fields], type=pa.string()),
+            "data_type": pa.array([f.dataType.simpleString() for f in fields], type=pa.string()),
+            "nullable": pa.array([f.nullable and f.name not in key for f in fields], type=pa.bool_()),
+            "key": pa.array([f.name in key for f in fields], type=pa.bool_()),
+        }
+    )

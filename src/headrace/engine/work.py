@@ -1,0 +1,113 @@
+"""One epoch at work: net changes of tables in, net changes of everything that depends on them out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.errors.exceptions.captured import convert_exception
+
+from headrace.engine.catalog import Catalog, View
+from headrace.engine.fill import refill
+from headrace.engine.frames import Frames
+from headrace.errors import ViewEvaluationError
+from headrace.rules.base import TooLarge
+from headrace.sql.resolve import CLOCK
+from headrace.state.delta import Delta, empty
+from headrace.state.store import Run, Snapshot, Store
+
+
+class Work:
+    """The deltas of one epoch, worked out view by view; nothing is changed until the epoch is committed."""
+
+    def __init__(self, stores: Mapping[str, Store], bound: int) -> None:
+        self._stores = stores
+        self._before = {name: store.snapshot() for name, store in stores.items()}
+        self._deltas: dict[str, Delta] = {}
+        self._bound = bound
+
+    @property
+    def bound(self) -> int:
+        """How many rows a rule may bring to the driver."""
+        return self._bound
+
+    @property
+    def deltas(self) -> dict[str, Delta]:
+        """All deltas so far, hidden ones included."""
+        return self._deltas
+
+    def before(self, store: str) -> Snapshot:
+        """What a store held at the end of the epoch before."""
+        return self._before[store]
+
+    def after(self, store: str) -> Snapshot:
+        """What a store will hold at the end of this epoch."""
+        snapshot = self._before[store]
+        delta = self._deltas.get(store)
+        if delta is None or len(delta) == 0:
+            return snapshot
+        return Snapshot(snapshot.schema, (*snapshot.runs, Run(delta)))
+
+    def delta_of(self, relation: str) -> Delta:
+        """The relation's delta in this epoch."""
+        found = self._deltas.get(relation)
+        return empty(self._before[relation].schema) if found is None else found
+
+    def leave(self, store: str, delta: Delta) -> None:
+        """Record the delta of a relation or a hidden store."""
+        self._deltas[store] = delta
+
+    def left(self, store: str) -> Delta | None:
+        """The delta of a hidden store, if it was already worked out in this epoch."""
+        return self._deltas.get(store)
+
+    def changed(self, relation: str) -> bool:
+        """Whether a relation has a delta in this epoch."""
+        delta = self._deltas.get(relation)
+        return delta is not None and len(delta) > 0
+
+
+def follow(work: Work, catalog: Catalog, frames: Frames, progress: Callable[[str], None] = lambda _: None) -> None:
+    """Bring every view that depends on a change up to date."""
+    for view in catalog.views():
+        reads = [*view.resolved.reads, *([CLOCK] if view.resolved.uses_clock else [])]
+        if any(work.changed(name) for name in reads):
+            follow_view(work, catalog, frames, view)
+            progress(view.name)
+
+
+def follow_view(work: Work, catalog: Catalog, frames: Frames, view: View) -> None:
+    """Work out one view's delta: by its rule, or, where that would read too much, by a fill and a difference."""
+    try:
+        if view.rule is not None:
+            try:
+                work.leave(view.name, view.rule.delta(work))
+                return
+            except TooLarge:
+                for name in view.hidden:
+                    work.deltas.pop(name, None)
+        refill(work, catalog, frames, view)
+    except (PySparkException, Py4JJavaError) as error:
+        raise evaluation_error(view.name, error) from None
+
+
+def evaluation_error(view: str, error: Exception) -> ViewEvaluationError:
+    """Spark's run-time error inside a view as ours."""
+    captured = convert_exception(error.java_exception) if isinstance(error, Py4JJavaError) else error
+    condition = captured.getCondition() if isinstance(captured, PySparkException) else None
+    expression = ""
+    if isinstance(captured, PySparkException):
+        for context in captured.getQueryContext() or []:
+            expression = context.fragment()
+            break
+    first = str(captured).strip().splitlines()[0] if str(captured).strip() else type(captured).__name__
+    return ViewEvaluationError(
+        f"view {view} cannot be computed for this change",
+        view=view,
+        expression=expression,
+        detail=(f"In {expression!r}: " if expression else "") + first,
+        hint="mend the change, or guard the expression in the view (NULLIF, try_cast, try_divide)"
+        if condition
+        else "report this with the view's SQL",
+    )

@@ -1,0 +1,170 @@
+"""Every error that Headrace raises, as one tree.
+
+HeadraceError
+├── StatementError        SQL that cannot be read: line, column
+│   └── UnsupportedStatement   read, but not offered
+├── NameError_            an unknown or already taken name, a cycle, something in use
+├── ViewError             a view that cannot be maintained as asked
+├── ChangesRejected       changes that break a table's contract, each with its reason
+├── ViewEvaluationError   a view's own expression failed on a change
+├── QueryError            a query that Spark refused or that failed
+├── LedgerError           the durable log cannot be read or written
+│   └── EpochExpired      an epoch that is no longer, or not yet, readable
+├── HomeBusy              another process owns the home
+├── ReadOnly              a write through a read-only opening
+└── SetupError            Java, jars or the machine are not as needed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class HeadraceError(Exception):
+    """An error with a short message, a detail in sentences and a hint at the next action."""
+
+    code = "headrace_error"
+
+    def __init__(self, message: str, *, detail: str = "", hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.detail = detail
+        self.hint = hint
+
+    def __str__(self) -> str:
+        lines = [self.message]
+        if self.detail:
+            lines.append(f"detail: {self.detail}")
+        if self.hint:
+            lines.append(f"hint: {self.hint}")
+        return "\n".join(lines)
+
+
+class StatementError(HeadraceError):
+    """SQL that cannot be read; knows the line and the column, both from 1."""
+
+    code = "statement_error"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        detail: str = "",
+        hint: str = "",
+        line: int | None = None,
+        column: int | None = None,
+    ) -> None:
+        where = f" at line {line}, column {column}" if line is not None else ""
+        super().__init__(message + where, detail=detail, hint=hint)
+        self.line = line
+        self.column = column
+
+
+class UnsupportedStatement(StatementError):
+    """A statement that was read but that Headrace does not offer."""
+
+    code = "unsupported_statement"
+
+
+class NameError_(HeadraceError):
+    """A name that is unknown, taken, part of a cycle, or still in use."""
+
+    code = "name_error"
+
+
+class ViewError(HeadraceError):
+    """A view that cannot be maintained as asked."""
+
+    code = "view_error"
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """One change that was not applied, and why."""
+
+    table: str
+    index: int
+    reason: str
+    change: object = None
+
+
+class ChangesRejected(HeadraceError):
+    """Changes that break a table's contract; nothing of that call was applied."""
+
+    code = "changes_rejected"
+
+    def __init__(self, rejections: Sequence[Rejection], *, hint: str = "") -> None:
+        self.rejections = tuple(rejections)
+        shown = [f"{r.table}[{r.index}]: {r.reason}" for r in self.rejections[:20]]
+        if len(self.rejections) > 20:
+            shown.append(f"and {len(self.rejections) - 20} more")
+        count = len(self.rejections)
+        super().__init__(
+            f"{count} change{'s' if count != 1 else ''} rejected",
+            detail="; ".join(shown),
+            hint=hint or "mend the listed changes and send the call again; nothing of it was applied",
+        )
+
+
+class ViewEvaluationError(HeadraceError):
+    """A view's own expression failed on a change; the call that brought it was rejected."""
+
+    code = "view_evaluation_error"
+
+    def __init__(
+        self, message: str, *, view: str = "", expression: str = "", row: object = None, detail: str = "", hint: str = ""
+    ) -> None:
+        super().__init__(message, detail=detail, hint=hint)
+        self.view = view
+        self.expression = expression
+        self.row = row
+
+
+class QueryError(HeadraceError):
+    """A query that Spark refused or that failed while it ran."""
+
+    code = "query_error"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        detail: str = "",
+        hint: str = "",
+        line: int | None = None,
+        column: int | None = None,
+    ) -> None:
+        super().__init__(message, detail=detail, hint=hint)
+        self.line = line
+        self.column = column
+
+
+class LedgerError(HeadraceError):
+    """The durable log cannot be read or written."""
+
+    code = "ledger_error"
+
+
+class EpochExpired(LedgerError):
+    """An epoch that is no longer, or not yet, readable."""
+
+    code = "epoch_expired"
+
+
+class HomeBusy(HeadraceError):
+    """Another process owns the home."""
+
+    code = "home_busy"
+
+
+class ReadOnly(HeadraceError):
+    """A write was asked of a home that was opened read-only."""
+
+    code = "read_only"
+
+
+class SetupError(HeadraceError):
+    """Java, jars or the machine are not as Headrace needs them."""
+
+    code = "setup_error"

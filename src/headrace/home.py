@@ -1,0 +1,312 @@
+"""A home: everything durable in one folder, and the one object through which it is used."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from headrace.engine.bulk import Bulk
+from headrace.engine.catalog import Catalog, Table, View, ViewDefinition
+from headrace.engine.define import make_view
+from headrace.engine.explain import Explanation, explain_view
+from headrace.engine.frames import Frames
+from headrace.engine.history import changes_table, state_at
+from headrace.engine.judge import Verdict, compare
+from headrace.engine.loop import Call, Loop
+from headrace.engine.queries import Queries
+from headrace.engine.receipt import Receipt
+from headrace.engine.recover import recover
+from headrace.engine.work import Work, follow
+from headrace.errors import EpochExpired, HomeBusy, NameError_, ReadOnly
+from headrace.ledger.ledger import Ledger, now_utc
+from headrace.plans.catalyst import Catalyst, arrow_schema
+from headrace.session import large_session, small_session, start_spark
+from headrace.settings import Settings
+from headrace.sql.resolve import CLOCK, CLOCK_SCHEMA, register
+from headrace.state.delta import Delta, consolidate
+from headrace.state.store import Snapshot, Store
+
+
+def open_home(
+    home: str | os.PathLike[str],
+    *,
+    spark: SparkSession | None = None,
+    settings: Settings | None = None,
+    read_only: bool = False,
+    **overrides: Any,
+) -> Headrace:
+    """Open a home, or make one; starts a local Spark unless one is given."""
+    chosen = (settings or Settings()).model_copy(update=overrides) if overrides else settings or Settings()
+    return Headrace(Path(home), spark or start_spark(chosen), chosen, read_only)
+
+
+class Headrace:
+    """An open home. Use it as a context manager, or close it."""
+
+    def __init__(self, path: Path, spark: SparkSession, settings: Settings, read_only: bool = False) -> None:
+        self.path = path
+        self.settings = settings
+        self.read_only = read_only
+        self._lock_file = None if read_only else _own(path)
+        memory = Path("/dev/shm")
+        self._scratch = Path(tempfile.mkdtemp(prefix="headrace-", dir=memory if memory.is_dir() else None))
+        self._disk = Path(tempfile.mkdtemp(prefix="headrace-"))
+        self.catalyst = Catalyst(small_session(spark))
+        self.frames = Frames(Catalyst(large_session(spark)), self._disk)
+        self.catalog = Catalog()
+        self.clock = Store(CLOCK, arrow_schema(f.dataType for f in CLOCK_SCHEMA.fields))
+        self.ledger = Ledger(path, settings.inline_bytes)
+        self.epoch = 0
+        self.committed_at = datetime(1970, 1, 1, tzinfo=UTC)
+        self._receipts: dict[str, Receipt] = {}
+        self._visible = threading.RLock()
+        self._loop = Loop(self)  # pyright: ignore[reportArgumentType]
+        self.queries = Queries(self.frames)
+        self.closed = False
+        register(self.catalyst, CLOCK, CLOCK_SCHEMA)
+        self.ledger.open()
+        recover(self, self._scratch)
+
+    def __enter__(self) -> Headrace:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the home; everything committed stays."""
+        if self.closed:
+            return
+        with self._loop.turn:
+            self.closed = True
+            shutil.rmtree(self._scratch, ignore_errors=True)
+            shutil.rmtree(self._disk, ignore_errors=True)
+            if self._lock_file is not None:
+                self._lock_file.close()
+
+    def execute(self, sql: str) -> pa.Table | Receipt | None:
+        """Run one statement or a script; the result is that of the last statement."""
+        from headrace.engine.statements import run_script
+
+        return run_script(self, sql)
+
+    def apply(self, changes: Mapping[str, Sequence[object]], key: str | None = None) -> Receipt:
+        """Apply changes of any number of tables as part of one atomic epoch."""
+        self._refuse_read_only()
+        for name in changes:
+            self.catalog.table(name)
+        return self._loop.submit(Call(changes, key))
+
+    def apply_worked_out(self, work_out: Callable[[], Mapping[str, Bulk | Sequence[object]]]) -> Receipt:
+        """Apply changes that depend on what is committed when their turn comes."""
+        self._refuse_read_only()
+        return self._loop.submit(Call(work_out))
+
+    def query(self, sql: str, epoch: int | None = None) -> pa.Table:
+        """The rows of a query over one consistent epoch."""
+        from headrace.engine.statements import run_query_text
+
+        return run_query_text(self, sql, epoch)
+
+    def changes(self, name: str, since: int = 0, until: int | None = None) -> pa.Table:
+        """A relation's changes after one epoch, up to and including another, with Spark's change columns."""
+        return changes_table(self.ledger, self.catalog.get(name), since, self.epoch if until is None else until)
+
+    def explain(self, name: str) -> Explanation:
+        """How a view is kept current."""
+        relation = self.catalog.get(name)
+        if isinstance(relation, Table):
+            raise NameError_(f"{name} is a table", hint="EXPLAIN is for views; DESCRIBE shows a table's columns")
+        return explain_view(relation)
+
+    def verify(self, name: str | None = None) -> Verdict:
+        """Recompute views in full with plain Spark and compare them with what is served."""
+        with self._loop.turn:
+            views = self.catalog.views() if name is None else [self._view(name)]
+            snapshots = self.snapshots()
+        differences: list[Any] = []
+        for view in views:
+            served = self.frames.frame(snapshots[view.name], view.schema)
+            types = [field.dataType for field in view.schema.fields]
+            expected = self._recomputed(view, snapshots)
+            large = snapshots[view.name].size > self.settings.small_bound
+            differences.extend(
+                compare(
+                    view.name,
+                    self.frames.collect(served, view.schema, large),
+                    self.frames.collect(expected, view.schema, large),
+                    types,
+                    self.settings.verify_digits,
+                )
+            )
+        return Verdict(tuple(differences), tuple(view.name for view in views))
+
+    def _recomputed(self, view: View, snapshots: Mapping[str, Snapshot]) -> Any:
+        """The view's query as Spark alone answers it: from its text, unless ties or the clock had to be settled."""
+        if view.resolved.ties or view.resolved.uses_clock or view.workshop.notes:
+            return self.frames.bind(view.resolved.plan, lambda name: (snapshots[name], self.schema_of(name)))
+        return self.queries.frame(view.resolved.sql, self.relations(snapshots))
+
+    def _view(self, name: str) -> View:
+        relation = self.catalog.get(name)
+        if isinstance(relation, Table):
+            raise NameError_(f"{name} is a table", hint="the judge recomputes views")
+        return relation
+
+    def schema_of(self, name: str) -> Any:
+        """The columns of a relation, the clock included."""
+        return CLOCK_SCHEMA if name == CLOCK else self.catalog.get(name).schema
+
+    def relations(self, snapshots: Mapping[str, Snapshot]) -> dict[str, tuple[Snapshot, Any]]:
+        """All relations that a query may read, as they are in these snapshots."""
+        return {name: (snapshots[name], relation.schema) for name, relation in self.catalog.relations.items()}
+
+    def snapshots(self) -> dict[str, Snapshot]:
+        """Every store at the newest epoch, all of the same epoch."""
+        with self._visible:
+            return {name: store.snapshot() for name, store in self._stores().items()}
+
+    def snapshots_at(self, epoch: int) -> dict[str, Snapshot]:
+        """Every relation at an earlier epoch, from the ledger."""
+        if epoch == self.epoch:
+            return self.snapshots()
+        if epoch < 0 or epoch > self.epoch:
+            raise EpochExpired(
+                f"epoch {epoch} cannot be read",
+                detail=f"The newest epoch is {self.epoch}.",
+                hint=f"name an epoch from 0 to {self.epoch}",
+            )
+        return {
+            name: state_at(self.ledger, name, relation.store.schema, epoch)
+            for name, relation in self.catalog.relations.items()
+        }
+
+    def epoch_at(self, moment: datetime) -> int:
+        """The newest epoch that was committed at or before a moment."""
+        found = [head.epoch for head in self.ledger.heads() if head.committed_at <= moment]
+        if not found:
+            raise EpochExpired(
+                f"there is no epoch at or before {moment.isoformat()}",
+                hint="name a later time",
+            )
+        return max(found)
+
+    def _stores(self) -> dict[str, Store]:
+        return {store.name: store for store in (self.clock, *self.catalog.stores())}
+
+    def _refuse_read_only(self) -> None:
+        if self.read_only:
+            raise ReadOnly("the home was opened read-only", hint="open it without read_only=True to change it")
+
+    # What the loop asks for.
+
+    @property
+    def tombstone_retention(self) -> timedelta:
+        """How long deleted keys are remembered."""
+        return self.settings.tombstone_retention
+
+    def tick(self) -> datetime:
+        """The time of the next epoch: never before the last one, at the clock's resolution."""
+        return max(now_utc(), self.committed_at)
+
+    def begin(self, now: datetime) -> Work:
+        """The work of a new epoch, with the clock moved to its time."""
+        work = Work(self._stores(), self.settings.small_bound)
+        self.move_clock(work, now)
+        return work
+
+    def move_clock(self, work: Work, now: datetime) -> None:
+        """Set the epoch's clock, if any view reads it."""
+        if not any(view.resolved.uses_clock for view in self.catalog.views()):
+            return
+        resolution = self.settings.clock_resolution_seconds
+        seconds = now.timestamp() // resolution * resolution
+        moment = datetime.fromtimestamp(seconds, UTC)
+        known = work.before(CLOCK).all()
+        rows = [*known.rows.column(0).to_pylist(), moment]
+        weights = np.concatenate([-known.weights, np.ones(1, dtype=np.int64)])
+        table = pa.table([pa.array(rows, type=self.clock.schema.types[0])], schema=self.clock.schema)
+        delta: Delta = consolidate(table, weights)
+        if len(delta):
+            work.leave(CLOCK, delta)
+
+    def known(self, key: str | None) -> Receipt | None:
+        """The receipt of an idempotency key that was used before."""
+        return None if key is None else self._receipts.get(key)
+
+    def remember(self, key: str, receipt: Receipt) -> None:
+        """Keep the receipt of an idempotency key."""
+        self._receipts[key] = receipt
+
+    def table(self, name: str) -> Table:
+        """A table by name."""
+        return self.catalog.table(name)
+
+    def follow(self, work: Work) -> None:
+        """Bring every view up to date."""
+        follow(work, self.catalog, self.frames)
+
+    def commit(
+        self,
+        work: Work,
+        now: datetime,
+        head: Mapping[str, Any],
+        swap: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Make an epoch durable, then visible: all of it at once."""
+        epoch = self.epoch + 1
+        self.ledger.commit(epoch, now, head, work.deltas)
+        with self._visible:
+            swap()
+            stores = self._stores()
+            for name, delta in work.deltas.items():
+                if name in stores:
+                    stores[name].apply(delta)
+            self.epoch = epoch
+            self.committed_at = now
+
+    def define(self, make: Callable[[], None]) -> None:
+        """Run a definition between epochs."""
+        self._refuse_read_only()
+        with self._loop.turn:
+            make()
+
+    def make_view(self, definition: ViewDefinition) -> View:
+        """A view of this home, not yet part of it."""
+        return make_view(
+            self.catalyst, self.catalog, self._scratch, definition, sum_doubles=self.settings.sum_doubles_additively
+        )
+
+
+def _own(path: Path) -> Any:
+    path.mkdir(parents=True, exist_ok=True)
+    file = open(path / "owner", "a+")  # noqa: SIM115 - the lock lives as long as the home is open
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.seek(0)
+        holder = file.read().strip() or "another process"
+        file.close()
+        raise HomeBusy(
+            f"the home {path} is in use",
+            detail=f"It is held by {holder}.",
+            hint="close it there, or open it with read_only=True",
+        ) from None
+    file.truncate(0)
+    file.write(f"process {os.getpid()}")
+    file.flush()
+    return file

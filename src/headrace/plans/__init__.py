@@ -1,0 +1,1 @@
+"""Spark's own query plans: read, rebuilt over small leaves, prepared once and executed many times."""

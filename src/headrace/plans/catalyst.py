@@ -1,0 +1,261 @@
+"""Spark's plans and expressions, as Python reaches them: read them, take them apart, build them anew.
+
+Everything that names a Spark internal lives in this package, so that one place must follow a new Spark release.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import DataType, StructField, StructType
+
+Java = Any
+
+RELATION_MARK = "headrace.relation"
+COLUMN_MARK = "headrace.column"
+
+_PLANS = "org.apache.spark.sql.catalyst.plans.logical."
+_EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """One output column of a plan: Spark's id of it, its name, its type."""
+
+    id: int
+    name: str
+    type: DataType
+    nullable: bool
+    java: Java
+
+
+class Catalyst:
+    """One session's door to Spark's plans."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self.session = session
+        self.jvm: Java = session._jvm  # pyright: ignore[reportPrivateUsage]
+        self.jsession: Java = session._jsparkSession  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
+        self._datasets = self.module("org.apache.spark.sql.classic.Dataset")
+        self._none = self.module("scala.None")
+        self._join_hint = self.module(_PLANS + "JoinHint").NONE()
+        self._no_metadata = self.module("org.apache.spark.sql.types.Metadata").empty()
+
+    def module(self, name: str) -> Java:
+        """A Scala object by its full name."""
+        *path, last = name.split(".")
+        return getattr(reduce(getattr, path, self.jvm), last + "$").__getattr__("MODULE$")
+
+    def seq(self, items: Iterable[Java]) -> Java:
+        """A Scala sequence."""
+        return self.jvm.org.apache.spark.api.python.PythonUtils.toSeq(list(items))
+
+    def some(self, value: Java) -> Java:
+        """A Scala Some."""
+        return self.jvm.scala.Some(value)
+
+    @property
+    def none(self) -> Java:
+        """The Scala None."""
+        return self._none
+
+    def plan_class(self, name: str) -> Java:
+        """A logical operator's class, to construct one."""
+        return reduce(getattr, (_PLANS + name).split("."), self.jvm)
+
+    def expression_class(self, name: str) -> Java:
+        """An expression's class, to construct one."""
+        return reduce(getattr, (_EXPRESSIONS + name).split("."), self.jvm)
+
+    def rule(self, name: str) -> Callable[[Java], Java]:
+        """One of Spark's own rewrite rules, as a function of plans."""
+        package = "analysis" if name in ("EliminateSubqueryAliases", "EliminateView", "CleanupAliases") else "optimizer"
+        return self.module(f"org.apache.spark.sql.catalyst.{package}.{name}").apply
+
+    def parse_query(self, sql: str) -> Java:
+        """The parsed plan of a query; anything that is not a query is an error of Spark's parser."""
+        return self.jsession.sessionState().sqlParser().parseQuery(sql)
+
+    def analyze(self, plan: Java) -> Java:
+        """The plan with every name and type resolved by Spark."""
+        return self.frame(plan)._jdf.queryExecution().analyzed()  # pyright: ignore[reportPrivateUsage]
+
+    def frame(self, plan: Java) -> Any:
+        """A DataFrame of a plan."""
+        from pyspark.sql.classic.dataframe import DataFrame
+
+        return DataFrame(self._datasets.ofRows(self.jsession, plan), self.session)
+
+    def literal(self, value: object) -> Java:
+        """A literal of a Python int, bool, float or str."""
+        return self.module(_EXPRESSIONS + "Literal").apply(value)
+
+    def long_literal(self, value: int) -> Java:
+        """A BIGINT literal."""
+        return self.jvm.org.apache.spark.sql.catalyst.expressions.Literal(
+            self.jvm.java.lang.Long.valueOf(str(value)), self.module("org.apache.spark.sql.types.LongType")
+        )
+
+    def null_literal(self, data_type: Java) -> Java:
+        """A NULL of a type."""
+        return self.module(_EXPRESSIONS + "Literal").create(None, data_type)
+
+    def java_type(self, data_type: DataType) -> Java:
+        """Spark's own object of a type."""
+        return self.module("org.apache.spark.sql.types.DataType").fromJson(data_type.json())
+
+    def new_id(self) -> Java:
+        """A fresh expression id."""
+        return self.module(_EXPRESSIONS + "NamedExpression").newExprId()
+
+    def alias(self, child: Java, name: str, expr_id: Java | None = None) -> Java:
+        """An expression under a name, with an id of its own or a given one."""
+        return self.jvm.org.apache.spark.sql.catalyst.expressions.Alias(
+            child, name, expr_id or self.new_id(), self.seq([]), self.none, self.seq([])
+        )
+
+    def project(self, columns: Iterable[Java], child: Java) -> Java:
+        """A projection."""
+        return self.plan_class("Project")(self.seq(columns), child)
+
+    def filter(self, condition: Java, child: Java) -> Java:
+        """A filter."""
+        return self.plan_class("Filter")(condition, child)
+
+    def join(self, left: Java, right: Java, kind: Java, condition: Java | None) -> Java:
+        """A join; the condition may be None."""
+        wrapped = self.none if condition is None else self.some(condition)
+        return self.plan_class("Join")(left, right, kind, wrapped, self._join_hint)
+
+    def inner(self) -> Java:
+        """The join type INNER."""
+        return self.module("org.apache.spark.sql.catalyst.plans.Inner")
+
+    def one_partition(self, child: Java) -> Java:
+        """The same rows in one partition, so that nothing above needs an exchange."""
+        return self.plan_class("Repartition")(1, False, child)
+
+    def both(self, conditions: Iterable[Java]) -> Java | None:
+        """All conditions at once; None when there is none."""
+        listed = list(conditions)
+        if not listed:
+            return None
+        return reduce(lambda a, b: self.expression_class("And")(a, b), listed)
+
+    def binary(self, name: str, left: Java, right: Java) -> Java:
+        """A binary expression without settings of its own, such as And or EqualTo."""
+        return self.expression_class(name)(left, right)
+
+    def arithmetic(self, name: str, left: Java, right: Java) -> Java:
+        """Add, Subtract or Multiply in the session's mode."""
+        return self.module(_EXPRESSIONS + name).apply(left, right)
+
+    def cast(self, child: Java, data_type: Java) -> Java:
+        """A cast in the session's mode."""
+        return self.module(_EXPRESSIONS + "Cast").apply(child, data_type, True)
+
+
+
+def items(sequence: Java) -> list[Java]:
+    """A Scala sequence as a Python list."""
+    return [sequence.apply(i) for i in range(sequence.size())]
+
+
+def kind_of(node: Java) -> str:
+    """The simple class name of a plan or an expression."""
+    return node.getClass().getSimpleName().rstrip("$")
+
+
+def data_type(java: Java) -> DataType:
+    """A Spark type as PySpark's object of it."""
+    return StructType.fromJson({"type": "struct", "fields": [
+        {"name": "x", "type": json.loads(java.json()), "nullable": True, "metadata": {}}
+    ]}).fields[0].dataType
+
+
+def attribute(java: Java) -> Attribute:
+    """A resolved attribute (or anything that has its face) as ours."""
+    return Attribute(java.exprId().id(), java.name(), data_type(java.dataType()), java.nullable(), java)
+
+
+def output(plan: Java) -> tuple[Attribute, ...]:
+    """The columns that a plan gives."""
+    return tuple(attribute(java) for java in items(plan.output()))
+
+
+def children(node: Java) -> list[Java]:
+    """The children of a plan or an expression."""
+    return items(node.children())
+
+
+def references(expression: Java) -> set[int]:
+    """The ids of all attributes that an expression reads."""
+    found: set[int] = set()
+    _collect_references(expression, found)
+    return found
+
+
+def _collect_references(expression: Java, found: set[int]) -> None:
+    if kind_of(expression) == "AttributeReference":
+        found.add(expression.exprId().id())
+    for child in children(expression):
+        _collect_references(child, found)
+
+
+def conjuncts(condition: Java | None) -> list[Java]:
+    """The parts of a condition that all must hold."""
+    if condition is None:
+        return []
+    if kind_of(condition) == "And":
+        left, right = children(condition)
+        return conjuncts(left) + conjuncts(right)
+    return [condition]
+
+
+def optional(option: Java) -> Java | None:
+    """A Scala Option as a value or None."""
+    return option.get() if option.isDefined() else None
+
+
+def rewrite(catalyst: Catalyst, expression: Java, replace: Callable[[Java], Java | None]) -> Java:
+    """The expression with every part for which replace gives another one exchanged."""
+    return _rewrite(catalyst, expression, replace)[0]
+
+
+def _rewrite(catalyst: Catalyst, expression: Java, replace: Callable[[Java], Java | None]) -> tuple[Java, bool]:
+    other = replace(expression)
+    if other is not None:
+        return other, True
+    parts = [_rewrite(catalyst, child, replace) for child in children(expression)]
+    if not any(changed for _, changed in parts):
+        return expression, False
+    return expression.withNewChildren(catalyst.seq([part for part, _ in parts])), True
+
+
+def walk(expression: Java) -> Iterable[Java]:
+    """The expression and all of its parts, top first."""
+    yield expression
+    for child in children(expression):
+        yield from walk(child)
+
+
+def arrow_type(data_type_: DataType) -> pa.DataType:
+    """How a Spark type travels in Arrow."""
+    return to_arrow_type(data_type_, timezone="UTC")
+
+
+def arrow_schema(types: Iterable[DataType]) -> pa.Schema:
+    """An Arrow schema of positional columns c0, c1, ..."""
+    return pa.schema([pa.field(f"c{i}", arrow_type(kind)) for i, kind in enumerate(types)])
+
+
+def spark_schema(types: Iterable[DataType]) -> StructType:
+    """A Spark schema of positional columns c0, c1, ..."""
+    return StructType([StructField(f"c{i}", kind, True) for i, kind in enumerate(types)])

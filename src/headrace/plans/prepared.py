@@ -1,0 +1,180 @@
+"""A prepared query: planned once, executed for every delta by rewriting the small files at its leaves.
+
+An executed plan remembers the results of exchanges, broadcasts and subqueries, and would silently give stale rows.
+So only plans made of nodes that are known to read anew each time are kept; any other is planned for every run.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql.types import DataType, NullType, StructField, StructType
+
+from headrace.plans.catalyst import Attribute, Catalyst, Java, arrow_type, attribute, items, kind_of
+
+_FRESH_EACH_RUN = frozenset(
+    {
+        "CartesianProductExec",
+        "CoalesceExec",
+        "ColumnarToRowExec",
+        "ExpandExec",
+        "FileSourceScanExec",
+        "FilterExec",
+        "GenerateExec",
+        "HashAggregateExec",
+        "InputAdapter",
+        "LocalTableScanExec",
+        "ObjectHashAggregateExec",
+        "ProjectExec",
+        "ShuffledHashJoinExec",
+        "SortAggregateExec",
+        "SortExec",
+        "SortMergeJoinExec",
+        "UnionExec",
+        "WholeStageCodegenExec",
+        "WindowExec",
+    }
+)
+_SMALLEST_FILE = 1 << 16
+
+
+@dataclass(frozen=True)
+class LeafShape:
+    """The columns of one leaf: attributes that the plan above reads, then extra columns by name."""
+
+    attributes: tuple[Attribute, ...]
+    extra: tuple[tuple[str, DataType], ...] = ()
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A leaf in a plan: its columns, and the attributes of its extra columns."""
+
+    plan: Java
+    extra: dict[str, Java]
+
+
+Build = Callable[[list[Leaf]], Java]
+
+
+class PreparedQuery:
+    """A query over small tables that are handed in at every run."""
+
+    def __init__(self, catalyst: Catalyst, folder: Path, name: str, shapes: Sequence[LeafShape], build: Build) -> None:
+        self._catalyst = catalyst
+        self._paths = [folder / f"{name}.{i}.parquet" for i in range(len(shapes))]
+        self._shapes = list(shapes)
+        self._build = build
+        self._sizes = [0] * len(shapes)
+        self._frame: Any = None
+        self._reusable = False
+        self._lock = threading.Lock()
+        self.plans = 0
+
+    def run(self, tables: Sequence[pa.Table]) -> pa.Table:
+        """The query's rows, as c0, c1, ...; each table has its leaf's columns in order, the extra ones last."""
+        with self._lock:
+            grown = False
+            for i, table in enumerate(tables):
+                grown = self._write(i, table) or grown
+            if self._frame is None or grown:
+                self._plan()
+            elif not self._reusable:
+                self._frame = self._catalyst.frame(self._frame._jdf.queryExecution().analyzed())
+            result: pa.Table = self._frame.toArrow()
+        return result.rename_columns([f"c{i}" for i in range(result.num_columns)])
+
+    def _plan(self) -> None:
+        leaves = [self._leaf(i) for i in range(len(self._shapes))]
+        self._frame = self._catalyst.frame(self._build(leaves))
+        executed = self._frame._jdf.queryExecution().executedPlan()
+        self._reusable = _reads_anew(executed)
+        self.plans += 1
+
+    def _file_fields(self, i: int) -> list[tuple[int, DataType]]:
+        """The columns that lie in the file: a column that is always NULL has no type there."""
+        shape = self._shapes[i]
+        types = [a.type for a in shape.attributes] + [kind for _, kind in shape.extra]
+        return [(place, kind) for place, kind in enumerate(types) if not isinstance(kind, NullType)]
+
+    def _leaf(self, i: int) -> Leaf:
+        catalyst, shape = self._catalyst, self._shapes[i]
+        fields = self._file_fields(i)
+        schema = StructType([StructField(f"c{place}", kind, True) for place, kind in fields])
+        read = catalyst.session.read.schema(schema).parquet(str(self._paths[i]))
+        plan = read._jdf.queryExecution().analyzed()
+        columns = {place: java for (place, _), java in zip(fields, items(plan.output()), strict=True)}
+        aliases: list[Java] = []
+        for place, wanted in enumerate(shape.attributes):
+            source = columns.get(place) or catalyst.null_literal(wanted.java.dataType())
+            aliases.append(catalyst.alias(source, wanted.name, wanted.java.exprId()))
+        extra: dict[str, Java] = {}
+        for offset, (name, _) in enumerate(shape.extra):
+            alias = catalyst.alias(columns[len(shape.attributes) + offset], name)
+            aliases.append(alias)
+            extra[name] = alias.toAttribute()
+        return Leaf(catalyst.one_partition(catalyst.project(aliases, plan)), extra)
+
+    def _write(self, i: int, table: pa.Table) -> bool:
+        """Write one leaf's file at its planned length; True when it had to grow."""
+        kept = [place for place, _ in self._file_fields(i)]
+        columns = [_file_form(table.column(place)) for place in kept]
+        narrow = pa.table(columns, names=[f"c{place}" for place in kept])
+        sink = BytesIO()
+        pq.write_table(
+            narrow, sink, compression="none", use_dictionary=False, write_statistics=False, store_schema=False,
+            coerce_timestamps="us",
+        )
+        content = sink.getvalue()
+        size = self._sizes[i]
+        grown = len(content) > size
+        if grown:
+            size = max(_SMALLEST_FILE, 1 << (2 * len(content) - 1).bit_length())
+            self._sizes[i] = size
+        # A plan remembers each file's length. The footer is found from the end, so the gap goes before it.
+        footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+        with open(self._paths[i], "wb") as file:
+            file.write(content[:footer])
+            file.write(bytes(size - len(content)))
+            file.write(content[footer:])
+        return grown
+
+    def close(self) -> None:
+        """Remove the leaf files."""
+        for path in self._paths:
+            if path.exists():
+                os.unlink(path)
+
+
+def _file_form(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if pa.types.is_duration(column.type):
+        return column.cast(pa.int64())
+    return column
+
+
+def _reads_anew(plan: Java) -> bool:
+    if kind_of(plan) not in _FRESH_EACH_RUN or not plan.subqueries().isEmpty():
+        return False
+    return all(_reads_anew(child) for child in items(plan.children()))
+
+
+def extra_attribute(java: Java) -> Attribute:
+    """A leaf's extra column, as an attribute."""
+    return attribute(java)
+
+
+def conform(table: pa.Table, types: Sequence[DataType]) -> pa.Table:
+    """A table with exactly the Arrow types that these Spark types travel as, columns named c0, c1, ..."""
+    columns: list[pa.ChunkedArray] = []
+    for column, kind in zip(table.columns, types, strict=True):
+        wanted = arrow_type(kind)
+        columns.append(column if column.type.equals(wanted) else column.cast(wanted))
+    return pa.table(columns, names=[f"c{i}" for i in range(len(columns))])

@@ -1,0 +1,1 @@
+"""How each operator follows change: one module per operator, its algebra on top."""

@@ -1,0 +1,127 @@
+"""What every rule works with: the epoch it runs in, and the workshop that it was built in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+from pyspark.sql.types import DataType, LongType
+
+from headrace.ir.nodes import Node
+from headrace.plans.catalyst import Catalyst, Java, arrow_schema
+from headrace.plans.prepared import Build, LeafShape, PreparedQuery
+from headrace.state.delta import Delta
+from headrace.state.store import Snapshot
+
+LONG = LongType()
+
+
+class TooLarge(Exception):
+    """A rule would bring more rows to the driver than the bound allows; the view is then filled anew by Spark."""
+
+
+class Epoch(Protocol):
+    """One epoch under way: the state before it, the deltas so far, and what rules leave behind."""
+
+    def before(self, store: str) -> Snapshot:
+        """What a store held at the end of the epoch before."""
+        ...
+
+    def delta_of(self, relation: str) -> Delta:
+        """The relation's delta in this epoch."""
+        ...
+
+    def leave(self, store: str, delta: Delta) -> None:
+        """Record the delta of a hidden store."""
+        ...
+
+    def left(self, store: str) -> Delta | None:
+        """The delta of a hidden store, if it was already worked out in this epoch."""
+        ...
+
+    @property
+    def bound(self) -> int:
+        """How many rows a rule may bring to the driver."""
+        ...
+
+
+class Rule(Protocol):
+    """An operator at work."""
+
+    types: tuple[DataType, ...]
+
+    def delta(self, epoch: Epoch) -> Delta:
+        """The operator's net change in this epoch."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class HiddenStore:
+    """State that a rule keeps beside its inputs.
+
+    Its first content is what `finish` makes of a DataFrame of the plan, columns c0, c1, ...; `weighted` says that a
+    last column holds the multiplicity of each row.
+    """
+
+    name: str
+    types: tuple[DataType, ...]
+    plan: Java
+    finish: Callable[[Any], Any]
+    weighted: bool
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of its rows."""
+        return arrow_schema(self.types)
+
+
+@dataclass
+class Workshop:
+    """Where the rules of one view are built: names for their stores and queries, and the reasons they give."""
+
+    catalyst: Catalyst
+    folder: Path
+    view: str
+    stores: list[HiddenStore] = field(default_factory=list[HiddenStore])
+    queries: list[PreparedQuery] = field(default_factory=list[PreparedQuery])
+    reasons: list[str] = field(default_factory=list[str])
+    notes: list[str] = field(default_factory=list[str])
+
+    def query(self, shapes: Sequence[LeafShape], build: Build) -> PreparedQuery:
+        """A prepared query of this view."""
+        prepared = PreparedQuery(
+            self.catalyst, self.folder, f"{self.view}-{len(self.queries)}", shapes, build
+        )
+        self.queries.append(prepared)
+        return prepared
+
+    def store(
+        self,
+        types: Sequence[DataType],
+        plan: Java,
+        finish: Callable[[Any], Any] = lambda frame: frame,
+        weighted: bool = False,
+    ) -> HiddenStore:
+        """A hidden store of this view."""
+        hidden = HiddenStore(f"{self.view}#{len(self.stores)}", tuple(types), plan, finish, weighted)
+        self.stores.append(hidden)
+        return hidden
+
+
+def types_of(node: Node) -> tuple[DataType, ...]:
+    """The types of an operator's columns."""
+    return tuple(column.type for column in node.output)
+
+
+def named(catalyst: Catalyst, plan: Java, columns: Sequence[Java]) -> Java:
+    """The wanted columns of a plan under plain, distinct names."""
+    return catalyst.project([catalyst.alias(c, f"c{i}") for i, c in enumerate(columns)], plan)
+
+
+def check_bound(epoch: Epoch, rows: int) -> None:
+    """Stop before more rows than the bound are brought to the driver."""
+    if rows > epoch.bound:
+        raise TooLarge

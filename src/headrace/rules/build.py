@@ -1,0 +1,61 @@
+"""From operators to rules: which rule follows which operator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.ir.nodes import (
+    Constant,
+    GroupFold,
+    InnerJoin,
+    Linear,
+    MatchJoin,
+    Merge,
+    Node,
+    Source,
+    TopRows,
+    Touched,
+)
+from headrace.plans.catalyst import Java
+from headrace.rules.base import Rule, Workshop, types_of
+from headrace.rules.fold import GroupFoldRule
+from headrace.rules.inner_join import InnerJoinRule
+from headrace.rules.linear import ConstantRule, LinearRule, SourceRule
+from headrace.rules.match_join import MatchJoinRule
+from headrace.rules.merge import MergeRule
+from headrace.rules.top import TopRowsRule
+from headrace.rules.touched import TouchedRule
+
+
+def build_rule(workshop: Workshop, node: Node) -> Rule:
+    """The rule of an operator, with the rules of all operators below it."""
+    if isinstance(node, Linear):
+        fused = _build_fused(workshop, node.child, node.steps, node)
+        if fused is not None:
+            return fused
+        return LinearRule(workshop, node, build_rule(workshop, node.child))
+    if isinstance(node, Source):
+        return SourceRule(workshop, node)
+    if isinstance(node, Constant):
+        return ConstantRule(workshop, types_of(node))
+    if isinstance(node, Merge):
+        return MergeRule(workshop, node, [build_rule(workshop, one) for one in node.inputs])
+    fused = _build_fused(workshop, node, (), node)
+    if fused is None:
+        raise AssertionError(f"no rule for {type(node).__name__}")
+    return fused
+
+
+def _build_fused(workshop: Workshop, node: Node, steps: Sequence[Java], top: Node) -> Rule | None:
+    """An operator that ends in a query takes the linear steps above it into that query."""
+    if isinstance(node, InnerJoin):
+        return InnerJoinRule(workshop, node, steps, top, build_rule)
+    if isinstance(node, MatchJoin):
+        return MatchJoinRule(workshop, node, steps, top, build_rule)
+    if isinstance(node, Touched):
+        return TouchedRule(workshop, node, steps, top, build_rule)
+    if isinstance(node, GroupFold):
+        return GroupFoldRule(workshop, node, steps, top, build_rule(workshop, node.child))
+    if isinstance(node, TopRows):
+        return TopRowsRule(workshop, node, steps, top, build_rule(workshop, node.child))
+    return None

@@ -1,0 +1,141 @@
+"""GROUP BY with partial results.   Δγ(R) = γ(old partials + partials of ΔR) − γ(old partials), for the groups touched
+
+Each group keeps what its aggregates are made of: counts, exact sums, powers, the extreme values and, for DISTINCT and
+MIN/MAX, the multiset of values. A change is folded into the partials on the driver; Spark's own final expressions turn
+partials into results, so that types, overflow and NULLs are Spark's. A group without rows vanishes; a global
+aggregate always has one row. State: a row per group, and (group, value, n) where values must be remembered. Cost: the
+groups touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.types import DataType
+
+from headrace.errors import ViewEvaluationError
+from headrace.ir.nodes import GroupFold, Node
+from headrace.plans.catalyst import Java, arrow_schema, attribute, kind_of, rewrite
+from headrace.plans.prepared import Leaf, LeafShape
+from headrace.plans.steps import apply_steps
+from headrace.rules.base import LONG, Epoch, Rule, Workshop, named, types_of
+from headrace.rules.linear import signed
+from headrace.rules.partials import Partial, buffers_of, fill_groups, partials_of
+from headrace.rules.values import ValueStore
+from headrace.state.delta import Delta, consolidate, empty, group
+from headrace.state.hashing import hash_columns, identity
+from headrace.state.store import Snapshot
+
+
+class GroupFoldRule:
+    """Partials per group, folded on the driver and finished by one query."""
+
+    def __init__(self, workshop: Workshop, node: GroupFold, steps: Sequence[Java], top: Node, child: Rule) -> None:
+        self.types: tuple[DataType, ...] = types_of(top)
+        self._child = child
+        self._view = workshop.view
+        self._width = len(node.groups)
+        inner = types_of(node.child)
+        self._partials: list[Partial] = partials_of(node.calls, inner)
+        self._buffers = buffers_of(node.calls, self._partials, inner)
+        self._values = [
+            ValueStore(workshop, node.child.plan, inner, self._width, places)
+            for places in dict.fromkeys(p.places for p in self._partials if p.remembers)
+        ]
+        catalyst = workshop.catalyst
+        state_types = (*inner[: self._width], *(p.type for p in self._partials))
+        self._state = workshop.store(
+            state_types, node.child.plan, lambda frame: fill_groups(frame, self._width, self._partials)
+        )
+        self._state_schema = arrow_schema(state_types)
+        group_attributes = tuple(node.child.output[: self._width])
+        buffer_attributes = tuple(attribute(b.java) for b in self._buffers)
+        shape = LeafShape((*group_attributes, *buffer_attributes), (("weight", LONG),))
+
+        def finish(expression: Java) -> Java | None:
+            if kind_of(expression) != "AggregateExpression":
+                return None
+            for call in node.calls:
+                if call.java.semanticEquals(expression):
+                    return call.java.aggregateFunction().evaluateExpression()
+            raise AssertionError("an aggregate without a call")
+
+        def build(leaves: list[Leaf]) -> Java:
+            (leaf,) = leaves
+            weight = leaf.extra["weight"]
+            results = [rewrite(catalyst, result, finish) for result in node.results]
+            plan = catalyst.project([*results, weight], leaf.plan)
+            plan = apply_steps(catalyst, steps, plan, [weight])
+            return named(catalyst, plan, [*(a.java for a in top.output), weight])
+
+        self._query = workshop.query([shape], build)
+
+    def delta(self, epoch: Epoch) -> Delta:
+        """Results of the touched groups after the change minus those before."""
+        change = self._child.delta(epoch)
+        if len(change) == 0:
+            return empty(arrow_schema(self.types))
+        columns = [change.rows.column(i) for i in range(self._width)]
+        low, high = identity(columns, len(change))
+        firsts, numbers = group(low, high)
+        old, found = self._old(epoch, low[firsts], high[firsts])
+        keys = [column.take(pa.array(firsts)) for column in columns]
+        values = {one.places: one.fold(epoch, change, numbers, len(firsts)) for one in self._values}
+        new: list[pa.Array] = []
+        try:
+            for i, partial in enumerate(self._partials):
+                before = old.column(self._width + i)
+                new.append(partial.fold(before, change, numbers, len(firsts), values, (low[firsts], high[firsts])))
+        except OverflowError:
+            raise ViewEvaluationError(
+                f"a sum in view {self._view} overflows",
+                view=self._view,
+                detail="The exact sum has more than 38 digits.",
+                hint="cast the summed column to a narrower type",
+            ) from None
+        rows_now = np.asarray(new[0])
+        if bool(np.any(rows_now < 0)):
+            raise AssertionError(f"a group of {self._state.name} has a negative count")
+        lives = rows_now > 0 if self._width else np.ones(len(firsts), dtype=bool)
+        table_new = pa.table([*keys, *(pa.chunked_array([n]) for n in new)], schema=self._state_schema)
+        return self._emit(epoch, old, found, table_new, lives)
+
+    def _emit(self, epoch: Epoch, old: pa.Table, found: Any, new: pa.Table, lives: Any) -> Delta:
+        old_rows = old.filter(pa.array(found))
+        new_rows = new.filter(pa.array(lives))
+        rows = pa.concat_tables([old_rows, new_rows]).combine_chunks()
+        weights = np.concatenate([
+            np.full(old_rows.num_rows, -1, dtype=np.int64), np.ones(new_rows.num_rows, dtype=np.int64)
+        ]) if self._width else np.array([-1, 1], dtype=np.int64)
+        state = consolidate(rows, weights)
+        epoch.leave(self._state.name, state)
+        if len(state) == 0:
+            return empty(arrow_schema(self.types))
+        columns: list[Any] = [state.rows.column(i) for i in range(self._width)]
+        for buffer in self._buffers:
+            columns.append(buffer.of(state.rows, self._width))
+        columns.append(pa.array(state.weights))
+        leaf = pa.table(columns, names=[f"x{i}" for i in range(len(columns))])
+        return signed(self._query.run([leaf]), self.types)
+
+    def _old(self, epoch: Epoch, low: Any, high: Any) -> tuple[pa.Table, Any]:
+        """The groups' rows before, in the order of the groups, and which of them were there."""
+        snapshot: Snapshot = epoch.before(self._state.name)
+        count = len(low)
+        if self._width == 0:
+            return snapshot.all().rows, np.ones(1, dtype=bool)
+        known = snapshot.lookup(tuple(range(self._width)), np.unique(low))
+        columns = [known.rows.column(i) for i in range(self._width)]
+        known_low, known_high = identity(columns, len(known))
+        places = {(int(a), int(b)): i for i, (a, b) in enumerate(zip(known_low, known_high, strict=True))}
+        order = [places.get((int(a), int(b)), -1) for a, b in zip(low, high, strict=True)]
+        found = np.array([place >= 0 for place in order], dtype=bool)
+        rows = known.rows.take(pa.array([None if place < 0 else place for place in order], type=pa.int64()))
+        assert rows.num_rows == count
+        return rows, found
+
+
+__all__ = ["GroupFoldRule", "hash_columns"]

@@ -1,0 +1,227 @@
+"""Inner, cross and theta joins of n inputs.   Δ(R1 ⋈ ... ⋈ Rn) = R1' ⋈ ... ⋈ Rn' − R1 ⋈ ... ⋈ Rn
+
+Only combinations with a changed row differ, and all their other rows are found from it by the join's keys. So each
+input gives a slice: its changed rows and the rows reached from changes elsewhere, each with its weight before and
+after. One join of the slices gives both products of weights; their difference is the delta. Rows that are in a slice
+for another row's sake have equal products and drop out. State: the inputs. Cost: the change times its fan-out.
+
+An input without equal columns is reached whole, which is not incremental, unless it has one row, or the changed side
+is a one-row threshold: then only the rows between the old and the new threshold are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.types import DataType
+
+from headrace.ir.nodes import Edge, InnerJoin, Threshold
+from headrace.plans.catalyst import Java, arrow_schema, references
+from headrace.plans.prepared import Leaf, conform
+from headrace.plans.steps import apply_steps
+from headrace.rules.base import Epoch, Workshop, check_bound, named, types_of
+from headrace.rules.inputs import Input, hashes_of, make_input, read_leaf, shape_of
+from headrace.rules.thresholds import ThresholdRange
+from headrace.state.delta import Delta, consolidate, empty
+from headrace.state.store import take
+
+
+class InnerJoinRule:
+    """One query over slices of all inputs."""
+
+    def __init__(self, workshop: Workshop, node: InnerJoin, steps: Sequence[Java], top: object, build: object) -> None:
+        self.types: tuple[DataType, ...] = types_of(top)  # pyright: ignore[reportArgumentType]
+        keys = [
+            sorted(
+                {i for e in node.edges for i in (*(e.left_columns if e.left == place else ()),
+                                                 *(e.right_columns if e.right == place else ()))}
+                | {t.column for t in node.thresholds if t.input == place}
+            )
+            for place in range(len(node.inputs))
+        ]
+        self._inputs = [make_input(workshop, one, own, build) for one, own in zip(node.inputs, keys, strict=True)]
+        self._edges = node.edges
+        self._singles = node.singles
+        self._ranges = [
+            ThresholdRange(workshop, t, self._inputs[t.single], self._inputs[t.input]) for t in node.thresholds
+        ]
+        self._explain(workshop, node)
+        shapes = [shape_of(one, "before", "after") for one in self._inputs]
+        catalyst = workshop.catalyst
+        order = _join_order(len(self._inputs), node.edges)
+
+        def build_query(leaves: list[Leaf]) -> Java:
+            parts = [
+                read_leaf(catalyst, one, leaf, [leaf.extra["before"], leaf.extra["after"]])
+                for one, leaf in zip(self._inputs, leaves, strict=True)
+            ]
+            joined = {a.id for a in node.inputs[order[0]].output}
+            plan = parts[order[0]]
+            waiting = list(node.conditions)
+            for place in order[1:]:
+                joined |= {a.id for a in node.inputs[place].output}
+                ready = [c for c in waiting if references(c) <= joined]
+                waiting = [c for c in waiting if not references(c) <= joined]
+                plan = catalyst.join(plan, parts[place], catalyst.inner(), catalyst.both(ready))
+                plan = catalyst.one_partition(plan)
+            if waiting:
+                plan = catalyst.filter(catalyst.both(waiting), plan)
+            weights = [_product(catalyst, [leaf.extra[side] for leaf in leaves]) for side in ("before", "after")]
+            aliases = [catalyst.alias(w, side) for w, side in zip(weights, ("before", "after"), strict=True)]
+            carried = [alias.toAttribute() for alias in aliases]
+            plan = catalyst.project([*(a.java for a in node.output), *aliases], plan)
+            differs = catalyst.expression_class("Not")(catalyst.binary("EqualTo", *carried))
+            plan = catalyst.filter(differs, plan)
+            plan = apply_steps(catalyst, steps, plan, carried)
+            return named(catalyst, plan, [*(a.java for a in top.output), *carried])  # pyright: ignore
+
+        self._query = workshop.query(shapes, build_query)
+
+    def _explain(self, workshop: Workshop, node: InnerJoin) -> None:
+        for start in range(len(self._inputs)):
+            for place in self._reached_whole(start):
+                reason = (
+                    f"join: a change of {_name(node, start)} reads all of {_name(node, place)}, because no equal "
+                    "columns connect them"
+                )
+                if reason not in workshop.reasons:
+                    workshop.reasons.append(reason)
+
+    def _reached_whole(self, start: int) -> list[int]:
+        visited, whole = {start}, []
+        while len(visited) < len(self._inputs):
+            step = self._next(visited)
+            if step is None:
+                rest = [i for i in range(len(self._inputs)) if i not in visited]
+                ranged = [r for r in self._ranges if r.threshold.single in visited and r.threshold.input in rest]
+                if rest[0] in self._singles or not ranged:
+                    single = next((i for i in rest if i in self._singles), None)
+                    place = single if single is not None else rest[0]
+                    if single is None:
+                        whole.append(place)
+                else:
+                    place = ranged[0].threshold.input
+                visited.add(place)
+            else:
+                visited.add(step[1])
+        return whole
+
+    def _next(self, visited: set[int]) -> tuple[int, int, tuple[int, ...], tuple[int, ...]] | None:
+        for edge in self._edges:
+            if edge.left in visited and edge.right not in visited:
+                return edge.left, edge.right, edge.left_columns, edge.right_columns
+            if edge.right in visited and edge.left not in visited:
+                return edge.right, edge.left, edge.right_columns, edge.left_columns
+        return None
+
+    def delta(self, epoch: Epoch) -> Delta:
+        """The join of the slices, weighed before and after."""
+        changes = [one.changed(epoch) for one in self._inputs]
+        if all(change is None for change in changes):
+            return empty(arrow_schema(self.types))
+        found: list[list[Delta]] = [[] for _ in self._inputs]
+        for start, change in enumerate(changes):
+            if change is not None:
+                self._reach(epoch, start, changes, found)
+        tables = [
+            _slice(one, change, parts) for one, change, parts in zip(self._inputs, changes, found, strict=True)
+        ]
+        check_bound(epoch, max(table.num_rows for table in tables))
+        result = self._query.run(tables)
+        width = len(self.types)
+        weights = result.column(width + 1).to_numpy() - result.column(width).to_numpy()
+        return consolidate(conform(result.select(list(range(width))), self.types), weights.astype(np.int64))
+
+    def _reach(self, epoch: Epoch, start: int, changes: Sequence[Delta | None], found: list[list[Delta]]) -> None:
+        """Add to the slices whatever a change of one input can combine with."""
+        own = changes[start]
+        assert own is not None
+        rows: dict[int, list[Delta]] = {start: [own]}
+        while len(rows) < len(self._inputs):
+            step = self._next(set(rows))
+            if step is not None:
+                origin, place, origin_ids, place_ids = step
+                key = self._inputs[origin].places(origin_ids)
+                wanted = np.unique(np.concatenate([hashes_of(part, key) for part in rows[origin]]))
+                reached = self._inputs[place].lookup(epoch, self._inputs[place].places(place_ids), wanted)
+                change = changes[place]
+                own_rows = _with_keys(change, self._inputs[place].places(place_ids), wanted)
+            else:
+                place, reached = self._leap(epoch, start, rows)
+                own_rows = changes[place]
+            check_bound(epoch, len(reached))
+            found[place].append(reached)
+            rows[place] = [reached] if own_rows is None else [reached, own_rows]
+
+    def _leap(self, epoch: Epoch, start: int, rows: dict[int, list[Delta]]) -> tuple[int, Delta]:
+        """The next input when no equal columns lead to one."""
+        rest = [i for i in range(len(self._inputs)) if i not in rows]
+        for place in rest:
+            if place in self._singles:
+                return place, self._inputs[place].all(epoch)
+        for ranged in self._ranges:
+            if ranged.threshold.input in rest and ranged.threshold.single == start:
+                return ranged.threshold.input, ranged.flipped(epoch)
+        return rest[0], self._inputs[rest[0]].all(epoch)
+
+
+def _name(node: InnerJoin, place: int) -> str:
+    one = node.inputs[place]
+    while not hasattr(one, "relation"):
+        below = getattr(one, "child", None)
+        if below is None:
+            return f"input {place + 1}"
+        one = below
+    return str(one.relation)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _with_keys(change: Delta | None, key: Sequence[int], wanted: np.ndarray) -> Delta | None:
+    if change is None:
+        return None
+    return take(change, np.flatnonzero(np.isin(hashes_of(change, key), wanted)))
+
+
+def _slice(one: Input, change: Delta | None, parts: Sequence[Delta]) -> pa.Table:
+    """Rows with their weights before and after: what was reached, once each, and the changed rows."""
+    schema = arrow_schema([a.type for a in one.attributes])
+    rows = [pa.table(part.rows.columns, schema=schema) for part in parts if len(part)]
+    if rows:
+        low = np.concatenate([part.low for part in parts if len(part)])
+        high = np.concatenate([part.high for part in parts if len(part)])
+        weights = np.concatenate([part.weights for part in parts if len(part)])
+        order = np.lexsort((high, low))
+        fresh = np.concatenate(
+            ([True], (low[order][1:] != low[order][:-1]) | (high[order][1:] != high[order][:-1]))
+        )
+        places = order[fresh]
+        reached = pa.concat_tables(rows).take(pa.array(places))
+        before = weights[places]
+    else:
+        reached, before = schema.empty_table(), np.zeros(0, dtype=np.int64)
+    after = before
+    if change is not None:
+        reached = pa.concat_tables([reached, pa.table(change.rows.columns, schema=schema)])
+        before = np.concatenate([before, np.zeros(len(change), dtype=np.int64)])
+        after = np.concatenate([after, change.weights])
+    columns = [*reached.columns, pa.chunked_array([pa.array(before)]), pa.chunked_array([pa.array(after)])]
+    return pa.table(columns, names=[f"x{i}" for i in range(len(columns))])
+
+
+def _product(catalyst: object, factors: Sequence[Java]) -> Java:
+    product = factors[0]
+    for factor in factors[1:]:
+        product = catalyst.arithmetic("Multiply", product, factor)  # pyright: ignore
+    return product
+
+
+def _join_order(count: int, edges: Sequence[Edge]) -> list[int]:
+    order = [0]
+    while len(order) < count:
+        linked = [e.right if e.left in order else e.left for e in edges if (e.left in order) != (e.right in order)]
+        order.append(linked[0] if linked else next(i for i in range(count) if i not in order))
+    return order
+
+
+__all__ = ["InnerJoinRule", "Threshold"]

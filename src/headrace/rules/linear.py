@@ -1,0 +1,82 @@
+"""Filter, project, explode, expand.   Δ(f R) = f(ΔR)
+
+Each row is mapped alone, so the delta is mapped and nothing is remembered. Choosing columns of a relation needs no
+query at all.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql.types import DataType
+
+from headrace.ir.nodes import Linear, Source
+from headrace.plans.catalyst import Java, arrow_schema
+from headrace.plans.prepared import Leaf, LeafShape, conform
+from headrace.plans.steps import apply_steps
+from headrace.rules.base import LONG, Epoch, Rule, Workshop, named, types_of
+from headrace.state.delta import Delta, consolidate, empty, weights_of
+from headrace.state.store import narrow
+
+
+class SourceRule:
+    """Some columns of a relation."""
+
+    def __init__(self, workshop: Workshop, node: Source) -> None:
+        self.types: tuple[DataType, ...] = types_of(node)
+        self._relation = node.relation
+        self._columns = node.columns
+        self._schema = arrow_schema(self.types)
+
+    def delta(self, epoch: Epoch) -> Delta:
+        """The relation's delta, narrowed."""
+        delta = narrow(epoch.delta_of(self._relation), self._columns)
+        return delta if len(delta) else empty(self._schema)
+
+
+class ConstantRule:
+    """Rows that never change; a view's first fill brings them."""
+
+    def __init__(self, workshop: Workshop, types: tuple[DataType, ...]) -> None:
+        self.types = types
+
+    def delta(self, epoch: Epoch) -> Delta:
+        """Nothing, ever."""
+        return empty(arrow_schema(self.types))
+
+
+class LinearRule:
+    """Steps over another operator's delta."""
+
+    def __init__(self, workshop: Workshop, node: Linear, child: Rule) -> None:
+        self.types: tuple[DataType, ...] = types_of(node)
+        self._child = child
+        shape = LeafShape(node.child.output, (("weight", LONG),))
+        catalyst = workshop.catalyst
+
+        def build(leaves: list[Leaf]) -> Java:
+            (leaf,) = leaves
+            weight = leaf.extra["weight"]
+            plan = apply_steps(catalyst, node.steps, leaf.plan, [weight])
+            return named(catalyst, plan, [*(a.java for a in node.output), weight])
+
+        self._query = workshop.query([shape], build)
+
+    def delta(self, epoch: Epoch) -> Delta:
+        """The child's delta, mapped."""
+        below = self._child.delta(epoch)
+        if len(below) == 0:
+            return empty(arrow_schema(self.types))
+        return signed(self._query.run([with_weights(below)]), self.types)
+
+
+def with_weights(delta: Delta) -> pa.Table:
+    """A delta's rows with their weights as the last column."""
+    columns = [*delta.rows.columns, pa.chunked_array([pa.array(delta.weights)])]
+    return pa.table(columns, names=[f"x{i}" for i in range(len(columns))])
+
+
+def signed(table: pa.Table, types: tuple[DataType, ...]) -> Delta:
+    """A query's result whose last column is the weight, as a delta."""
+    weights = weights_of(table.column(table.num_columns - 1).to_numpy())
+    rows = conform(table.select(list(range(table.num_columns - 1))), types)
+    return consolidate(rows, weights)

@@ -1,0 +1,31 @@
+"""UNION ALL.   Δ(R ⊎ S) = ΔR ⊎ ΔS"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.types import DataType
+
+from headrace.ir.nodes import Merge
+from headrace.plans.catalyst import arrow_schema
+from headrace.plans.prepared import conform
+from headrace.rules.base import Epoch, Rule, Workshop, types_of
+from headrace.state.delta import Delta, consolidate, empty
+
+
+class MergeRule:
+    """The sum of several operators' deltas."""
+
+    def __init__(self, workshop: Workshop, node: Merge, inputs: Sequence[Rule]) -> None:
+        self.types: tuple[DataType, ...] = types_of(node)
+        self._inputs = list(inputs)
+
+    def delta(self, epoch: Epoch) -> Delta:
+        """All deltas together, net."""
+        parts = [delta for one in self._inputs if len(delta := one.delta(epoch))]
+        if not parts:
+            return empty(arrow_schema(self.types))
+        rows = pa.concat_tables([conform(part.rows, self.types) for part in parts]).combine_chunks()
+        return consolidate(rows, np.concatenate([part.weights for part in parts]))

@@ -1,0 +1,128 @@
+"""Start Spark with Delta, and tune one session for small deltas and one for large ones."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from importlib.resources import as_file, files
+from pathlib import Path
+
+from pyspark import SparkContext
+from pyspark.logger import PySparkLogger
+from pyspark.sql import SparkSession
+
+from headrace import jars
+from headrace.errors import SetupError
+from headrace.java import find_java, launcher_home
+from headrace.settings import Settings
+
+_DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+_DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+
+# What results depend on: the same in every session, so that small, large and judge agree.
+_MEANING = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # The default runs 50 tasks to read the state of a table's log.
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
+
+_SMALL = {
+    **_MEANING,
+    # Planning, not data, is the cost here: one partition, and no Exchange that a kept plan would remember.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    # Two settings that stop the planner from shuffling by estimated size.
+    "spark.sql.maxSinglePartitionBytes": "1t",
+    "spark.sql.sources.fileCompressionFactor": "0.0001",
+    # A runtime filter is remembered by a kept plan and would hide later rows.
+    "spark.sql.optimizer.runtime.bloomFilter.enabled": "false",
+}
+
+
+def start_spark(settings: Settings) -> SparkSession:
+    """A local Spark with Delta, quiet and in UTC; the running one if this process has one already."""
+    if SparkContext._active_spark_context is not None:  # pyright: ignore[reportPrivateUsage]
+        return _running_session()
+    scratch = Path(tempfile.mkdtemp(prefix="headrace-spark-"))
+    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+    cores = "*" if settings.spark_cores is None else str(settings.spark_cores)
+    with as_file(files("headrace").joinpath("log4j2.properties")) as quiet:
+        options: dict[str, str | int | float | bool | None] = {
+            **_MEANING,
+            "spark.app.name": "headrace",
+            "spark.jars": ",".join(str(path) for path in jars.paths(settings.jars)),
+            "spark.sql.extensions": _DELTA_EXTENSION,
+            "spark.sql.catalog.spark_catalog": _DELTA_CATALOG,
+            "spark.driver.memory": settings.spark_memory,
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={quiet.as_uri()}",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.local.dir": str(scratch / "local"),
+            "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            # Spark remembers finished work for a screen that is off; a home lives long, so it keeps little.
+            "spark.ui.retainedJobs": "50",
+            "spark.ui.retainedStages": "50",
+            "spark.ui.retainedTasks": "1000",
+            "spark.sql.ui.retainedExecutions": "10",
+        }
+        with _java_home(launcher_home(find_java(), settings.jars.parent / "java")):
+            spark = SparkSession.builder.master(f"local[{cores}]").config(map=options).getOrCreate()
+    # PySpark prints every failed query with its whole stack; the caller gets the same as an exception.
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    return spark
+
+
+def small_session(spark: SparkSession) -> SparkSession:
+    """A session of the same Spark, tuned for deltas of up to some thousand rows."""
+    return _tuned(spark, _SMALL)
+
+
+def large_session(spark: SparkSession) -> SparkSession:
+    """A session of the same Spark, tuned for backfills and full recomputes."""
+    partitions = 2 * spark.sparkContext.defaultParallelism
+    return _tuned(
+        spark,
+        {**_MEANING, "spark.sql.adaptive.enabled": "true", "spark.sql.shuffle.partitions": str(partitions)},
+    )
+
+
+def _tuned(spark: SparkSession, options: Mapping[str, str]) -> SparkSession:
+    # A new session, because the given one may be the user's and keeps its settings.
+    session = spark.newSession()
+    for name, value in options.items():
+        session.conf.set(name, value)
+    return session
+
+
+def _running_session() -> SparkSession:
+    session = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+    if _DELTA_EXTENSION not in (session.conf.get("spark.sql.extensions", "") or ""):
+        raise SetupError(
+            "this process already runs a Spark without Delta",
+            detail=f"spark.sql.extensions does not name {_DELTA_EXTENSION}.",
+            hint="stop that Spark first, or start it with Delta and give it to headrace.open as spark=",
+        )
+    return session
+
+
+@contextmanager
+def _java_home(home: Path) -> Generator[None, None, None]:
+    before = os.environ.get("JAVA_HOME")
+    os.environ["JAVA_HOME"] = str(home)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["JAVA_HOME"]
+        else:
+            os.environ["JAVA_HOME"] = before

@@ -1,0 +1,64 @@
+"""What a user may set, typed and documented at the field."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """The settings of one home; each can also come from the environment as HEADRACE_<NAME>."""
+
+    model_config = SettingsConfigDict(env_prefix="HEADRACE_", frozen=True, extra="forbid")
+
+    small_bound: int = Field(
+        default=200_000,
+        ge=0,
+        description="Rows of one delta that may travel through the driver as Arrow. "
+        "A larger delta stays distributed and is never collected.",
+    )
+    inline_bytes: int = Field(
+        default=4 * 1024 * 1024,
+        ge=0,
+        description="Bytes of one delta that may lie inside its ledger row. "
+        "A larger one is written as files that the row names.",
+    )
+    spark_memory: str = Field(
+        default="2g",
+        pattern=r"^[1-9][0-9]*[kKmMgGtT]$",
+        description="Heap of the local Spark, in the JVM's notation. Read only where Headrace starts Spark.",
+    )
+    spark_cores: int | None = Field(
+        default=None,
+        ge=1,
+        description="Cores of the local Spark; none means all. Read only where Headrace starts Spark.",
+    )
+    tombstone_retention: timedelta = Field(
+        default=timedelta(days=7),
+        ge=timedelta(0),
+        description="How long a deleted key of a SEQUENCE BY table is remembered, "
+        "so that a late insert does not bring it back.",
+    )
+    clock_resolution_seconds: float = Field(
+        default=1.0,
+        gt=0,
+        description="How finely now() advances, and how late a row that the clock alone moves may be.",
+    )
+    sum_doubles_additively: bool = Field(
+        default=False,
+        description="Maintain sums over DOUBLE by adding and subtracting. Faster, but rounding drifts "
+        "away from a recompute; off, touched groups are summed anew.",
+    )
+    verify_digits: int = Field(
+        default=9,
+        ge=1,
+        le=17,
+        description="Significant digits to which the judge compares DOUBLE and FLOAT values.",
+    )
+    jars: Path = Field(
+        default_factory=lambda: Path.home() / ".cache" / "headrace" / "jars",
+        description="Folder in which the pinned jars are kept after the first download.",
+    )

@@ -1,0 +1,498 @@
+"""From a resolved Spark plan to the operators that have rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql.types import (
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    TimestampNTZType,
+    TimestampType,
+    VariantType,
+)
+
+from headrace.ir.nodes import (
+    Call,
+    Constant,
+    Edge,
+    GroupFold,
+    InnerJoin,
+    Linear,
+    MatchJoin,
+    Merge,
+    Node,
+    Source,
+    Threshold,
+    TopRows,
+    Touched,
+)
+from headrace.plans.catalyst import (
+    COLUMN_MARK,
+    Attribute,
+    Catalyst,
+    Java,
+    attribute,
+    children,
+    conjuncts,
+    data_type,
+    items,
+    kind_of,
+    optional,
+    output,
+    references,
+    walk,
+)
+from headrace.plans.steps import LINEAR
+from headrace.sql.resolve import CLOCK, relation_of
+
+_INTEGERS = (ByteType, ShortType, IntegerType, LongType)
+_ORDERED = (*_INTEGERS, DecimalType, DoubleType, FloatType, DateType, TimestampType, TimestampNTZType)
+_COMPARISONS = {"GreaterThan": ">", "GreaterThanOrEqual": ">=", "LessThan": "<", "LessThanOrEqual": "<=", "EqualTo": "="}
+_MIRROR = {">": "<", ">=": "<=", "<": ">", "<=": ">=", "=": "="}
+_MATCH_KINDS = {
+    "LeftOuter": "left",
+    "RightOuter": "right",
+    "FullOuter": "full",
+    "LeftSemi": "semi",
+    "LeftAnti": "anti",
+    "ExistenceJoin": "existence",
+}
+_MOMENTS = frozenset({"VariancePop", "VarianceSamp", "StddevPop", "StddevSamp"})
+_PAIRS = frozenset({"CovPopulation", "CovSample", "Corr"})
+
+
+class NoRule(Exception):
+    """An operator that no rule follows; the reason is for EXPLAIN."""
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """What lowering needs beside the plan."""
+
+    catalyst: Catalyst
+    sum_doubles: bool = False
+
+
+def lower(context: Lowering, plan: Java) -> Node:
+    """The operators of a plan, or NoRule with the reason."""
+    kind = kind_of(plan)
+    below = children(plan)
+    if not below:
+        return _lower_leaf(plan)
+    if kind in LINEAR:
+        return _lower_linear(context, plan)
+    if kind == "Union":
+        return Merge(plan, output(plan), tuple(lower(context, child) for child in below))
+    if kind == "Join":
+        return _lower_join(context, plan)
+    if kind == "Aggregate":
+        return _lower_aggregate(context, plan)
+    if kind == "Window":
+        return _lower_window(context, plan)
+    if kind == "Sort":
+        return lower(context, plan.child())
+    if kind in ("GlobalLimit", "LocalLimit", "Offset"):
+        return _lower_limit(context, plan)
+    if kind in ("SubqueryAlias", "View", "Repartition", "RepartitionByExpression", "ResolvedHint"):
+        return lower(context, plan.child())
+    raise NoRule(f"no rule follows the operator {plan.nodeName()}")
+
+
+def _lower_leaf(plan: Java) -> Node:
+    name = relation_of(plan)
+    if name is None:
+        return Constant(plan, output(plan))
+    columns = tuple(int(c.metadata().getLong(COLUMN_MARK)) for c in items(plan.output()))
+    return Source(plan, output(plan), name, columns)
+
+
+def _lower_linear(context: Lowering, plan: Java) -> Node:
+    child = lower(context, plan.child())
+    if kind_of(plan) == "Project" and isinstance(child, Source):
+        columns = items(plan.projectList())
+        if columns and all(kind_of(c) == "AttributeReference" for c in columns):
+            places = {a.id: place for a, place in zip(child.output, child.columns, strict=True)}
+            chosen = tuple(places[c.exprId().id()] for c in columns)
+            return Source(plan, output(plan), child.relation, chosen)
+    return over(context.catalyst, child, plan)
+
+
+def over(catalyst: Catalyst, child: Node, step: Java) -> Node:
+    """A linear step on top of an operator; neighbouring steps are kept together."""
+    if isinstance(child, Linear):
+        return Linear(step, output(step), child.child, (*child.steps, step))
+    return Linear(step, output(step), child, (step,))
+
+
+def project_over(catalyst: Catalyst, child: Node, columns: Sequence[Java]) -> Node:
+    """A projection on top of an operator."""
+    return over(catalyst, child, catalyst.project(columns, child.plan))
+
+
+def _lower_limit(context: Lowering, plan: Java) -> Node:
+    limit: int | None = None
+    offset = 0
+    node = plan
+    while kind_of(node) in ("GlobalLimit", "LocalLimit", "Offset"):
+        if kind_of(node) == "Offset":
+            offset = int(node.offsetExpr().eval(None))
+        else:
+            value = int(node.limitExpr().eval(None))
+            limit = value if limit is None else min(limit, value)
+        node = node.child()
+    if limit is not None and kind_of(plan) == "Offset":
+        # OFFSET over LIMIT: the limit counts from the start of the order.
+        limit -= offset
+    if kind_of(node) == "Project" and kind_of(node.child()) == "Sort":
+        inner = TopRows(node.child(), output(node.child()), lower(context, node.child().child()),
+                        tuple(items(node.child().order())), limit, offset)
+        return over(context.catalyst, inner, node)
+    order: tuple[Java, ...] = ()
+    child = node
+    if kind_of(node) == "Sort":
+        order, child = tuple(items(node.order())), node.child()
+    return TopRows(plan, output(plan), lower(context, child), order, limit, offset)
+
+
+def _lower_join(context: Lowering, plan: Java) -> Node:
+    kind = kind_of(plan.joinType())
+    if kind in ("Inner", "Cross"):
+        return _lower_inner(context, plan)
+    if kind == "UsingJoin" or kind not in _MATCH_KINDS:
+        raise NoRule(f"no rule follows a join of type {plan.joinType().sql()}")
+    catalyst = context.catalyst
+    left, right = children(plan)
+    condition = optional(plan.condition())
+    left_ids, right_ids = _ids(left), _ids(right)
+    left_keys: list[Java] = []
+    right_keys: list[Java] = []
+    safe: list[bool] = []
+    for part in conjuncts(condition):
+        pair = _equal_pair(part, left_ids, right_ids)
+        if pair:
+            left_keys.append(pair[0])
+            right_keys.append(pair[1])
+            safe.append(kind_of(part) == "EqualNullSafe")
+    left_node, left_columns = _with_keys(context, left, left_keys)
+    right_node, right_columns = _with_keys(context, right, right_keys)
+    node = MatchJoin(
+        plan, output(plan), _MATCH_KINDS[kind], left_node, right_node, left_columns, right_columns,
+        any(safe) or not safe, condition,
+    )
+    return node
+
+
+def _ids(plan: Java) -> set[int]:
+    return {column.exprId().id() for column in items(plan.output())}
+
+
+def _equal_pair(part: Java, left_ids: set[int], right_ids: set[int]) -> tuple[Java, Java] | None:
+    if kind_of(part) not in ("EqualTo", "EqualNullSafe"):
+        return None
+    a, b = children(part)
+    ids_a, ids_b = references(a), references(b)
+    if not ids_a or not ids_b:
+        return None
+    if ids_a <= left_ids and ids_b <= right_ids:
+        return a, b
+    if ids_a <= right_ids and ids_b <= left_ids:
+        return b, a
+    return None
+
+
+def _plain(expression: Java) -> Java | None:
+    """The column that an expression is, looking through casts between integer types (they hash alike)."""
+    if kind_of(expression) == "AttributeReference":
+        return expression
+    if kind_of(expression) == "Cast":
+        (inner,) = children(expression)
+        if isinstance(data_type(expression.dataType()), _INTEGERS) and isinstance(data_type(inner.dataType()), _INTEGERS):
+            return _plain(inner)
+    return None
+
+
+def _with_keys(context: Lowering, plan: Java, keys: Sequence[Java]) -> tuple[Node, tuple[int, ...]]:
+    """An input with every key expression as one of its columns, and the ids of those columns."""
+    ids: list[int] = []
+    added: list[Java] = []
+    for key in keys:
+        column = _plain(key)
+        if column is None:
+            alias = context.catalyst.alias(key, f"_key{len(ids)}")
+            added.append(alias)
+            column = alias
+        ids.append(column.exprId().id())
+    node = lower(context, plan)
+    if added:
+        node = project_over(context.catalyst, node, [*(a.java for a in node.output), *added])
+    return node, tuple(ids)
+
+
+def _lower_inner(context: Lowering, plan: Java) -> Node:
+    inputs: list[Java] = []
+    conditions: list[Java] = []
+    _flatten(plan, inputs, conditions)
+    ids = [_ids(one) for one in inputs]
+    pairs: dict[tuple[int, int], list[tuple[Java, Java]]] = {}
+    for part in conditions:
+        for i in range(len(inputs)):
+            for j in range(i + 1, len(inputs)):
+                pair = _equal_pair(part, ids[i], ids[j])
+                if pair:
+                    pairs.setdefault((i, j), []).append(pair)
+    keys: list[list[Java]] = [[] for _ in inputs]
+    for (i, j), found in pairs.items():
+        keys[i].extend(a for a, _ in found)
+        keys[j].extend(b for _, b in found)
+    nodes: list[Node] = []
+    columns: list[list[int]] = []
+    for one, own in zip(inputs, keys, strict=True):
+        node, ids_of_keys = _with_keys(context, one, own)
+        nodes.append(node)
+        columns.append(list(ids_of_keys))
+    edges: list[Edge] = []
+    used = [0] * len(inputs)
+    for (i, j), found in pairs.items():
+        count = len(found)
+        left = tuple(columns[i][used[i] : used[i] + count])
+        right = tuple(columns[j][used[j] : used[j] + count])
+        used[i] += count
+        used[j] += count
+        edges.append(Edge(i, j, left, right))
+    singles = frozenset(i for i, node in enumerate(nodes) if is_single(node))
+    thresholds = [t for part in conditions for t in _thresholds(part, nodes, singles)]
+    return InnerJoin(plan, output(plan), tuple(nodes), tuple(conditions), tuple(edges), tuple(thresholds), singles)
+
+
+def _flatten(plan: Java, inputs: list[Java], conditions: list[Java]) -> None:
+    kind = kind_of(plan)
+    if kind == "Join" and kind_of(plan.joinType()) in ("Inner", "Cross"):
+        for child in children(plan):
+            _flatten(child, inputs, conditions)
+        conditions.extend(conjuncts(optional(plan.condition())))
+        return
+    if kind == "Project" and kind_of(plan.child()) == "Join" and kind_of(plan.child().joinType()) in ("Inner", "Cross"):
+        if all(kind_of(c) == "AttributeReference" for c in items(plan.projectList())):
+            _flatten(plan.child(), inputs, conditions)
+            return
+    inputs.append(plan)
+
+
+def is_single(node: Node) -> bool:
+    """Whether an operator always gives exactly one row."""
+    if isinstance(node, GroupFold):
+        return not node.groups
+    if isinstance(node, Touched):
+        return not node.keys and len(node.steps) == 1 and kind_of(node.steps[0]) == "Aggregate"
+    if isinstance(node, Source):
+        return node.relation == CLOCK
+    if isinstance(node, Constant):
+        return kind_of(node.plan) == "OneRowRelation"
+    if isinstance(node, Linear):
+        return is_single(node.child) and all(kind_of(step) == "Project" for step in node.steps)
+    return False
+
+
+def _thresholds(part: Java, nodes: Sequence[Node], singles: frozenset[int]) -> list[Threshold]:
+    operator = _COMPARISONS.get(kind_of(part))
+    if operator is None:
+        return []
+    found: list[Threshold] = []
+    a, b = children(part)
+    for side, other, sign in ((a, b, operator), (b, a, _MIRROR[operator])):
+        column = _ordered_column(side)
+        if column is None or not references(other):
+            continue
+        for s in singles:
+            if references(other) <= {x.id for x in nodes[s].output}:
+                for i, node in enumerate(nodes):
+                    if i not in singles and any(x.id == column.exprId().id() for x in node.output):
+                        found.append(Threshold(i, column.exprId().id(), sign, other, s))
+    return found
+
+
+def _ordered_column(expression: Java) -> Java | None:
+    """The column that an expression orders by, looking through casts that keep the order."""
+    if kind_of(expression) == "AttributeReference":
+        return expression if isinstance(data_type(expression.dataType()), _ORDERED) else None
+    if kind_of(expression) == "Cast":
+        (inner,) = children(expression)
+        source, target = data_type(inner.dataType()), data_type(expression.dataType())
+        numbers = (*_INTEGERS, DecimalType, DoubleType, FloatType)
+        times = (DateType, TimestampType, TimestampNTZType)
+        if (isinstance(source, numbers) and isinstance(target, numbers)) or (
+            isinstance(source, times) and isinstance(target, (TimestampType, TimestampNTZType))
+        ):
+            return _ordered_column(inner)
+    return None
+
+
+def _lower_window(context: Lowering, plan: Java) -> Node:
+    steps: list[Java] = []
+    top = plan
+    keys = items(plan.partitionSpec())
+    base = plan.child()
+    steps.append(plan)
+    # Windows over finer partitions of the same rows are computed in one go, with what lies between them.
+    while True:
+        between: list[Java] = []
+        node = base
+        while kind_of(node) in ("Project", "Filter"):
+            between.append(node)
+            node = node.child()
+        if kind_of(node) != "Window":
+            break
+        lower_keys = {k.exprId().id() for k in items(node.partitionSpec()) if kind_of(k) == "AttributeReference"}
+        upper_keys = {k.exprId().id() for k in keys if kind_of(k) == "AttributeReference"}
+        if len(upper_keys) != len(keys) or len(lower_keys) != node.partitionSpec().size():
+            break
+        if not lower_keys or not upper_keys or not (lower_keys <= upper_keys or upper_keys <= lower_keys):
+            break
+        common = keys if upper_keys <= lower_keys else items(node.partitionSpec())
+        common_ids = {k.exprId().id() for k in common}
+        if not all(_passes(step, common_ids) for step in [*between, node.child()]):
+            break
+        keys = common
+        steps = [node, *reversed(between), *steps]
+        base = node.child()
+    child, ids = _with_keys(context, base, keys)
+    what = "window" if ids else "window without PARTITION BY"
+    return Touched(top, output(top), child, ids, tuple(steps), what)
+
+
+def _passes(step: Java, ids: set[int]) -> bool:
+    return ids <= {c.exprId().id() for c in items(step.output())}
+
+
+def _lower_aggregate(context: Lowering, plan: Java) -> Node:
+    groups = items(plan.groupingExpressions())
+    results = items(plan.aggregateExpressions())
+    calls = _aggregate_calls(results)
+    if all(kind_of(g) == "AttributeReference" for g in groups) and all(_has_partials(context, c) for c in calls):
+        return _lower_fold(context, plan, groups, results, calls)
+    child, ids = _with_keys(context, plan.child(), groups)
+    names = sorted({c.aggregateFunction().prettyName() for c in calls if not _has_partials(context, c)})
+    what = "group" if ids else f"{', '.join(names)} over the whole input"
+    return Touched(plan, output(plan), child, ids, (plan,), what)
+
+
+def _aggregate_calls(results: Sequence[Java]) -> list[Java]:
+    found: list[Java] = []
+    for result in results:
+        for part in walk(result):
+            if kind_of(part) == "AggregateExpression" and not any(part.semanticEquals(f) for f in found):
+                found.append(part)
+    return found
+
+
+def exact_input(expression: Java) -> Java | None:
+    """The integer or decimal behind a cast to DOUBLE, whose powers can be summed exactly."""
+    if kind_of(expression) != "Cast" or not isinstance(data_type(expression.dataType()), DoubleType):
+        return None
+    (inner,) = children(expression)
+    kind = data_type(inner.dataType())
+    if isinstance(kind, (ByteType, ShortType, IntegerType)) or (isinstance(kind, DecimalType) and kind.precision <= 12):
+        return inner
+    return None
+
+
+def _exact(kind: DataType) -> bool:
+    return isinstance(kind, (*_INTEGERS, DecimalType))
+
+
+def _comparable(kind: DataType) -> bool:
+    return kind.typeName() in (
+        "byte", "short", "integer", "long", "float", "double", "decimal", "date", "timestamp", "timestamp_ntz",
+        "string", "boolean", "binary",
+    )
+
+
+def _has_partials(context: Lowering, call: Java) -> bool:
+    function = call.aggregateFunction()
+    name = kind_of(function)
+    inputs = children(function)
+    types = [data_type(c.dataType()) for c in inputs]
+    if any(isinstance(kind, (MapType, VariantType)) for kind in types):
+        return False
+    if name == "Count":
+        return True
+    if name in ("Sum", "Average"):
+        return _exact(types[0])
+    if name in ("Min", "Max"):
+        return _comparable(types[0])
+    if name in _MOMENTS and not call.isDistinct():
+        return exact_input(inputs[0]) is not None
+    if name in _PAIRS and not call.isDistinct():
+        return all(exact_input(c) is not None for c in inputs)
+    return False
+
+
+def _lower_fold(
+    context: Lowering, plan: Java, groups: Sequence[Java], results: Sequence[Java], calls: Sequence[Java]
+) -> Node:
+    catalyst = context.catalyst
+    child = lower(context, plan.child())
+    columns: list[Java] = list(groups)
+    folded: list[Call] = []
+    for call in calls:
+        function = call.aggregateFunction()
+        name = kind_of(function)
+        inputs = children(function)
+        if name in _MOMENTS or name in _PAIRS:
+            inputs = [exact_input(c) for c in inputs]
+        condition = optional(call.filter())
+        places: list[int] = []
+        for one in inputs:
+            if kind_of(one) == "Literal" and name == "Count" and condition is None and one.value() is not None:
+                continue
+            if condition is not None:
+                one = catalyst.jvm.org.apache.spark.sql.catalyst.expressions.If(
+                    condition, one, catalyst.null_literal(one.dataType())
+                )
+            places.append(_place_of(catalyst, columns, one))
+        folded.append(Call(call, name, call.isDistinct() and name not in ("Min", "Max"), tuple(places)))
+    wanted = [c.exprId().id() for c in columns]
+    if wanted != [a.id for a in child.output]:
+        child = _narrowed(catalyst, child, columns)
+    return GroupFold(plan, output(plan), child, tuple(attribute(g) for g in groups), tuple(folded), tuple(results))
+
+
+def _narrowed(catalyst: Catalyst, child: Node, columns: Sequence[Java]) -> Node:
+    """The wanted columns; a mere choice of a relation's columns needs no step."""
+    if isinstance(child, Source) and columns and all(kind_of(c) == "AttributeReference" for c in columns):
+        places = {a.id: place for a, place in zip(child.output, child.columns, strict=True)}
+        plan = catalyst.project(columns, child.plan)
+        chosen = tuple(places[c.exprId().id()] for c in columns)
+        return Source(plan, tuple(attribute(c) for c in columns), child.relation, chosen)
+    return project_over(catalyst, child, columns)
+
+
+def _place_of(catalyst: Catalyst, columns: list[Java], expression: Java) -> int:
+    for place, known in enumerate(columns):
+        inner = known if kind_of(known) == "AttributeReference" else children(known)[0]
+        if inner.semanticEquals(expression):
+            return place
+    if kind_of(expression) == "AttributeReference":
+        columns.append(expression)
+    else:
+        columns.append(catalyst.alias(expression, f"_input{len(columns)}"))
+    return len(columns) - 1
+
+
+def column_places(node: Node, ids: Sequence[int]) -> tuple[int, ...]:
+    """Where the columns with these ids stand in an operator's output."""
+    places = {a.id: i for i, a in enumerate(node.output)}
+    return tuple(places[i] for i in ids)
+
+
+__all__ = ["Attribute", "Lowering", "NoRule", "column_places", "exact_input", "is_single", "lower"]

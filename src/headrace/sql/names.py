@@ -1,0 +1,38 @@
+"""Which names a user may give to relations and columns."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+RESERVED_PREFIX = "_headrace"
+CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
+
+_RELATION_NAME = re.compile(r"[A-Za-z0-9_]+")
+
+
+@dataclass(frozen=True)
+class Name:
+    """A name in lower case, by which it is found, and as it was spelled, with its place."""
+
+    name: str
+    spelled: str
+    line: int
+    column: int
+
+
+def relation_name_fault(name: str) -> str:
+    """Why no relation may be given this name, or nothing."""
+    if not _RELATION_NAME.fullmatch(name):
+        return "a relation's name consists of the letters a to z, digits and _"
+    if name.lower().startswith(RESERVED_PREFIX):
+        return f"names beginning with {RESERVED_PREFIX} are reserved"
+    return ""
+
+
+def column_name_fault(name: str) -> str:
+    """Why no column may be given this name, or nothing."""
+    for prefix in (RESERVED_PREFIX, *CHANGE_COLUMNS):
+        if name.lower().startswith(prefix):
+            return f"columns beginning with {prefix} are reserved"
+    return ""

@@ -1,0 +1,324 @@
+"""From a view's SQL to a resolved, decorrelated plan of few operators, by Spark's own analyzer and rules.
+
+The plan's leaves carry marks that say which relation and column they are. What is left of subqueries are joins; what
+is left of the clock is a join with the one-row relation that holds the epoch's time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.errors.exceptions.captured import convert_exception
+from pyspark.sql.types import StructField, StructType, TimestampType
+
+from headrace.errors import HeadraceError, NameError_, QueryError, StatementError, ViewError
+from headrace.plans.catalyst import (
+    COLUMN_MARK,
+    RELATION_MARK,
+    Catalyst,
+    Java,
+    children,
+    data_type,
+    items,
+    kind_of,
+    optional,
+    rewrite,
+    walk,
+)
+from headrace.sql.ties import break_ties
+
+CLOCK = "_headrace_clock"
+CLOCK_SCHEMA = StructType([StructField("now", TimestampType(), False)])
+
+_CLOCK_FUNCTIONS = frozenset({"CurrentTimestamp", "Now", "CurrentDate", "LocalTimestamp", "CurrentTime"})
+_ORDER_SENSITIVE = frozenset(
+    {"First", "Last", "AnyValue", "CollectList", "CollectSet", "ArrayAgg", "FirstValue", "LastValue", "Mode"}
+)
+_FINISH = ("EliminateSubqueryAliases", "EliminateView", "EliminateResolvedHint", "EvalInlineTables", "ReplaceExpressions")
+_OPERATORS = (
+    "RewriteExceptAll",
+    "RewriteIntersectAll",
+    "ReplaceIntersectWithSemiJoin",
+    "ReplaceExceptWithAntiJoin",
+    "ReplaceDistinctWithAggregate",
+    "PullOutGroupingExpressions",
+    "InsertMapSortInGroupingExpressions",
+)
+_SUBQUERIES = (
+    "PullupCorrelatedPredicates",
+    "RewriteCorrelatedScalarSubquery",
+    "RewriteLateralSubquery",
+    "RewritePredicateSubquery",
+)
+_SHAPE = (
+    "PushDownPredicates",
+    "EliminateOuterJoin",
+    "ColumnPruning",
+    "RemoveRedundantAliases",
+    "CollapseProject",
+    "RemoveNoopOperators",
+)
+_ROUNDS = 4
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A view's query: its analyzed plan, the plan its rules follow, its schema and what it reads."""
+
+    sql: str
+    analyzed: Java
+    plan: Java
+    schema: StructType
+    reads: tuple[str, ...]
+    ties: tuple[str, ...]
+    uses_clock: bool
+
+
+def register(catalyst: Catalyst, name: str, schema: StructType) -> None:
+    """Make a relation known to the analyzer, with the marks that lead back to it."""
+    marked = StructType(
+        [
+            StructField(f.name, f.dataType, f.nullable, {RELATION_MARK: name, COLUMN_MARK: i})
+            for i, f in enumerate(schema.fields)
+        ]
+    )
+    catalyst.session.createDataFrame([], marked).createOrReplaceTempView(name)
+
+
+def forget(catalyst: Catalyst, name: str) -> None:
+    """Make a relation unknown to the analyzer."""
+    catalyst.session.catalog.dropTempView(name)
+
+
+def relation_of(plan: Java) -> str | None:
+    """The relation that a leaf stands for, if it is one of ours."""
+    for column in items(plan.output()):
+        metadata = column.metadata()
+        if metadata.contains(RELATION_MARK):
+            return metadata.getString(RELATION_MARK)
+    return None
+
+
+def analyze(catalyst: Catalyst, sql: str, line: int = 1, column: int = 1) -> Java:
+    """The analyzed plan of a query; errors come with line, column and a hint."""
+    try:
+        return catalyst.analyze(catalyst.parse_query(sql))
+    except (Py4JJavaError, PySparkException) as error:
+        raise query_error(error, line, column) from None
+
+
+def resolve(catalyst: Catalyst, name: str, sql: str, line: int = 1, column: int = 1) -> Resolved:
+    """The query of a view, ready to be lowered."""
+    analyzed = analyze(catalyst, sql, line, column)
+    _check_output(name, analyzed)
+    schema = StructType(
+        [StructField(c.name(), data_type(c.dataType()), c.nullable()) for c in items(analyzed.output())]
+    )
+    plan, uses_clock = normalize(catalyst, analyzed)
+    _refuse_nondeterminism(name, plan)
+    plan, ties = break_ties(catalyst, plan)
+    if ties:
+        plan = _shape(catalyst, plan)
+    reads = sorted(set(_leaves(plan)) - {CLOCK})
+    return Resolved(sql, analyzed, plan, schema, tuple(reads), tuple(ties), uses_clock)
+
+
+def normalize(catalyst: Catalyst, plan: Java) -> tuple[Java, bool]:
+    """The plan without aliases, views, CTEs, set operators and subqueries; and whether it reads the clock."""
+    plan = catalyst.jvm.org.apache.spark.sql.catalyst.optimizer.InlineCTE(True, False).apply(plan)
+    for name in (*_FINISH, *_OPERATORS, *_SUBQUERIES, *_SUBQUERIES):
+        plan = catalyst.rule(name)(plan)
+    plan, uses_clock = _join_scalars(catalyst, plan)
+    return _shape(catalyst, plan), uses_clock
+
+
+def _shape(catalyst: Catalyst, plan: Java) -> Java:
+    for _ in range(_ROUNDS):
+        before = plan
+        for name in _SHAPE:
+            plan = catalyst.rule(name)(plan)
+        if plan.fastEquals(before):
+            break
+    return plan
+
+
+def _leaves(plan: Java) -> list[str]:
+    below = children(plan)
+    if not below:
+        name = relation_of(plan)
+        return [name] if name else []
+    return [name for child in below for name in _leaves(child)]
+
+
+def _check_output(name: str, plan: Java) -> None:
+    seen: set[str] = set()
+    for column in items(plan.output()):
+        lowered = column.name().lower()
+        if lowered in seen:
+            raise ViewError(
+                f"view {name} has two columns named {column.name()}",
+                detail="Every column of a relation needs a name of its own.",
+                hint=f"rename one of them: ... AS {column.name()}_2",
+            )
+        seen.add(lowered)
+
+
+def _refuse_nondeterminism(name: str, plan: Java) -> None:
+    for expression in _expressions(plan):
+        if expression.deterministic():
+            continue
+        for part in walk(expression):
+            own = all(child.deterministic() for child in children(part)) and not part.deterministic()
+            if own and kind_of(part) not in _ORDER_SENSITIVE:
+                function = part.prettyName()
+                raise ViewError(
+                    f"view {name} uses {function}(), which gives another result each time",
+                    detail="A maintained view must equal its query at every epoch, so its functions must be "
+                    "deterministic.",
+                    hint=f"compute {function}() before the change is applied and store it in a column; "
+                    "now() and current_date are allowed and follow the epoch's clock",
+                )
+    for child in children(plan):
+        _refuse_nondeterminism(name, child)
+
+
+def _expressions(plan: Java) -> list[Java]:
+    return items(plan.expressions())
+
+
+def _join_scalars(catalyst: Catalyst, plan: Java) -> tuple[Java, bool]:
+    """Scalar subqueries and the clock become joins with one-row plans."""
+    uses_clock = False
+    below: list[Java] = []
+    for child in children(plan):
+        child, used = _join_scalars(catalyst, child)
+        uses_clock = uses_clock or used
+        below.append(child)
+    if below:
+        plan = plan.withNewChildren(catalyst.seq(below))
+    scalars: list[tuple[Java, Java]] = []
+    clock: list[Java] = []
+
+    def replace(part: Java) -> Java | None:
+        kind = kind_of(part)
+        if kind == "ScalarSubquery":
+            for known, attribute in scalars:
+                if known.semanticEquals(part):
+                    return attribute
+            one_row, _ = normalize(catalyst, _one_row(catalyst, part.plan()))
+            joined.append(one_row)
+            attribute = items(one_row.output())[0]
+            scalars.append((part, attribute))
+            return attribute
+        if kind in _CLOCK_FUNCTIONS:
+            if not clock:
+                leaf, _ = normalize(catalyst, catalyst.session.table(CLOCK)._jdf.queryExecution().analyzed())
+                joined.append(leaf)
+                clock.append(items(leaf.output())[0])
+            wanted = part.dataType()
+            return clock[0] if kind in ("CurrentTimestamp", "Now") else catalyst.cast(clock[0], wanted)
+        return None
+
+    joined: list[Java] = []
+    rebuilt = _with_expressions(catalyst, plan, replace, joined)
+    return rebuilt, uses_clock or bool(clock)
+
+
+def _with_expressions(catalyst: Catalyst, plan: Java, replace: object, joined: list[Java]) -> Java:
+    """An operator with its expressions rewritten, over its child joined with the one-row plans they need."""
+    kind = kind_of(plan)
+    if kind == "Filter":
+        condition = rewrite(catalyst, plan.condition(), replace)  # pyright: ignore[reportArgumentType]
+        if not joined:
+            return plan
+        child = plan.child()
+        return catalyst.project(items(child.output()), catalyst.filter(condition, _cross(catalyst, child, joined)))
+    if kind == "Project":
+        columns = [rewrite(catalyst, c, replace) for c in items(plan.projectList())]  # pyright: ignore[reportArgumentType]
+        if not joined:
+            return plan
+        return catalyst.project(columns, _cross(catalyst, plan.child(), joined))
+    if kind == "Aggregate":
+        groups = [rewrite(catalyst, c, replace) for c in items(plan.groupingExpressions())]  # pyright: ignore[reportArgumentType]
+        columns = [rewrite(catalyst, c, replace) for c in items(plan.aggregateExpressions())]  # pyright: ignore[reportArgumentType]
+        if not joined:
+            return plan
+        raise ViewError(
+            "a scalar subquery or the clock inside an aggregation is not followed",
+            detail="The value stands in a grouping or an aggregate expression.",
+            hint="compute it in a subquery below the GROUP BY, as a column, and group by that",
+        ) if groups or columns else AssertionError
+    for expression in _expressions(plan):
+        for part in walk(expression):
+            if kind_of(part) == "ScalarSubquery" or kind_of(part) in _CLOCK_FUNCTIONS:
+                raise ViewError(
+                    f"a scalar subquery or the clock inside {kind.lower()} is not followed",
+                    hint="compute it as a column in a subquery below, and use that column",
+                )
+    return plan
+
+
+def _cross(catalyst: Catalyst, child: Java, joined: Sequence[Java]) -> Java:
+    for one_row in joined:
+        child = catalyst.join(child, one_row, catalyst.inner(), None)
+    return child
+
+
+def _one_row(catalyst: Catalyst, plan: Java) -> Java:
+    """The plan of a scalar subquery, made to give exactly one row; more than one is an error, as in Spark."""
+    if kind_of(plan) == "Aggregate" and plan.groupingExpressions().isEmpty():
+        return plan
+    column = catalyst.frame(plan).toDF("x")
+    single = column.selectExpr("max(x) AS x", "count(1) AS n").selectExpr(
+        "CASE WHEN n > 1 THEN raise_error('more than one row returned by a scalar subquery') ELSE x END AS x"
+    )
+    return single._jdf.queryExecution().analyzed()
+
+
+_PLACE = re.compile(r"\(line (\d+), pos (\d+)\)")
+_UNKNOWN = ("TABLE_OR_VIEW_NOT_FOUND",)
+
+
+def query_error(error: Exception, line: int = 1, column: int = 1) -> HeadraceError:
+    """Spark's complaint about a query as ours: short message, detail, hint, and the place in the script."""
+    captured = convert_exception(error.java_exception) if isinstance(error, Py4JJavaError) else error
+    text = str(captured)
+    condition = captured.getCondition() if isinstance(captured, PySparkException) else None
+    first = text.strip().splitlines()[0] if text.strip() else "Spark refused the query"
+    first = re.sub(r"^\[[A-Z0-9_.]+\]\s*", "", first)
+    first = re.sub(r"\s*SQLSTATE: \w+.*$", "", first)
+    found = _PLACE.search(text) or re.search(r"line (\d+) pos (\d+)", text)
+    place: tuple[int, int] | None = None
+    if found:
+        at_line, at_position = int(found.group(1)), int(found.group(2))
+        place = (line + at_line - 1, (column if at_line == 1 else 1) + at_position)
+    where = f"line {place[0]}, column {place[1]}: " if place else ""
+    detail = f"{where}{first}"
+    if condition == "PARSE_SYNTAX_ERROR" or (condition or "").startswith("PARSE"):
+        return StatementError(
+            "the query cannot be read",
+            detail=detail,
+            hint="check the spelling and the commas near that place; the query is Spark SQL",
+            line=place[0] if place else line,
+            column=place[1] if place else column,
+        )
+    if condition in _UNKNOWN:
+        return NameError_(
+            "unknown table or view", detail=detail, hint="SHOW TABLES and SHOW VIEWS list what there is"
+        )
+    if condition and condition.startswith("UNRESOLVED_COLUMN"):
+        return QueryError(
+            "unknown column", detail=detail, hint="DESCRIBE the relation to see its columns",
+            line=place[0] if place else None, column=place[1] if place else None,
+        )
+    return QueryError(
+        "Spark refused the query", detail=detail, hint="mend the query; it must be valid Spark SQL",
+        line=place[0] if place else None, column=place[1] if place else None,
+    )
+
+
+__all__ = ["CLOCK", "CLOCK_SCHEMA", "Resolved", "analyze", "forget", "normalize", "query_error", "register", "relation_of", "resolve", "optional"]

@@ -1,0 +1,315 @@
+"""SQL text as statements: the heads are read here, the queries inside them are left to Spark."""
+
+from __future__ import annotations
+
+from headrace.errors import StatementError
+from headrace.sql.change_statements import DELETE_FORM, read_delete, read_insert, read_update
+from headrace.sql.query_statements import read_query
+from headrace.sql.reader import Reader, near_miss
+from headrace.sql.script import ScriptStatement, check_brackets, split
+from headrace.sql.syntax import (
+    AddColumn,
+    AlterColumnType,
+    AlterTable,
+    ColumnDefinition,
+    CreateTable,
+    CreateView,
+    Delete,
+    Describe,
+    Drop,
+    DropColumn,
+    DropKind,
+    Explain,
+    ExplainQuery,
+    Insert,
+    Policy,
+    Query,
+    RenameColumn,
+    Show,
+    ShowKind,
+    Statement,
+    TimeTravel,
+    Update,
+)
+from headrace.sql.table_statements import read_alter_table, read_create_table
+from headrace.sql.tokens import keywords
+from headrace.sql.view_statements import VIEW_FORM, read_create_view
+
+__all__ = [
+    "AddColumn",
+    "AlterColumnType",
+    "AlterTable",
+    "ColumnDefinition",
+    "CreateTable",
+    "CreateView",
+    "Delete",
+    "Describe",
+    "Drop",
+    "DropColumn",
+    "DropKind",
+    "Explain",
+    "ExplainQuery",
+    "Insert",
+    "Policy",
+    "Query",
+    "RenameColumn",
+    "Show",
+    "ShowKind",
+    "Statement",
+    "TimeTravel",
+    "Update",
+    "parse",
+]
+
+_CREATE_FORM = "CREATE TABLE t (...) | CREATE [OR REPLACE] [MATERIALIZED] VIEW v AS SELECT ..."
+_EXPLAIN_FORM = "EXPLAIN v | EXPLAIN CREATE MATERIALIZED VIEW v AS SELECT ... | EXPLAIN SELECT ..."
+_DROP_FORM = "DROP TABLE | VIEW | MATERIALIZED VIEW [IF EXISTS] x"
+_SHOW_FORM = "SHOW TABLES | VIEWS | SOURCES | CHANGEFEEDS"
+_DESCRIBE_FORM = "DESCRIBE x"
+
+_VERBS = (
+    "CREATE",
+    "DROP",
+    "ALTER",
+    "INSERT",
+    "UPDATE",
+    "DELETE",
+    "SELECT",
+    "WITH",
+    "VALUES",
+    "TABLE",
+    "FROM",
+    "EXPLAIN",
+    "SHOW",
+    "DESCRIBE",
+    "DESC",
+    "PAUSE",
+    "RESUME",
+)
+_NOT_YET = {
+    "SOURCE": "bring changes in with INSERT INTO, UPDATE, DELETE or apply()",
+    "CHANGEFEED": "read changes with changes()",
+    "FLOW": "give the table a PRIMARY KEY and SEQUENCE BY, and bring changes in with apply()",
+}
+_UNSUPPORTED_VERBS = {
+    "MERGE": "an INSERT INTO a table with a PRIMARY KEY replaces the row of that key",
+    "TRUNCATE": f"write {DELETE_FORM}",
+    "REPLACE": f"write {VIEW_FORM}",
+    "REFRESH": "views are always current; nothing needs to be refreshed",
+    "USE": "there is one schema",
+    "SET": "settings are given when the home is opened",
+    "RESET": "settings are given when the home is opened",
+    "BEGIN": "each statement is one epoch; apply() takes changes of many tables into one",
+    "START": "each statement is one epoch; apply() takes changes of many tables into one",
+    "COMMIT": "each statement is one epoch; apply() takes changes of many tables into one",
+    "ROLLBACK": "each statement is one epoch; apply() takes changes of many tables into one",
+} | dict.fromkeys(
+    keywords(
+        """ADD ANALYZE CACHE CALL CLEAR COMMENT COPY DECLARE DFS EXECUTE EXPORT GRANT IMPORT LIST LOAD LOCK
+        MAP MSCK OPTIMIZE REDUCE REORG RESTORE REVOKE UNCACHE UNLOCK VACUUM"""
+    ),
+    "",
+)
+_UNSUPPORTED_CREATES = keywords(
+    """CATALOG DATABASE DIRECTORY EXTERNAL FUNCTION GLOBAL INDEX LIVE NAMESPACE ROLE SCHEMA STREAMING TEMP
+    TEMPORARY USER VARIABLE"""
+)
+
+
+def parse(sql: str) -> list[Statement]:
+    """The statements of a script, none if it is empty; an error anywhere means that none is returned."""
+    return [_read_statement(sql, piece) for piece in split(sql)]
+
+
+def _read_statement(source: str, piece: ScriptStatement) -> Statement:
+    check_brackets(piece.tokens)
+    reader = Reader(source, piece.tokens)
+    if reader.at_query():
+        return read_query(reader)
+    verb = reader.keyword()
+    place = (piece.text, piece.line, piece.column)
+    if verb in ("PAUSE", "RESUME"):
+        raise _unavailable(reader, verb)
+    if verb not in _VERBS:
+        raise _unknown_verb(reader)
+    reader.index += 1
+    match verb:
+        case "CREATE":
+            return _read_create(reader, *place)
+        case "DROP":
+            return _read_drop(reader, *place)
+        case "ALTER":
+            return _read_alter(reader, *place)
+        case "INSERT":
+            return read_insert(reader, *place)
+        case "UPDATE":
+            return read_update(reader, *place)
+        case "DELETE":
+            return read_delete(reader, *place)
+        case "EXPLAIN":
+            return _read_explain(reader, *place)
+        case "SHOW":
+            return _read_show(reader, *place)
+        case _:
+            return _read_describe(reader, *place)
+
+
+def _read_create(reader: Reader, sql: str, line: int, column: int) -> CreateTable | CreateView:
+    reader.form = _CREATE_FORM
+    or_replace = reader.accept("OR", "REPLACE")
+    if reader.keyword() in _NOT_YET:
+        raise _unavailable(reader, "CREATE")
+    if reader.keyword() in _UNSUPPORTED_CREATES:
+        raise reader.unsupported(f"CREATE {reader.keyword()} is not offered")
+    if reader.at("TABLE"):
+        if or_replace:
+            raise reader.unsupported(
+                "CREATE OR REPLACE is for views",
+                hint="write DROP TABLE IF EXISTS t, then CREATE TABLE t (...)",
+            )
+        reader.index += 1
+        return read_create_table(reader, sql, line, column)
+    materialized = reader.accept("MATERIALIZED")
+    if not reader.accept("VIEW"):
+        choices = ("VIEW",) if materialized or or_replace else ("TABLE", "VIEW", "MATERIALIZED VIEW")
+        raise reader.expected(*choices)
+    return read_create_view(reader, sql, line, column, materialized=materialized, or_replace=or_replace)
+
+
+def _read_drop(reader: Reader, sql: str, line: int, column: int) -> Drop:
+    reader.form = _DROP_FORM
+    if reader.keyword() in _NOT_YET:
+        raise _unavailable(reader, "DROP")
+    if reader.keyword() in _UNSUPPORTED_CREATES:
+        raise reader.unsupported(f"DROP {reader.keyword()} is not offered")
+    kind = _accept_kind(reader)
+    if kind is None:
+        raise reader.expected("TABLE", "VIEW", "MATERIALIZED VIEW")
+    if_exists = reader.accept("IF", "EXISTS")
+    name = reader.relation(kind).name
+    if reader.keyword() in ("CASCADE", "RESTRICT", "PURGE"):
+        raise reader.unsupported(
+            f"DROP with {reader.keyword()} is not offered",
+            hint="drop first what reads it, then the relation itself",
+        )
+    if reader.at_symbol(","):
+        raise reader.unsupported("relations are dropped one at a time")
+    reader.expect_end()
+    return Drop(sql=sql, line=line, column=column, kind=kind, name=name, if_exists=if_exists)
+
+
+def _accept_kind(reader: Reader) -> DropKind | None:
+    if reader.accept("TABLE"):
+        return "table"
+    if reader.accept("VIEW"):
+        return "view"
+    if reader.accept("MATERIALIZED"):
+        reader.expect("VIEW")
+        return "materialized view"
+    return None
+
+
+def _read_alter(reader: Reader, sql: str, line: int, column: int) -> AlterTable:
+    if reader.keyword() in _NOT_YET:
+        raise _unavailable(reader, "ALTER")
+    if reader.at("VIEW") or reader.at("MATERIALIZED"):
+        raise reader.unsupported("views are replaced, not altered", hint=f"write {VIEW_FORM}")
+    reader.form = "ALTER TABLE t ..."
+    reader.expect("TABLE")
+    return read_alter_table(reader, sql, line, column)
+
+
+def _read_explain(reader: Reader, sql: str, line: int, column: int) -> Explain | ExplainQuery:
+    reader.form = _EXPLAIN_FORM
+    alone = reader.peek(1) is None
+    if reader.at("CREATE") and not alone:
+        begin = reader.index
+        target_line, target_column = reader.place()
+        reader.index += 1
+        created = _read_create(
+            reader,
+            reader.source[reader.tokens[begin].start : reader.tokens[-1].end],
+            target_line,
+            target_column,
+        )
+        if isinstance(created, CreateTable):
+            raise StatementError(
+                "only views and queries can be explained",
+                hint=f"write {_EXPLAIN_FORM}",
+                line=line,
+                column=column,
+            )
+        return Explain(sql=sql, line=line, column=column, target=created)
+    if reader.at_query() and not alone:
+        return ExplainQuery(sql=sql, line=line, column=column, query=read_query(reader))
+    if not alone:
+        if reader.keyword() in ("EXTENDED", "CODEGEN", "COST", "FORMATTED", "ANALYZE"):
+            raise reader.unsupported(f"EXPLAIN {reader.keyword()} is not offered")
+        if reader.keyword() in ("INSERT", "UPDATE", "DELETE", "MERGE", "DROP", "ALTER"):
+            raise reader.unsupported("only views and queries can be explained")
+        if not reader.accept("VIEW"):
+            reader.accept("MATERIALIZED", "VIEW")
+    name = reader.relation("view").name
+    reader.expect_end()
+    return Explain(sql=sql, line=line, column=column, target=name)
+
+
+def _read_show(reader: Reader, sql: str, line: int, column: int) -> Show:
+    reader.form = _SHOW_FORM
+    if reader.at("MATERIALIZED", "VIEWS"):
+        raise reader.unsupported(
+            "SHOW MATERIALIZED VIEWS is not offered", hint="write SHOW VIEWS; it lists them all"
+        )
+    if reader.keyword() in ("CREATE", "COLUMNS"):
+        raise reader.unsupported(f"SHOW {reader.keyword()} is not offered", hint="write DESCRIBE x")
+    what = reader.keyword().lower()
+    if what not in ("tables", "views", "sources", "changefeeds"):
+        raise reader.expected("TABLES", "VIEWS", "SOURCES", "CHANGEFEEDS")
+    reader.index += 1
+    if reader.keyword() in ("IN", "FROM", "LIKE", "WHERE") or (reader.peek() and not reader.keyword()):
+        raise reader.unsupported(f"SHOW {what.upper()} takes nothing after it")
+    reader.expect_end()
+    return Show(sql=sql, line=line, column=column, what=what)
+
+
+def _read_describe(reader: Reader, sql: str, line: int, column: int) -> Describe:
+    reader.form = _DESCRIBE_FORM
+    # Each of these words may also be the relation's own name, which it is when nothing follows.
+    if reader.peek(1) and not reader.at_symbol(".", 1):
+        _accept_kind(reader)
+    extended = False
+    if reader.peek(1) and reader.keyword() in ("EXTENDED", "FORMATTED"):
+        reader.index += 1
+        extended = True
+    name = reader.relation("table or view").name
+    reader.expect_end()
+    return Describe(sql=sql, line=line, column=column, name=name, extended=extended)
+
+
+def _unavailable(reader: Reader, verb: str) -> StatementError:
+    """The refusal of a statement of the public contract whose turn has not come."""
+    if reader.at(verb):
+        reader.index += 1
+    if reader.keyword() not in _NOT_YET:
+        reader.form = f"{verb} SOURCE s | {verb} CHANGEFEED f"
+        return reader.expected("SOURCE", "CHANGEFEED")
+    noun = reader.keyword()
+    reader.index = 0
+    return reader.unsupported(f"{verb} {noun} is not available yet", hint=_NOT_YET[noun])
+
+
+def _unknown_verb(reader: Reader) -> StatementError:
+    verb = reader.keyword()
+    if verb in _UNSUPPORTED_VERBS:
+        return reader.unsupported(f"{verb} is not offered", hint=_UNSUPPORTED_VERBS[verb] or _known_verbs())
+    token = reader.peek()
+    meant = near_miss(verb, _VERBS)
+    found = token.text if token else ""
+    hint = f"did you mean {meant}?" if meant else _known_verbs()
+    return reader.fail(f"'{found[:40]}' begins no statement", hint=hint)
+
+
+def _known_verbs() -> str:
+    return "a statement begins with " + ", ".join(
+        verb for verb in _VERBS if verb not in ("DESC", "PAUSE", "RESUME")
+    )

@@ -1,0 +1,200 @@
+"""The statements as data: frozen, without behaviour.
+
+Names are in lower case; where the spelling shows to the user it is kept in a field of its own, `spelled`.
+Lines and columns count from 1 and are places in the whole script.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Policy = Literal["auto", "incremental", "full"]
+DropKind = Literal["table", "view", "materialized view"]
+ShowKind = Literal["tables", "views", "sources", "changefeeds"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """One statement: its exact text and where it begins."""
+
+    sql: str
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnDefinition:
+    """A column of a table; `type_text` is the Spark type as it was written."""
+
+    name: str
+    spelled: str
+    type_text: str
+    not_null: bool
+    comment: str | None
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateTable(Statement):
+    """CREATE TABLE; the columns of the primary key are NOT NULL."""
+
+    name: str
+    spelled: str
+    columns_ddl: tuple[ColumnDefinition, ...]
+    primary_key: tuple[str, ...]
+    sequence_by: str | None
+    if_not_exists: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateView(Statement):
+    """CREATE [MATERIALIZED] VIEW; `query` is the exact text after AS."""
+
+    name: str
+    spelled: str
+    query: str
+    query_line: int
+    query_column: int
+    materialized: bool
+    or_replace: bool
+    if_not_exists: bool
+    policy: Policy
+    columns: tuple[str, ...]
+    columns_spelled: tuple[str, ...]
+    comment: str | None
+
+
+@dataclass(frozen=True)
+class TimeTravel:
+    """One AS OF clause; `relation` is None where it stands at the end and holds for the whole statement.
+
+    `start` and `end` are offsets into the query's own text.
+    """
+
+    relation: str | None
+    kind: Literal["version", "timestamp"]
+    expression: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Query(Statement):
+    """A query; `plain_sql` is its text with the AS OF clauses blanked, so that places stay the same."""
+
+    time_travel: tuple[TimeTravel, ...]
+    plain_sql: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explain(Statement):
+    """EXPLAIN of a view to be made, or of a relation by name."""
+
+    target: CreateView | str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainQuery(Statement):
+    """EXPLAIN SELECT."""
+
+    query: Query
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drop(Statement):
+    """DROP TABLE, VIEW or MATERIALIZED VIEW."""
+
+    kind: DropKind
+    name: str
+    if_exists: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlterTable(Statement):
+    """One change of a table's definition; `column` stays the place of the statement, as everywhere."""
+
+    table: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddColumn(AlterTable):
+    """ALTER TABLE t ADD COLUMN."""
+
+    definition: ColumnDefinition
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenameColumn(AlterTable):
+    """ALTER TABLE t RENAME COLUMN old TO new."""
+
+    old: str
+    new: str
+    new_spelled: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropColumn(AlterTable):
+    """ALTER TABLE t DROP COLUMN."""
+
+    column_name: str
+    if_exists: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlterColumnType(AlterTable):
+    """ALTER TABLE t ALTER COLUMN c TYPE wider."""
+
+    column_name: str
+    type_text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Insert(Statement):
+    """INSERT INTO; either `query` or `values` (the text after VALUES) is set.
+
+    `query_line` and `query_column` tell where the query, or the word VALUES, begins.
+    """
+
+    table: str
+    columns: tuple[str, ...]
+    query: str | None
+    values: str | None
+    query_line: int
+    query_column: int
+    overwrite: Literal[False] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Update(Statement):
+    """UPDATE; an assignment is a column and the exact text of its expression."""
+
+    table: str
+    alias: str | None
+    assignments: tuple[tuple[str, str], ...]
+    where: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delete(Statement):
+    """DELETE FROM."""
+
+    table: str
+    alias: str | None
+    where: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Show(Statement):
+    """SHOW TABLES, VIEWS, SOURCES or CHANGEFEEDS."""
+
+    what: ShowKind
+
+
+@dataclass(frozen=True, kw_only=True)
+class Describe(Statement):
+    """DESCRIBE of a relation."""
+
+    name: str
+    extended: bool

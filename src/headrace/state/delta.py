@@ -1,0 +1,97 @@
+"""A delta: the net change of one relation in one epoch, as rows with weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.state.hashing import Hashes, identity
+
+Weights = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Delta:
+    """Distinct rows, each with a weight that is not zero and the 128 bits of its identity."""
+
+    rows: pa.Table
+    weights: Weights
+    low: Hashes
+    high: Hashes
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+
+def weights_of(values: Sequence[int] | Weights) -> Weights:
+    """Weights as the array type that deltas carry."""
+    return np.asarray(values, dtype=np.int64)
+
+
+def empty(schema: pa.Schema) -> Delta:
+    """The delta of a relation that did not change."""
+    none = np.zeros(0, dtype=np.uint64)
+    return Delta(schema.empty_table(), np.zeros(0, dtype=np.int64), none, none)
+
+
+def consolidate(rows: pa.Table, weights: Weights) -> Delta:
+    """Sum the weights of equal rows and drop what comes to zero."""
+    low, high = identity(rows.columns, len(weights))
+    return combine(rows, weights, low, high)
+
+
+def combine(rows: pa.Table, weights: Weights, low: Hashes, high: Hashes) -> Delta:
+    """Like consolidate, for rows whose identity is known."""
+    count = len(weights)
+    if count == 0:
+        return Delta(rows, weights, low, high)
+    order = np.lexsort((high, low))
+    sorted_low, sorted_high = low[order], high[order]
+    starts = np.flatnonzero(
+        np.concatenate(([True], (sorted_low[1:] != sorted_low[:-1]) | (sorted_high[1:] != sorted_high[:-1])))
+    )
+    sums = np.add.reduceat(weights[order], starts)
+    if len(starts) == count and bool(np.all(weights != 0)):
+        return Delta(rows, weights, low, high)
+    kept = sums != 0
+    places = order[starts][kept]
+    in_order = np.argsort(places, kind="stable")
+    places = places[in_order]
+    return Delta(rows.take(pa.array(places)), sums[kept][in_order], low[places], high[places])
+
+
+def concat(schema: pa.Schema, deltas: Sequence[Delta]) -> Delta:
+    """The sum of several deltas of one relation."""
+    parts = [delta for delta in deltas if len(delta)]
+    if not parts:
+        return empty(schema)
+    if len(parts) == 1:
+        return parts[0]
+    return combine(
+        pa.concat_tables([part.rows for part in parts]).combine_chunks(),
+        np.concatenate([part.weights for part in parts]),
+        np.concatenate([part.low for part in parts]),
+        np.concatenate([part.high for part in parts]),
+    )
+
+
+def negate(delta: Delta) -> Delta:
+    """The delta that undoes this one."""
+    return Delta(delta.rows, -delta.weights, delta.low, delta.high)
+
+
+def group(low: Hashes, high: Hashes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Number the distinct identities: the first place of each, and each row's number."""
+    if len(low) == 0:
+        none = np.zeros(0, dtype=np.int64)
+        return none, none
+    order = np.lexsort((high, low))
+    sorted_low, sorted_high = low[order], high[order]
+    fresh = np.concatenate(([True], (sorted_low[1:] != sorted_low[:-1]) | (sorted_high[1:] != sorted_high[:-1])))
+    numbers = np.empty(len(low), dtype=np.int64)
+    numbers[order] = np.cumsum(fresh) - 1
+    return order[np.flatnonzero(fresh)], numbers

@@ -1,0 +1,131 @@
+"""One canonical hash of values, the same wherever rows are compared.
+
+Equal means Spark's grouping equality: NULL = NULL, NaN = NaN, 0.0 = -0.0, maps by their entries. Integers hash
+by value whatever their width, so that keys of different integer types meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Hashes = npt.NDArray[np.uint64]
+
+_NULL = np.uint64(0x9AE16A3B2F90404F)
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+_SIP_KEYS = ("headrace-lane-00", "headrace-lane-01")
+
+
+def mix(values: Hashes) -> Hashes:
+    """Spread 64 bits over 64 bits, one to one (the finalizer of SplitMix64)."""
+    h = values + _STEP
+    h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return h ^ (h >> np.uint64(31))
+
+
+def hash_columns(columns: Sequence[pa.ChunkedArray | pa.Array], length: int, lane: int = 0) -> Hashes:
+    """Hash each row over the given columns; two lanes are independent of each other."""
+    with np.errstate(over="ignore"):
+        total = np.full(length, np.uint64(lane * 2 + 1) * _STEP, dtype=np.uint64)
+        for column in columns:
+            array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+            if isinstance(array, pa.ChunkedArray):
+                array = pa.concat_arrays(array.chunks)
+            total = mix(total ^ _hash_array(array, lane)) + _STEP
+        return total
+
+
+def identity(columns: Sequence[pa.ChunkedArray | pa.Array], length: int) -> tuple[Hashes, Hashes]:
+    """The 128 bits that stand for a row: two rows are equal when both halves are."""
+    return hash_columns(columns, length, 0), hash_columns(columns, length, 1)
+
+
+def _with_nulls(array: pa.Array, hashes: Hashes) -> Hashes:
+    if array.null_count:
+        hashes = np.where(np.asarray(array.is_null()), _NULL, hashes)
+    return hashes
+
+
+def _hash_array(array: pa.Array, lane: int) -> Hashes:
+    kind = array.type
+    length = len(array)
+    if pa.types.is_null(kind):
+        return np.full(length, _NULL, dtype=np.uint64)
+    if pa.types.is_dictionary(kind):
+        return _hash_array(array.dictionary_decode(), lane)
+    if pa.types.is_boolean(kind):
+        values = np.asarray(array.cast(pa.uint8()).fill_null(0)).astype(np.uint64)
+        return _with_nulls(array, mix(values))
+    if pa.types.is_integer(kind):
+        values = np.asarray(array.fill_null(0) if array.null_count else array).astype(np.int64)
+        return _with_nulls(array, mix(values.view(np.uint64)))
+    if pa.types.is_floating(kind):
+        numbers = np.asarray(array.fill_null(0) if array.null_count else array).astype(np.float64) + 0.0
+        numbers = np.where(np.isnan(numbers), np.nan, numbers)
+        return _with_nulls(array, mix(numbers.view(np.uint64) ^ _STEP))
+    if pa.types.is_date32(kind) or pa.types.is_time32(kind):
+        return _with_nulls(array, mix(_fixed(array, np.int32).astype(np.int64).view(np.uint64)))
+    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind) or pa.types.is_time64(kind) or pa.types.is_date64(kind):
+        return _with_nulls(array, mix(_fixed(array, np.int64).view(np.uint64)))
+    if pa.types.is_decimal128(kind):
+        words = _fixed(array, np.uint64, 2)
+        return _with_nulls(array, mix(words[0::2] ^ mix(words[1::2])))
+    if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
+        filler = "" if pa.types.is_string(kind) or pa.types.is_large_string(kind) else b""
+        objects = (array.fill_null(filler) if array.null_count else array).to_numpy(zero_copy_only=False)
+        hashes = pd.util.hash_array(objects.astype(object), hash_key=_SIP_KEYS[lane], categorize=length > 64)
+        return _with_nulls(array, hashes)
+    if pa.types.is_struct(kind):
+        fields = [pc.struct_field(array, [i]) for i in range(kind.num_fields)]
+        return _with_nulls(array, hash_columns(fields, length, lane))
+    if pa.types.is_map(kind):
+        offsets = np.asarray(array.offsets)
+        entries = hash_columns([array.keys, array.items], len(array.keys), lane)
+        base = int(offsets[0]) if len(offsets) else 0
+        return _with_nulls(array, _sum_by_offsets(_slice_values(entries, array.keys, offsets), offsets - base))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        offsets = np.asarray(array.offsets).astype(np.int64)
+        values = array.values
+        hashes = _hash_array(values, lane) if len(values) else np.zeros(0, dtype=np.uint64)
+        start, end = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
+        hashes = hashes[start:end]
+        offsets = offsets - start
+        lengths = np.diff(offsets)
+        places = np.arange(len(hashes), dtype=np.int64) - np.repeat(offsets[:-1], lengths)
+        return _with_nulls(array, _sum_by_offsets(mix(hashes + mix(places.view(np.uint64))), offsets))
+    if pa.types.is_fixed_size_binary(kind):
+        return _hash_array(array.cast(pa.binary()), lane)
+    values = np.array([repr(value) for value in array.to_pylist()], dtype=object)
+    return _with_nulls(array, pd.util.hash_array(values, hash_key=_SIP_KEYS[lane], categorize=False))
+
+
+def _slice_values(hashes: Hashes, keys: pa.Array, offsets: npt.NDArray[np.int32]) -> Hashes:
+    """The entries that lie inside the offsets: a sliced map array keeps all of its entries."""
+    start, end = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
+    return hashes[start:end] if len(hashes) == len(keys) and len(hashes) >= end else hashes
+
+
+def _sum_by_offsets(hashes: Hashes, offsets: npt.NDArray[np.int64] | npt.NDArray[np.int32]) -> Hashes:
+    """Sum hashes between neighbouring offsets, and make the number of entries count too."""
+    sums = np.zeros(len(hashes) + 1, dtype=np.uint64)
+    np.cumsum(hashes, out=sums[1:])
+    lengths = np.diff(offsets).astype(np.uint64)
+    return mix(sums[offsets[1:]] - sums[offsets[:-1]] + mix(lengths))
+
+
+def _fixed(array: pa.Array, dtype: type, width: int = 1) -> npt.NDArray[np.generic]:
+    """The raw values of a fixed-width array, with zeros where it is NULL."""
+    if len(array) == 0:
+        return np.zeros(0, dtype=dtype)
+    buffer = array.buffers()[1]
+    values = np.frombuffer(buffer, dtype=dtype)[array.offset * width : (array.offset + len(array)) * width]
+    if array.null_count:
+        gone = np.asarray(array.is_null())
+        values = np.where(np.repeat(gone, width), np.zeros(1, dtype=dtype), values)
+    return values

@@ -1,0 +1,213 @@
+"""A store: what one relation holds, as a few runs of signed rows, indexed by the keys its rules need.
+
+A lookup touches only the rows of the keys asked for. Runs are immutable; a new epoch adds one, and small runs are
+merged so that their number stays logarithmic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.state.delta import Delta, Weights, combine, concat
+from headrace.state.hashing import Hashes, hash_columns, identity
+
+Positions = npt.NDArray[np.int64]
+Key = tuple[int, ...]
+IDENTITY: Key = (-1,)
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """Signed rows that never change, with the indexes made of them so far."""
+
+    delta: Delta
+    indexes: dict[Key, tuple[Hashes, Positions]] = field(default_factory=dict[Key, tuple[Hashes, Positions]])
+    orders: dict[int, tuple[npt.NDArray[np.float64], Positions]] = field(
+        default_factory=dict[int, tuple[npt.NDArray[np.float64], Positions]]
+    )
+    extremes: dict[int, tuple[Hashes, npt.NDArray[np.float64], Positions]] = field(
+        default_factory=dict[int, tuple[Hashes, npt.NDArray[np.float64], Positions]]
+    )
+
+    def index(self, key: Key) -> tuple[Hashes, Positions]:
+        """The sorted key hashes and the places of their rows; made when first asked for."""
+        found = self.indexes.get(key)
+        if found is None:
+            hashes = self.delta.low if key == IDENTITY else key_hashes(self.delta.rows, key)
+            order = np.argsort(hashes, kind="stable")
+            found = (hashes[order], order)
+            self.indexes[key] = found
+        return found
+
+    def ordered(self, column: int) -> tuple[npt.NDArray[np.float64], Positions]:
+        """The column's values in order, as numbers, and the places of their rows; NULLs are left out."""
+        found = self.orders.get(column)
+        if found is None:
+            numbers = order_numbers(self.delta.rows.column(column))
+            places = np.flatnonzero(~np.isnan(numbers))
+            places = places[np.argsort(numbers[places], kind="stable")]
+            found = (numbers[places], places)
+            self.orders[column] = found
+        return found
+
+    def find(self, key: Key, wanted: Hashes) -> Positions:
+        """The places of all rows whose key hash is among those wanted (sorted, distinct)."""
+        hashes, order = self.index(key)
+        starts = np.searchsorted(hashes, wanted, side="left")
+        ends = np.searchsorted(hashes, wanted, side="right")
+        return order[spans(starts, ends)]
+
+
+def order_numbers(column: pa.ChunkedArray) -> npt.NDArray[np.float64]:
+    """Values as numbers in their own order: exact or rounded, never out of order; NULL and NaN become NaN."""
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        column = column.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())
+    elif pa.types.is_date(kind):
+        days = column.cast(pa.date32()).cast(pa.int32()).cast(pa.float64())
+        return np.asarray(days.fill_null(np.nan)) * 86_400_000_000.0
+    numbers = column.cast(pa.float64(), safe=False)
+    return np.asarray(numbers.fill_null(np.nan) if numbers.null_count else numbers).astype(np.float64)
+
+
+def spans(starts: Positions, ends: Positions) -> Positions:
+    """All integers of the half-open spans, one after the other."""
+    lengths = ends - starts
+    total = int(lengths.sum())
+    if total == 0:
+        return np.zeros(0, dtype=np.int64)
+    offsets = np.repeat(ends - np.cumsum(lengths), lengths)
+    return np.arange(total, dtype=np.int64) + offsets
+
+
+def key_hashes(rows: pa.Table, key: Key) -> Hashes:
+    """The hash of each row's key columns."""
+    return hash_columns([rows.column(i) for i in key], rows.num_rows)
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """One relation at one epoch: a fixed list of runs."""
+
+    schema: pa.Schema
+    runs: tuple[Run, ...]
+
+    def lookup(self, key: Key, wanted: Hashes, columns: Sequence[int] | None = None) -> Delta:
+        """The rows of the wanted key hashes; with columns, only those, under the identity of the whole row."""
+        parts = [(run, places) for run in self.runs if len(places := run.find(key, wanted))]
+        return self._gather(parts, columns)
+
+    def between(self, column: int, low: float, high: float, columns: Sequence[int] | None = None) -> Delta:
+        """The rows whose column lies in the closed range; NULLs never do."""
+        parts: list[tuple[Run, Positions]] = []
+        for run in self.runs:
+            values, order = run.ordered(column)
+            start, end = np.searchsorted(values, low, side="left"), np.searchsorted(values, high, side="right")
+            if end > start:
+                parts.append((run, order[start:end]))
+        return self._gather(parts, columns)
+
+    def _gather(self, parts: list[tuple[Run, Positions]], columns: Sequence[int] | None) -> Delta:
+        wanted = list(range(len(self.schema))) if columns is None else list(columns)
+        schema = _selected(self.schema.empty_table(), wanted).schema
+        return concat(schema, [take(choose(run.delta, wanted), places) for run, places in parts])
+
+    def all(self, columns: Sequence[int] | None = None) -> Delta:
+        """Every row: only for what has no key to look up by."""
+        wanted = list(range(len(self.schema))) if columns is None else list(columns)
+        schema = _selected(self.schema.empty_table(), wanted).schema
+        return concat(schema, [choose(run.delta, wanted) for run in self.runs])
+
+    def contains(self, low: Hashes, high: Hashes) -> Weights:
+        """The multiplicity of each of the given row identities."""
+        total = np.zeros(len(low), dtype=np.int64)
+        for run in self.runs:
+            hashes, order = run.index(IDENTITY)
+            starts = np.searchsorted(hashes, low, side="left")
+            ends = np.searchsorted(hashes, low, side="right")
+            owners = np.repeat(np.arange(len(low)), ends - starts)
+            places = order[spans(starts, ends)]
+            same = run.delta.high[places] == high[owners]
+            np.add.at(total, owners[same], run.delta.weights[places[same]])
+        return total
+
+    @property
+    def size(self) -> int:
+        """How many signed rows the runs have: at least the number of distinct rows."""
+        return sum(len(run.delta) for run in self.runs)
+
+    @property
+    def count(self) -> int:
+        """How many rows the relation has, counted with their multiplicity."""
+        return int(sum(int(run.delta.weights.sum()) for run in self.runs))
+
+
+def take(delta: Delta, places: Positions) -> Delta:
+    """Some rows of a delta."""
+    return Delta(
+        delta.rows.take(pa.array(places)), delta.weights[places], delta.low[places], delta.high[places]
+    )
+
+
+def choose(delta: Delta, columns: Sequence[int]) -> Delta:
+    """Only some columns of a delta, each row still under the identity of the whole row."""
+    if list(columns) == list(range(delta.rows.num_columns)):
+        return delta
+    return Delta(_selected(delta.rows, columns), delta.weights, delta.low, delta.high)
+
+
+def _selected(rows: pa.Table, columns: Sequence[int]) -> pa.Table:
+    return rows.select(list(columns)).rename_columns([f"c{i}" for i in range(len(columns))])
+
+
+def narrow(delta: Delta, columns: Sequence[int]) -> Delta:
+    """Only some columns of a delta, summed again: rows that differed elsewhere are now equal."""
+    if list(columns) == list(range(delta.rows.num_columns)):
+        return delta
+    rows = _selected(delta.rows, columns)
+    low, high = identity(rows.columns, len(delta))
+    return combine(rows, delta.weights, low, high)
+
+
+class Store:
+    """The newest state of one relation; the loop alone changes it, readers take snapshots."""
+
+    def __init__(self, name: str, schema: pa.Schema) -> None:
+        self.name = name
+        self.schema = schema
+        self._runs: tuple[Run, ...] = ()
+
+    def snapshot(self) -> Snapshot:
+        """What the store holds now, whatever comes later."""
+        return Snapshot(self.schema, self._runs)
+
+    def apply(self, delta: Delta) -> None:
+        """Add one epoch's delta."""
+        if len(delta) == 0:
+            return
+        runs = [*self._runs, Run(delta)]
+        # Merge while the last run is not clearly smaller than the one before: each row is merged a
+        # logarithmic number of times, and a large first run is left alone by small changes.
+        while len(runs) > 1 and len(runs[-2].delta) < 2 * len(runs[-1].delta):
+            last, before = runs.pop(), runs.pop()
+            merged = concat(self.schema, [before.delta, last.delta])
+            if len(merged):
+                runs.append(_merged_run(merged, before, last))
+        self._runs = tuple(runs)
+
+    def replace(self, delta: Delta) -> None:
+        """Hold just this, whatever was held before."""
+        self._runs = (Run(delta),) if len(delta) else ()
+
+
+def _merged_run(delta: Delta, *sources: Run) -> Run:
+    run = Run(delta)
+    for key in {key for source in sources for key in source.indexes}:
+        run.index(key)
+    return run
+

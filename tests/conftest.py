@@ -1,0 +1,32 @@
+"""What tests with Spark share: one Spark for the whole run, a fresh home for each test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The one Spark of the run; imported late, so that tests without Spark do not pay for it."""
+    from headrace.session import start_spark
+    from headrace.settings import Settings
+
+    session = start_spark(Settings())
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def home(spark: SparkSession, tmp_path: Path) -> Iterator[Any]:
+    """An open, empty home."""
+    import headrace
+
+    with headrace.open(str(tmp_path / "home"), spark=spark) as hr:
+        yield hr

@@ -1,0 +1,235 @@
+"""Bad input gives a clear error, nothing of the call is applied, and the home is as before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+import headrace
+from headrace.errors import ChangesRejected, HeadraceError, StatementError, ViewEvaluationError
+
+SETUP = """
+CREATE TABLE t (
+  id BIGINT PRIMARY KEY, g STRING, v INT, d DECIMAL(6,2), ts TIMESTAMP, b BOOLEAN, n INT NOT NULL,
+  xs ARRAY<INT>, small TINYINT
+);
+CREATE TABLE bag (a INT, s STRING);
+CREATE VIEW total AS SELECT g, SUM(v) AS s, COUNT(*) AS c FROM t GROUP BY g;
+CREATE VIEW upper_total AS SELECT upper(g) AS g, s FROM total;
+"""
+RELATIONS = ("t", "bag", "total", "upper_total")
+GOOD = {"id": 2, "g": "b", "v": 5, "n": 1}
+
+
+@pytest.fixture
+def shop(home: Any) -> Any:
+    """A home with two tables, a view, a view on it, and a few rows."""
+    home.execute(SETUP)
+    home.apply(
+        {
+            "t": [{"insert": {"id": 1, "g": "a", "v": 3, "d": "1.50", "n": 0, "xs": [1]}}],
+            "bag": [{"insert": {"a": 1, "s": "x"}}],
+        }
+    )
+    return home
+
+
+def picture(hr: Any) -> dict[str, Any]:
+    """Everything that a bad call must leave alone."""
+    seen = {name: sorted(map(repr, hr.query(f"SELECT * FROM {name}").to_pylist())) for name in RELATIONS}
+    names = sorted(map(repr, hr.execute("SHOW TABLES").to_pylist() + hr.execute("SHOW VIEWS").to_pylist()))
+    feeds = {name: hr.changes(name).num_rows for name in RELATIONS}
+    return {"epoch": hr.epoch, "rows": seen, "names": names, "feeds": feeds}
+
+
+@contextmanager
+def refused(hr: Any, kind: type[HeadraceError], *words: str) -> Iterator[pytest.ExceptionInfo[HeadraceError]]:
+    """The call inside fails clearly, changes nothing, and the home goes on working."""
+    before = picture(hr)
+    with pytest.raises(kind) as caught:
+        yield caught
+    error = caught.value
+    assert error.code
+    assert error.message
+    assert error.hint, f"no hint: {error}"
+    said = str(error).lower()
+    assert all(word.lower() in said for word in words), f"{words} not in: {error}"
+    assert picture(hr) == before
+    receipt = hr.apply({"t": [{"insert": GOOD}]})
+    assert hr.query("SELECT s FROM total WHERE g = 'b'").to_pylist() == [{"s": 5}]
+    assert receipt.epoch == hr.epoch == before["epoch"] + 1
+
+
+@pytest.mark.parametrize(
+    ("sql", "kind", "words"),
+    [
+        ("SELEC 1", StatementError, ["line 1"]),
+        ("CREATE VIEW x AS SELECT FROM WHERE", HeadraceError, []),
+        ("CREATE VIEW x AS SELECT (1 FROM t", HeadraceError, []),
+        ("CREATE TABLE x (a INT", StatementError, ["line 1"]),
+        ("CREATE VIEW x AS SELECT * FROM nowhere", HeadraceError, ["nowhere"]),
+        ("CREATE VIEW x AS SELECT nocolumn FROM t", HeadraceError, ["nocolumn"]),
+        ("CREATE VIEW x AS SELECT nofunction(v) FROM t", HeadraceError, ["nofunction"]),
+        ("CREATE VIEW x AS SELECT v, v FROM t", HeadraceError, ["v"]),
+        ("CREATE VIEW x AS SELECT g, v FROM t GROUP BY g", HeadraceError, ["v"]),
+        ("CREATE VIEW x AS SELECT id, rand() AS r FROM t", HeadraceError, ["rand"]),
+        ("CREATE VIEW x AS SELECT uuid() AS u FROM t", HeadraceError, ["uuid"]),
+        ("CREATE TABLE x (a FANCYTYPE)", HeadraceError, ["fancytype"]),
+        ("CREATE TABLE x (a INT, A INT)", HeadraceError, ["a"]),
+        ("CREATE TABLE x (a INT, PRIMARY KEY (b))", HeadraceError, ["b"]),
+        ("CREATE TABLE x (a INT) SEQUENCE BY b", HeadraceError, ["b"]),
+        ("CREATE TABLE T (a INT)", HeadraceError, ["t"]),
+        ("CREATE TABLE total (a INT)", HeadraceError, ["total"]),
+        ("CREATE VIEW total AS SELECT 1 AS one", HeadraceError, ["total"]),
+        ("CREATE OR REPLACE VIEW total AS SELECT * FROM upper_total", HeadraceError, ["cycle"]),
+        ("CREATE OR REPLACE VIEW total AS SELECT * FROM total", HeadraceError, ["total"]),
+        ("CREATE VIEW x AS SELECT * FROM x", HeadraceError, ["x"]),
+        ("CREATE OR REPLACE VIEW total AS SELECT g, 1 AS other FROM t", HeadraceError, ["upper_total"]),
+        ("DROP TABLE t", HeadraceError, ["total"]),
+        ("DROP VIEW total", HeadraceError, ["upper_total"]),
+        ("DROP VIEW nowhere", HeadraceError, ["nowhere"]),
+        ("DROP VIEW t", HeadraceError, ["t"]),
+        ("INSERT INTO nowhere VALUES (1)", HeadraceError, ["nowhere"]),
+        ("INSERT INTO total VALUES ('a', 1, 1)", HeadraceError, ["total"]),
+        ("INSERT INTO bag VALUES (1)", HeadraceError, []),
+        ("INSERT INTO bag VALUES ('one', 'x')", HeadraceError, []),
+        ("UPDATE t SET nocolumn = 1", HeadraceError, ["nocolumn"]),
+        ("UPDATE t SET n = NULL", HeadraceError, ["n"]),
+        ("DELETE FROM t WHERE nocolumn = 1", HeadraceError, ["nocolumn"]),
+        ("SELECT nocolumn FROM t", HeadraceError, ["nocolumn"]),
+        ("SELECT 1 / 0 AS q FROM t", HeadraceError, []),
+    ],
+)
+def test_bad_statements(shop: Any, sql: str, kind: type[HeadraceError], words: list[str]) -> None:
+    with refused(shop, kind, *words):
+        shop.execute(sql)
+
+
+def test_the_place_of_a_mistake_is_named(shop: Any) -> None:
+    with refused(shop, StatementError) as caught:
+        shop.execute("SELECT 1;\nCREATE TABLE x (\n  a INT,\n  b b b\n)")
+    error = caught.value
+    assert isinstance(error, StatementError)
+    assert error.line == 4
+    assert error.column
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ([{"insert": {"id": 9, "n": 1, "nocolumn": 1}}], "nocolumn"),
+        ([{"insert": {"id": 9, "n": 1, "v": "many"}}], "v"),
+        ([{"insert": {"id": 9, "n": 1, "v": 1.5}}], "v"),
+        ([{"insert": {"id": 9, "n": 1, "v": 2**31}}], "v"),
+        ([{"insert": {"id": 9, "n": 1, "v": True}}], "v"),
+        ([{"insert": {"id": 9, "n": 1, "v": [1]}}], "v"),
+        ([{"insert": {"id": 9, "n": 1, "small": 128}}], "small"),
+        ([{"insert": {"id": 9, "n": 1, "d": "1.005"}}], "d"),
+        ([{"insert": {"id": 9, "n": 1, "d": "12345.00"}}], "d"),
+        ([{"insert": {"id": 9, "n": 1, "d": "a lot"}}], "d"),
+        ([{"insert": {"id": 9, "n": 1, "ts": "yesterday"}}], "ts"),
+        ([{"insert": {"id": 9, "n": 1, "ts": "2025-02-30T00:00:00Z"}}], "ts"),
+        ([{"insert": {"id": 9, "n": 1, "b": "perhaps"}}], "b"),
+        ([{"insert": {"id": 9, "n": 1, "g": 7}}], "g"),
+        ([{"insert": {"id": 9, "n": 1, "xs": [1, "two"]}}], "xs"),
+        ([{"insert": {"id": 9, "n": 1, "xs": {"a": 1}}}], "xs"),
+        ([{"insert": {"id": 9, "n": None}}], "n"),
+        ([{"insert": {"id": 9}}], "n"),
+        ([{"insert": {"id": None, "n": 1}}], "id"),
+        ([{"insert": {"n": 1}}], "id"),
+        ([{"delete": {"g": "a"}}], "id"),
+        ([{"upsert": {"id": 9, "n": 1}}], "upsert"),
+        ([{"insert": [9, 1]}], ""),
+        (["insert"], ""),
+        ([{}], ""),
+    ],
+)
+def test_bad_changes(shop: Any, changes: list[Any], word: str) -> None:
+    good = {"insert": {"id": 50, "g": "never", "n": 1}}
+    with refused(shop, ChangesRejected, word) as caught:
+        shop.apply({"bag": [{"insert": {"a": 7, "s": "never"}}], "t": [good, *changes]})
+    error = caught.value
+    assert isinstance(error, ChangesRejected)
+    assert [(each.table, each.index) for each in error.rejections] == [("t", 1)]
+    assert error.rejections[0].reason
+
+
+def test_every_bad_change_is_listed(shop: Any) -> None:
+    with refused(shop, ChangesRejected) as caught:
+        shop.apply(
+            {
+                "t": [{"insert": {"id": i, "n": None}} for i in range(3)],
+                "bag": [{"delete": {"a": 9, "s": "q"}}],
+            }
+        )
+    error = caught.value
+    assert isinstance(error, ChangesRejected)
+    assert sorted((each.table, each.index) for each in error.rejections) == [
+        ("bag", 0),
+        ("t", 0),
+        ("t", 1),
+        ("t", 2),
+    ]
+
+
+def test_an_unknown_table_is_refused(shop: Any) -> None:
+    with refused(shop, HeadraceError, "nowhere"):
+        shop.apply({"t": [{"insert": {"id": 50, "n": 1}}], "nowhere": [{"insert": {"a": 1}}]})
+
+
+def test_a_view_takes_no_changes(shop: Any) -> None:
+    with refused(shop, HeadraceError, "total"):
+        shop.apply({"total": [{"insert": {"g": "a", "s": 1, "c": 1}}]})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [{"delete": {"a": 2, "s": "x"}}],
+        [{"delete": {"a": 1, "s": "x"}}, {"delete": {"a": 1, "s": "x"}}],
+        [{"delete": {"a": 1, "s": None}}],
+        [{"delete": {"a": 3, "s": "z"}}, {"insert": {"a": 3, "s": "z"}}],
+    ],
+)
+def test_a_delete_of_an_absent_row_without_key_is_rejected(shop: Any, changes: list[Any]) -> None:
+    with refused(shop, ChangesRejected, "bag"):
+        shop.apply({"bag": changes})
+
+
+def test_a_division_by_zero_inside_a_view_rejects_the_call(shop: Any) -> None:
+    shop.execute("CREATE VIEW shares AS SELECT id, 12 / v AS share FROM t")
+    with refused(shop, ViewEvaluationError, "shares") as caught:
+        shop.apply({"t": [{"insert": {"id": 60, "v": 4, "n": 1}}, {"insert": {"id": 61, "v": 0, "n": 1}}]})
+    error = caught.value
+    assert isinstance(error, ViewEvaluationError)
+    assert error.view == "shares"
+    assert shop.query("SELECT id FROM shares ORDER BY id").column("id").to_pylist() == [1, 2]
+
+
+def test_a_division_by_zero_that_is_there_already_refuses_the_view(shop: Any) -> None:
+    shop.apply({"t": [{"insert": {"id": 3, "v": 0, "n": 1}}]})
+    with refused(shop, HeadraceError):
+        shop.execute("CREATE VIEW shares AS SELECT id, 12 / v AS share FROM t")
+
+
+def test_a_zero_that_never_lasts_is_no_error(shop: Any) -> None:
+    shop.execute("CREATE VIEW ratio AS SELECT g, SUM(n) / SUM(v) AS r FROM t WHERE g = 'z' GROUP BY g")
+    rows = [{"id": 70, "g": "z", "v": 4, "n": 2}, {"id": 71, "g": "z", "v": -4, "n": 1}]
+    shop.apply({"t": [{"insert": rows[0]}, {"insert": rows[1]}, {"insert": rows[1] | {"v": 1}}]})
+    assert shop.query("SELECT r FROM ratio").to_pylist() == [{"r": 0.6}]
+
+
+def test_the_home_reopens_as_it_was_after_bad_calls(shop: Any, spark: Any, tmp_path: Any) -> None:
+    with pytest.raises(ChangesRejected):
+        shop.apply({"t": [{"insert": {"id": 9}}]}, key="bad")
+    with pytest.raises(HeadraceError):
+        shop.execute("CREATE VIEW x AS SELECT * FROM nowhere")
+    before = picture(shop)
+    shop.close()
+    with headrace.open(str(tmp_path / "home"), spark=spark) as again:
+        assert picture(again) == before
+        again.apply({"t": [{"insert": GOOD}]}, key="bad")
+        assert again.query("SELECT s FROM total WHERE g = 'b'").to_pylist() == [{"s": 5}]

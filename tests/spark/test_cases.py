@@ -1,0 +1,69 @@
+"""A fixed part of the judge's cases and sequences; `make judge` runs them all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.judge.cases import load_cases, select_cases
+from tests.judge.run_cases import FAILING, LEAST_INCREMENTAL, Plan, run_generic, run_own, view_of
+from tests.judge.trial import Trial
+
+SOUND = tuple(case for case in load_cases() if case.id not in FAILING)
+OWN = "C01,C05,C15,C27,C37,C41,C49,C51,C53,C71,C77,C87,C93,C103"
+
+
+@pytest.fixture(scope="module")
+def everything(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
+    """One home with every case whose view never fails."""
+    trial = Trial(spark, tmp_path_factory.mktemp("judge") / "home", map(view_of, SOUND))
+    yield trial
+    trial.close()
+
+
+def check(trial: Trial, seen: int = 0) -> None:
+    faults = trial.faults[seen:]
+    shown = [f"{fault.view or 'home'} in {fault.where}\n{fault.text}" for fault in faults]
+    assert not faults, "\n\n".join(shown)
+
+
+def test_every_view_is_right_over_nothing(everything: Trial) -> None:
+    everything.judge_all("empty home")
+    check(everything)
+
+
+@pytest.mark.parametrize("sequence", ["S1", "S5", "S8", "S9", "S11", "S12", "S15", "S14", "S10"])
+def test_views_follow(everything: Trial, sequence: str) -> None:
+    seen = len(everything.faults)
+    run_generic(everything, Plan(SOUND, (sequence,), seed=7, fast=True, batches=3), sequence)
+    check(everything, seen)
+
+
+def test_most_views_are_incremental(everything: Trial) -> None:
+    reasons: dict[str, list[str]] = {}
+    for case in SOUND:
+        plan = everything.hr.explain(case.view)
+        if not plan.incremental:
+            reasons[case.view] = plan.reasons
+    assert len(load_cases()) - len(reasons) >= LEAST_INCREMENTAL, reasons
+
+
+def test_each_own_sequence(spark: SparkSession, tmp_path: Path) -> None:
+    cases = select_cases(OWN)
+    trial = Trial(spark, tmp_path / "home", map(view_of, cases))
+    for case in cases:
+        run_own(trial, case)
+    check(trial)
+    trial.close()
+
+
+def test_changes_on_which_spark_fails_are_rejected(spark: SparkSession, tmp_path: Path) -> None:
+    (case,) = select_cases("C25")
+    trial = Trial(spark, tmp_path / "home", [view_of(case)])
+    run_own(trial, case)
+    check(trial)
+    assert trial.rejections == 2
+    trial.close()

@@ -1,0 +1,132 @@
+"""What is not a view's result: refusals, fallbacks, deletes, bad rows, repeated batches, two writers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace
+from headrace.errors import ChangesRejected, HeadraceError, HomeBusy
+
+TABLES = """
+CREATE TABLE t (id BIGINT PRIMARY KEY, g STRING, v INT);
+CREATE TABLE bag (a INT, s STRING);
+CREATE VIEW total AS SELECT g, SUM(v) AS s FROM t GROUP BY g;
+CREATE VIEW distinct_bag AS SELECT DISTINCT a, s FROM bag;
+"""
+
+ODD = [
+    "SELECT id, SUM(v) OVER (ORDER BY id) AS rs FROM t",
+    "SELECT g, percentile_approx(v, 0.5) AS p FROM t GROUP BY g",
+    "SELECT g, approx_count_distinct(v) AS p FROM t GROUP BY g",
+    "SELECT id FROM t WHERE v NOT IN (SELECT a FROM bag)",
+    "SELECT g, kurtosis(v) AS k FROM t GROUP BY g",
+    "SELECT * FROM (SELECT g, v FROM t) PIVOT (SUM(v) FOR g IN ('a' AS a, 'b' AS b))",
+    "SELECT g, sort_array(collect_list(v)) AS vs FROM t GROUP BY g",
+    "SELECT transform(array(v, 1), x -> x + 1) AS xs FROM t",
+]
+
+
+@pytest.fixture
+def shop(home: Any) -> Any:
+    home.execute(TABLES)
+    return home
+
+
+def insert(**row: Any) -> dict[str, Any]:
+    return {"insert": row}
+
+
+def delete(**row: Any) -> dict[str, Any]:
+    return {"delete": row}
+
+
+def rows(hr: Any, name: str) -> list[Any]:
+    return sorted((tuple(row.values()) for row in hr.query(f"SELECT * FROM {name}").to_pylist()), key=repr)
+
+
+@pytest.mark.parametrize(
+    "call", ["rand()", "randn()", "uuid()", "shuffle(array(1, 2))", "monotonically_increasing_id()"]
+)
+def test_a_nondeterministic_function_is_refused_by_name(shop: Any, call: str) -> None:
+    with pytest.raises(HeadraceError) as caught:
+        shop.execute(f"CREATE VIEW x AS SELECT id, {call} AS x FROM t")
+    assert call.split("(")[0] in str(caught.value)
+    assert caught.value.hint
+
+
+def test_the_clock_is_no_such_function(shop: Any) -> None:
+    shop.execute(
+        "CREATE VIEW x AS SELECT id FROM t WHERE current_timestamp() > TIMESTAMP'2020-01-01 00:00:00'"
+    )
+    shop.apply({"t": [insert(id=1, g="a", v=1)]})
+    assert rows(shop, "x") == [(1,)]
+
+
+@pytest.mark.parametrize("sql", ODD)
+def test_a_fallback_is_told_and_right(shop: Any, sql: str) -> None:
+    shop.apply({"t": [insert(id=i, g="ab"[i % 2], v=i) for i in range(6)], "bag": [insert(a=2, s="x")]})
+    shop.execute(f"CREATE VIEW odd AS {sql}")
+    plan = shop.explain("odd")
+    if not plan.incremental:
+        assert plan.reasons
+        with pytest.raises(HeadraceError):
+            shop.execute(f"CREATE MATERIALIZED VIEW strict REFRESH POLICY INCREMENTAL AS {sql}")
+    else:
+        shop.execute(f"CREATE MATERIALIZED VIEW strict REFRESH POLICY INCREMENTAL AS {sql}")
+    shop.apply({"t": [insert(id=2, g="b", v=None), delete(id=3)], "bag": [insert(a=None, s="y")]})
+    report = shop.verify("odd")
+    assert report.ok, report.differences
+    shop.apply({"bag": [delete(a=None, s="y")]})
+    report = shop.verify("odd")
+    assert report.ok, report.differences
+
+
+def test_a_delete_of_an_absent_row_of_a_bag_leaves_everything(shop: Any) -> None:
+    shop.apply({"bag": [insert(a=1, s="x")]})
+    epoch = shop.epoch
+    with pytest.raises(ChangesRejected):
+        shop.apply({"bag": [insert(a=2, s="y"), delete(a=1, s="other")]})
+    assert rows(shop, "bag") == rows(shop, "distinct_bag") == [(1, "x")]
+    assert shop.epoch == epoch
+
+
+def test_an_insert_of_a_known_key_retracts_the_old_row_everywhere(shop: Any) -> None:
+    shop.apply({"t": [insert(id=1, g="a", v=1)]})
+    shop.apply({"t": [insert(id=1, g="b", v=2)]})
+    assert rows(shop, "t") == [(1, "b", 2)]
+    assert rows(shop, "total") == [("b", 2)]
+    shop.apply({"t": [delete(id=1)]})
+    assert rows(shop, "total") == []
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"id": 1, "v": "x"},
+        {"id": 1, "v": 2**40},
+        {"id": 1, "other": 1},
+        {"v": 1},
+        {"id": None},
+        {"id": 1, "v": {"a": 1}},
+    ],
+)
+def test_one_bad_row_rejects_its_whole_call(shop: Any, row: dict[str, Any]) -> None:
+    with pytest.raises(ChangesRejected):
+        shop.apply({"t": [insert(id=7, g="a", v=7), {"insert": row}], "bag": [insert(a=1, s="x")]})
+    assert rows(shop, "t") == rows(shop, "bag") == []
+
+
+def test_keys_in_any_order_with_gaps(shop: Any) -> None:
+    for key in ("batch-3", "batch-1", "batch-9", "batch-3", "batch-1"):
+        shop.apply({"bag": [insert(a=1, s=key)]}, key=key)
+    assert [s for _, s in rows(shop, "bag")] == ["batch-1", "batch-3", "batch-9"]
+
+
+def test_two_writers_cannot_own_one_home(shop: Any, spark: Any, tmp_path: Path) -> None:
+    with pytest.raises(HomeBusy):
+        headrace.open(str(tmp_path / "home"), spark=spark)
+    shop.apply({"bag": [insert(a=1, s="x")]})
+    assert rows(shop, "bag") == [(1, "x")]

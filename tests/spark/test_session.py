@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from headrace.session import large_session, small_session, start_spark
+from headrace.settings import Settings
+
+
+def test_small_and_large_share_delta_but_not_settings(tmp_path: Path) -> None:
+    given = start_spark(Settings())
+    before = given.conf.get("spark.sql.shuffle.partitions")
+    small, large = small_session(given), large_session(given)
+    small.range(10).write.format("delta").save(str(tmp_path / "t"))
+    assert large.read.format("delta").load(str(tmp_path / "t")).count() == 10
+    assert small.conf.get("spark.sql.adaptive.enabled") == "false"
+    assert large.conf.get("spark.sql.adaptive.enabled") == "true"
+    assert {session.conf.get("spark.sql.session.timeZone") for session in (small, large)} == {"UTC"}
+    assert {session.conf.get("spark.sql.ansi.enabled") for session in (small, large)} == {"true"}
+    assert given.conf.get("spark.sql.shuffle.partitions") == before
+
+
+def test_a_running_spark_is_taken_as_it_is() -> None:
+    assert start_spark(Settings()).sparkContext is start_spark(Settings(spark_memory="1g")).sparkContext

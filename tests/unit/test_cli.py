@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import datetime as dt
+import json
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+
+import headrace
+from headrace.cli.main import run
+from headrace.cli.show import json_form
+from headrace.errors import StatementError
+
+VERBS = ["run", "query", "changes", "explain", "verify", "status"]
+
+
+@dataclass
+class StandInHome:
+    """Answers like an open home, without Spark."""
+
+    epoch: int = 7
+    executed: list[str] = field(default_factory=list)
+
+    def __enter__(self) -> StandInHome:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        return None
+
+    def query(self, sql: str, epoch: int | None = None) -> pa.Table:
+        if "nonsense" in sql:
+            raise StatementError(
+                "unexpected word", detail="Found nonsense.", hint="say SELECT", line=1, column=3
+            )
+        return pa.table({"id": [1, 2], "price": [Decimal("1.50"), None]})
+
+    def execute(self, sql: str) -> object:
+        self.executed.append(sql)
+        if sql.startswith("SHOW"):
+            return pa.table({"name": [sql.split()[1].lower()]})
+        if sql.startswith("INSERT"):
+            return headrace.Receipt(
+                epoch=8, applied={"t": 2}, stale={"t": 1}, dead={}, seconds=0.25, stages={"commit": 0.01}
+            )
+        return None
+
+    def changes(self, name: str, since: int = 0, until: int | None = None) -> pa.Table:
+        return pa.table({"name": [name], "since": [since], "until": pa.array([until], pa.int64())})
+
+    def explain(self, name: str) -> object:
+        class Explanation(SimpleNamespace):
+            def __str__(self) -> str:
+                return f"{name}: whole"
+
+        return Explanation(incremental=False, reasons=["a window without PARTITION BY"])
+
+    def verify(self, name: str | None = None) -> object:
+        return SimpleNamespace(
+            ok=name != "bad", differences=["bad: one row too many"] if name == "bad" else []
+        )
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandInHome:
+    stand_in = StandInHome()
+    monkeypatch.setattr(headrace, "open", lambda home, **options: stand_in)
+    monkeypatch.setenv("HEADRACE_HOME", str(tmp_path))
+    return stand_in
+
+
+def code_of(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        run(arguments)
+    return int(ended.value.code or 0)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_teaches_by_example(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert code_of(verb, "--help") == 0
+    said = capsys.readouterr().out
+    assert f"headrace {verb}" in said.split("Examples:")[1]
+    assert {"--home", "--json", "--debug"} <= set(said.replace(",", " ").split())
+
+
+def test_the_command_alone_lists_its_verbs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert code_of("--help") == 0
+    said = capsys.readouterr().out
+    assert all(f"\n  {verb} " in said for verb in VERBS)
+
+
+def test_rows_are_a_table_or_json(home: StandInHome, capsys: pytest.CaptureFixture[str]) -> None:
+    assert code_of("query", "SELECT 1") == 0
+    shown = capsys.readouterr().out
+    assert "NULL" in shown
+    assert "2 rows" in shown
+    assert code_of("query", "SELECT 1", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == [{"id": 1, "price": "1.50"}, {"id": 2, "price": None}]
+
+
+def test_rows_beyond_the_limit_are_counted(home: StandInHome, capsys: pytest.CaptureFixture[str]) -> None:
+    assert code_of("query", "SELECT 1", "--rows", "1") == 0
+    assert "2 rows, 1 not shown" in capsys.readouterr().out
+
+
+def test_an_error_is_three_lines_on_stderr(home: StandInHome, capsys: pytest.CaptureFixture[str]) -> None:
+    assert code_of("query", "nonsense") == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.splitlines() == [
+        "error: unexpected word at line 1, column 3",
+        "detail: Found nonsense.",
+        "hint: say SELECT",
+    ]
+
+
+def test_an_error_is_json_for_programs(home: StandInHome, capsys: pytest.CaptureFixture[str]) -> None:
+    assert code_of("query", "nonsense", "--json") == 1
+    assert json.loads(capsys.readouterr().err)["code"] == "statement_error"
+
+
+def test_debug_lets_the_error_through(home: StandInHome) -> None:
+    with pytest.raises(StatementError):
+        run(["query", "nonsense", "--debug"])
+
+
+def test_reading_does_not_create_a_home(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert code_of("status", "--home", str(tmp_path / "none")) == 1
+    assert "there is no home at" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_scripts_run_in_order(home: StandInHome, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = tmp_path / "a.sql", tmp_path / "b.sql"
+    first.write_text("CREATE TABLE t (id INT)")
+    second.write_text("INSERT INTO t VALUES (1), (2)")
+    assert code_of("run", str(first), str(second)) == 0
+    assert home.executed == ["CREATE TABLE t (id INT)", "INSERT INTO t VALUES (1), (2)"]
+    said = capsys.readouterr().out
+    assert "epoch 8: 2 in t applied in 0.250 s (commit 10 ms)" in said
+    assert "1 stale in t" in said
+
+
+def test_a_missing_script_runs_nothing(
+    home: StandInHome, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.sql").write_text("CREATE TABLE t (id INT)")
+    assert code_of("run", str(tmp_path / "a.sql"), str(tmp_path / "b.sql")) == 1
+    assert home.executed == []
+    assert "cannot read" in capsys.readouterr().err
+
+
+def test_verify_fails_when_the_judge_finds_a_difference(
+    home: StandInHome, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert code_of("verify") == 0
+    assert "every view equals its full recompute at epoch 7" in capsys.readouterr().out
+    assert code_of("verify", "bad") == 1
+    assert "one row too many" in capsys.readouterr().out
+    assert code_of("verify", "bad", "--json") == 1
+    assert json.loads(capsys.readouterr().out)["differences"] == ["bad: one row too many"]
+
+
+def test_explain_changes_and_status_answer(home: StandInHome, capsys: pytest.CaptureFixture[str]) -> None:
+    assert code_of("explain", "v", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["incremental"] is False
+    assert code_of("changes", "v", "--since", "3", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == [{"name": "v", "since": 3, "until": None}]
+    assert code_of("status", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["epoch"] == 7
+
+
+@pytest.mark.parametrize(
+    ("value", "form"),
+    [
+        (Decimal("1E+2"), "100"),
+        (float("nan"), "NaN"),
+        (float("-inf"), "-Infinity"),
+        (b"\x00\xff", "AP8="),
+        (dt.datetime(2026, 1, 2, 3, 4, 5), "2026-01-02T03:04:05"),
+        ({"a": [dt.date(2026, 1, 2), (1, Decimal("0.10"))]}, {"a": ["2026-01-02", [1, "0.10"]]}),
+    ],
+)
+def test_json_forms(value: object, form: object) -> None:
+    assert json_form(value) == form

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from pydantic import ValidationError
+
+from headrace.settings import Settings
+
+
+def test_the_environment_sets_what_the_caller_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADRACE_SMALL_BOUND", "10")
+    monkeypatch.setenv("HEADRACE_TOMBSTONE_RETENTION", "P1D")
+    settings = Settings(small_bound=20)
+    assert settings.small_bound == 20
+    assert settings.tombstone_retention == timedelta(days=1)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"small_bound": -1}, {"spark_memory": "lots"}, {"spark_cores": 0}, {"nonsense": 1}]
+)
+def test_a_wrong_setting_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        Settings(**wrong)  # type: ignore[arg-type]
+
+
+def test_settings_do_not_change() -> None:
+    with pytest.raises(ValidationError):
+        Settings().small_bound = 1  # type: ignore[misc]
+
+
+def test_every_setting_is_documented() -> None:
+    assert [name for name, field in Settings.model_fields.items() if not field.description] == []
