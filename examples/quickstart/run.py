@@ -57,7 +57,10 @@ def fill(hr: headrace.Headrace) -> None:
     rows = {"customers": customers, "products": products, "orders": orders}
     with console.status(f"Loading {ORDERS:,} orders"):
         receipt = hr.apply({table: [{"insert": row} for row in those] for table, those in rows.items()})
-    tell(f"{sum(receipt.applied.values()):,} rows into three tables", receipt)
+    tell(
+        f"{sum(receipt.applied.values()):,} rows into three tables, every query planned for the first time:",
+        receipt,
+    )
     print_table(hr.query("SELECT * FROM revenue_by_city ORDER BY city"), "revenue_by_city")
 
 
@@ -83,9 +86,7 @@ def follow(hr: headrace.Headrace) -> None:
         tell(what, receipt)
         counts = {view: hr.changes(view, since=before).num_rows for view in ("order_lines", "best_customers")}
         for view, count in counts.items():
-            console.print(
-                f"    {view}: {count} changed rows" if count else f"    {view}: no change", style="dim"
-            )
+            console.print(f"    {view}: {count or 'no'} changed row{'' if count == 1 else 's'}", style="dim")
         print_table(hr.changes("revenue_by_city", since=before), "revenue_by_city, what changed")
 
 

@@ -157,7 +157,7 @@ class Headrace:
 
     def _recomputed(self, view: View, snapshots: Mapping[str, Snapshot]) -> Any:
         """The view's query as Spark alone answers it: from its text, unless ties or the clock had to be settled."""
-        if view.resolved.ties or view.resolved.uses_clock or view.workshop.notes:
+        if view.resolved.ties or view.resolved.uses_clock:
             return self.frames.bind(view.resolved.plan, lambda name: (snapshots[name], self.schema_of(name)))
         return self.queries.frame(view.resolved.sql, self.relations(snapshots))
 

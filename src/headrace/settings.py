@@ -17,8 +17,8 @@ class Settings(BaseSettings):
     small_bound: int = Field(
         default=200_000,
         ge=0,
-        description="Rows of one delta that may travel through the driver as Arrow. "
-        "A larger delta stays distributed and is never collected.",
+        description="Rows that a rule may read through the driver, as Arrow, in one epoch. "
+        "A change that would need more is worked out by an ordinary Spark query.",
     )
     inline_bytes: int = Field(
         default=4 * 1024 * 1024,

@@ -58,9 +58,13 @@ def kind_of(sql_type: str) -> str:
 
 
 def columns_of(schema: StructType, alias: str) -> list[Col]:
-    """What a query above may read: columns of known kinds that do not wobble."""
+    """What a query above may read: columns of known kinds that do not wobble.
+
+    A map cannot break a tie, so it is only in reach beside a key, which the table doc has.
+    """
     cols = [Col(f"{alias}.{field.name}", kind_of(field.dataType.simpleString())) for field in schema.fields]
-    return [col for col in cols if col.kind != "other" and not col.name.startswith(WOBBLY)]
+    hidden = {"other"} if "js" in schema.names else {"other", "map"}
+    return [col for col in cols if col.kind not in hidden and not col.name.startswith(WOBBLY)]
 
 
 def order_terms(cols: Sequence[Col]) -> list[str]:
@@ -162,7 +166,7 @@ class Terms:
             f"{x} IN ({value}, {other})",
             f"{x} NOT IN ({value}, {other})",
             f"{x} NOT IN ({value}, NULL)" if self.rng.random() < 0.2 else f"{x} IN ({value}, NULL)",
-            f"{x} BETWEEN {value} AND {other}",
+            f"{x} BETWEEN least({value}, {other}) AND greatest({value}, {other})",
             f"coalesce({x} > {value}, true)",
         ]
         if twin is not None:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pyspark.sql.types import LongType, StructField, StructType
 
 from headrace.engine.catalog import Catalog, View
 from headrace.engine.frames import Frames
+from headrace.plans.catalyst import Java, spark_schema
 from headrace.rules.base import HiddenStore
 from headrace.sql.resolve import CLOCK, CLOCK_SCHEMA
 from headrace.state.delta import Delta, concat, consolidate, negate
-from headrace.state.store import Snapshot
+from headrace.state.store import Run, Snapshot
 
 if TYPE_CHECKING:
     from headrace.engine.work import Work
+
+Relations = Callable[[str], tuple[Snapshot, StructType]]
 
 
 def refill(work: Work, catalog: Catalog, frames: Frames, view: View) -> None:
@@ -28,19 +32,26 @@ def refill(work: Work, catalog: Catalog, frames: Frames, view: View) -> None:
 
     reads = [*view.resolved.reads, *([CLOCK] if view.resolved.uses_clock else [])]
     large = sum(work.after(name).size for name in reads) > work.bound
-    frame = frames.bind(view.resolved.plan, relation)
-    rows = frames.collect(frame, view.schema, large)
-    wanted = {view.name: consolidate(rows, np.ones(rows.num_rows, dtype=np.int64))}
-    if view.rule is not None:
-        for hidden in view.workshop.stores:
-            wanted[hidden.name] = _content(frames, hidden, relation, large)
+    wanted: dict[str, Delta] = {}
+    known: list[tuple[Java, Any]] = []
+    stores = view.workshop.stores if view.rule is not None else []
+    for hidden in sorted(stores, key=lambda one: one.stands_for is None):
+        content = _content(frames, hidden, relation, large, known)
+        wanted[hidden.name] = content
+        if hidden.stands_for is not None:
+            snapshot = Snapshot(hidden.schema, (Run(content),) if len(content) else ())
+            known.append((hidden.stands_for, frames.frame(snapshot, spark_schema(hidden.types))))
+    rows = frames.collect(frames.bind(view.resolved.plan, relation, known), view.schema, large)
+    wanted[view.name] = consolidate(rows, np.ones(rows.num_rows, dtype=np.int64))
     for name, content in wanted.items():
         before = work.before(name)
         work.leave(name, concat(before.schema, [negate(before.all()), content]) if before.runs else content)
 
 
-def _content(frames: Frames, hidden: HiddenStore, relation: object, large: bool) -> Delta:
-    frame = frames.bind(hidden.plan, relation)  # pyright: ignore[reportArgumentType]
+def _content(
+    frames: Frames, hidden: HiddenStore, relation: Relations, large: bool, known: Sequence[tuple[Java, Any]]
+) -> Delta:
+    frame = frames.bind(hidden.plan, relation, known)
     finished = hidden.finish(frame.toDF(*(f"c{i}" for i in range(len(frame.columns)))))
     fields = [StructField(f"c{i}", kind, True) for i, kind in enumerate(hidden.types)]
     if not hidden.weighted:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from headrace.plans.catalyst import (
     items,
 )
 from headrace.plans.prepared import conform
+from headrace.rules.inputs import repeated
 from headrace.sql.resolve import relation_of
 from headrace.state.delta import Delta, concat
 from headrace.state.store import Run, Snapshot
@@ -82,8 +83,13 @@ class Frames:
         frame = self.catalyst.session.read.schema(full if keep_identity else positional).parquet(str(path))
         return frame.toDF(*schema.names, *(_IDENTITY if keep_identity else ()))
 
-    def bind(self, plan: Java, relations: Callable[[str], tuple[Snapshot, StructType]]) -> Any:
-        """A DataFrame of a marked plan, its leaves replaced by what the relations hold."""
+    def bind(
+        self,
+        plan: Java,
+        relations: Callable[[str], tuple[Snapshot, StructType]],
+        known: Sequence[tuple[Java, Any]] = (),
+    ) -> Any:
+        """A DataFrame of a marked plan, its leaves replaced by what the relations hold, known parts by their frames."""
         made: dict[str, Any] = {}
 
         def relation(name: str) -> Any:
@@ -92,12 +98,17 @@ class Frames:
                 made[name] = self.frame(snapshot, schema)
             return made[name]
 
-        return self.catalyst.frame(self._bound(plan, relation))
+        return self.catalyst.frame(self._bound(plan, relation, known))
 
-    def _bound(self, plan: Java, relation: Callable[[str], Any]) -> Java:
+    def _bound(self, plan: Java, relation: Callable[[str], Any], known: Sequence[tuple[Java, Any]]) -> Java:
+        for part, frame in known:
+            if part.fastEquals(plan):
+                real = frame._jdf.queryExecution().analyzed()
+                pairs = zip(items(real.output()), items(plan.output()), strict=False)
+                return self.catalyst.project([self.catalyst.alias(r, c.name(), c.exprId()) for r, c in pairs], real)
         below = children(plan)
         if below:
-            return plan.withNewChildren(self.catalyst.seq([self._bound(child, relation) for child in below]))
+            return plan.withNewChildren(self.catalyst.seq([self._bound(child, relation, known) for child in below]))
         name = relation_of(plan)
         if name is None:
             return plan
@@ -137,13 +148,6 @@ def _instants(table: pa.Table) -> pa.Table:
     return pa.table(columns, names=table.column_names)
 
 
-def repeated(delta: Delta) -> pa.Table:
-    """A delta's rows, each as often as its weight says."""
-    if bool(np.all(delta.weights == 1)):
-        return delta.rows
-    return delta.rows.take(pa.array(np.repeat(np.arange(len(delta)), np.maximum(delta.weights, 0))))
-
-
 def _write_run(delta: Delta, path: Path) -> None:
     places = np.repeat(np.arange(len(delta)), np.maximum(delta.weights, 0))
     rows = delta.rows if len(places) == len(delta) else delta.rows.take(pa.array(places))
@@ -156,5 +160,3 @@ def _write_run(delta: Delta, path: Path) -> None:
 def _remove(path: Path) -> None:
     path.unlink(missing_ok=True)
 
-
-__all__ = ["Frames", "Mapping", "repeated"]

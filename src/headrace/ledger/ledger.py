@@ -22,7 +22,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import TableNotFoundError
 
 from headrace.errors import LedgerError
-from headrace.state.delta import Delta, consolidate
+from headrace.state.delta import Delta, consolidate, empty
 
 _SCHEMA = pa.schema(
     [
@@ -88,7 +88,8 @@ class Ledger:
             if len(delta) == 0:
                 continue
             row: dict[str, Any] = {"epoch": epoch, "relation": relation, "rows": len(delta), "committed_at": at}
-            table = delta.rows.append_column("weight", pa.array(delta.weights))
+            columns = [*delta.rows.columns, pa.chunked_array([pa.array(delta.weights)])]
+            table = pa.table(columns, names=[*delta.rows.column_names, "weight"])
             content = _to_bytes(table)
             if len(content) <= self._inline_bytes:
                 row["delta"] = content
@@ -169,8 +170,6 @@ def summed(schema: pa.Schema, entries: Sequence[Entry]) -> Delta:
     """The state that a relation's deltas come to."""
     tables = [pa.table(entry.rows.columns, schema=schema) for entry in entries if len(entry.weights)]
     if not tables:
-        from headrace.state.delta import empty
-
         return empty(schema)
     weights = np.concatenate([entry.weights for entry in entries if len(entry.weights)])
     return consolidate(pa.concat_tables(tables).combine_chunks(), weights.astype(np.int64))

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_type
-from pyspark.sql.types import DataType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 Java = Any
 
@@ -155,11 +155,15 @@ class Catalyst:
 
     def arithmetic(self, name: str, left: Java, right: Java) -> Java:
         """Add, Subtract or Multiply in the session's mode."""
-        return self.module(_EXPRESSIONS + name).apply(left, right)
+        return self.expression_class(name)(left, right)
+
+    def expression(self, column: Any) -> Java:
+        """The expression of a PySpark column; functions in it are resolved when a plan is analyzed."""
+        return self.module("org.apache.spark.sql.classic.ColumnNodeToExpressionConverter").apply(column._jc.node())
 
     def cast(self, child: Java, data_type: Java) -> Java:
         """A cast in the session's mode."""
-        return self.module(_EXPRESSIONS + "Cast").apply(child, data_type, True)
+        return self.module(_EXPRESSIONS + "Cast").apply(child, data_type, True).withTimeZone("UTC")
 
 
 
@@ -247,8 +251,19 @@ def walk(expression: Java) -> Iterable[Java]:
 
 
 def arrow_type(data_type_: DataType) -> pa.DataType:
-    """How a Spark type travels in Arrow."""
-    return to_arrow_type(data_type_, timezone="UTC")
+    """How a Spark type travels in Arrow: everything may be NULL, so that equal types are equal everywhere."""
+    return to_arrow_type(nullable_type(data_type_), timezone="UTC")
+
+
+def nullable_type(kind: DataType) -> DataType:
+    """The same type with every part of it allowed to be NULL."""
+    if isinstance(kind, ArrayType):
+        return ArrayType(nullable_type(kind.elementType), True)
+    if isinstance(kind, MapType):
+        return MapType(nullable_type(kind.keyType), nullable_type(kind.valueType), True)
+    if isinstance(kind, StructType):
+        return StructType([StructField(f.name, nullable_type(f.dataType), True) for f in kind.fields])
+    return kind
 
 
 def arrow_schema(types: Iterable[DataType]) -> pa.Schema:

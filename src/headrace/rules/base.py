@@ -63,7 +63,8 @@ class HiddenStore:
     """State that a rule keeps beside its inputs.
 
     Its first content is what `finish` makes of a DataFrame of the plan, columns c0, c1, ...; `weighted` says that a
-    last column holds the multiplicity of each row.
+    last column holds the multiplicity of each row. A store that `stands_for` a plan holds that plan's output in its
+    first columns: whatever lies above the plan is then filled from the store, so that both hold the very same values.
     """
 
     name: str
@@ -71,6 +72,7 @@ class HiddenStore:
     plan: Java
     finish: Callable[[Any], Any]
     weighted: bool
+    stands_for: Java | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -104,9 +106,11 @@ class Workshop:
         plan: Java,
         finish: Callable[[Any], Any] = lambda frame: frame,
         weighted: bool = False,
+        stands_for: Java | None = None,
     ) -> HiddenStore:
         """A hidden store of this view."""
-        hidden = HiddenStore(f"{self.view}#{len(self.stores)}", tuple(types), plan, finish, weighted)
+        name = f"{self.view}#{len(self.stores)}"
+        hidden = HiddenStore(name, tuple(types), plan, finish, weighted, stands_for)
         self.stores.append(hidden)
         return hidden
 
@@ -119,6 +123,11 @@ def types_of(node: Node) -> tuple[DataType, ...]:
 def named(catalyst: Catalyst, plan: Java, columns: Sequence[Java]) -> Java:
     """The wanted columns of a plan under plain, distinct names."""
     return catalyst.project([catalyst.alias(c, f"c{i}") for i, c in enumerate(columns)], plan)
+
+
+def is_floating(kind: DataType) -> bool:
+    """Whether values of a type may differ in their last bits when they are computed again."""
+    return "float" in kind.simpleString() or "double" in kind.simpleString()
 
 
 def check_bound(epoch: Epoch, rows: int) -> None:

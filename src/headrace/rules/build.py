@@ -19,12 +19,14 @@ from headrace.ir.nodes import (
 from headrace.plans.catalyst import Java
 from headrace.rules.base import Rule, Workshop, types_of
 from headrace.rules.fold import GroupFoldRule
+from headrace.rules.fold import is_inexact as fold_is_inexact
 from headrace.rules.inner_join import InnerJoinRule
 from headrace.rules.linear import ConstantRule, LinearRule, SourceRule
 from headrace.rules.match_join import MatchJoinRule
 from headrace.rules.merge import MergeRule
 from headrace.rules.top import TopRowsRule
 from headrace.rules.touched import TouchedRule
+from headrace.rules.touched import is_inexact as touched_is_inexact
 
 
 def build_rule(workshop: Workshop, node: Node) -> Rule:
@@ -47,7 +49,9 @@ def build_rule(workshop: Workshop, node: Node) -> Rule:
 
 
 def _build_fused(workshop: Workshop, node: Node, steps: Sequence[Java], top: Node) -> Rule | None:
-    """An operator that ends in a query takes the linear steps above it into that query."""
+    """An operator that ends in a query takes the linear steps above it into that query, unless it remembers its output."""
+    if steps and ((isinstance(node, Touched) and touched_is_inexact(node)) or (isinstance(node, GroupFold) and fold_is_inexact(node))):
+        return None
     if isinstance(node, InnerJoin):
         return InnerJoinRule(workshop, node, steps, top, build_rule)
     if isinstance(node, MatchJoin):

@@ -18,16 +18,17 @@ from pyspark.sql.types import DataType
 
 from headrace.errors import ViewEvaluationError
 from headrace.ir.nodes import GroupFold, Node
-from headrace.plans.catalyst import Java, arrow_schema, attribute, kind_of, rewrite
+from headrace.plans.catalyst import Java, arrow_schema, attribute, data_type, items, kind_of, rewrite
 from headrace.plans.prepared import Leaf, LeafShape
 from headrace.plans.steps import apply_steps
-from headrace.rules.base import LONG, Epoch, Rule, Workshop, named, types_of
+from headrace.rules.base import LONG, Epoch, Rule, Workshop, is_floating, named, types_of
 from headrace.rules.linear import signed
-from headrace.rules.partials import Partial, buffers_of, fill_groups, partials_of
+from headrace.rules.outputs import Remembered
+from headrace.rules.partials import MOMENTS, PAIRS, Partial, buffers_of, fill_groups, partials_of
 from headrace.rules.values import ValueStore
 from headrace.state.delta import Delta, consolidate, empty, group
-from headrace.state.hashing import hash_columns, identity
-from headrace.state.store import Snapshot
+from headrace.state.hashing import identity
+from headrace.state.store import Snapshot, key_hashes, take
 
 
 class GroupFoldRule:
@@ -63,9 +64,26 @@ class GroupFoldRule:
                     return call.java.aggregateFunction().evaluateExpression()
             raise AssertionError("an aggregate without a call")
 
+        self._remembered: Remembered | None = None
+        if is_inexact(node):
+            groups = [a.java for a in group_attributes]
+            plan = catalyst.plan_class("Aggregate")(
+                node.plan.groupingExpressions(),
+                catalyst.seq([*node.results, *(catalyst.alias(g, f"k{i}") for i, g in enumerate(groups))]),
+                node.child.plan, catalyst.none,
+            )
+            self._remembered = Remembered(
+                workshop, types_of(node), [a.type for a in group_attributes], plan, node.plan
+            )
+
         def build(leaves: list[Leaf]) -> Java:
             (leaf,) = leaves
             weight = leaf.extra["weight"]
+            if self._remembered is not None:
+                finished = [rewrite(catalyst, result, finish) for result in node.results]
+                keys = [catalyst.alias(a.java, f"k{i}") for i, a in enumerate(group_attributes)]
+                plan = catalyst.project([*finished, *keys], leaf.plan)
+                return named(catalyst, plan, items(plan.output()))
             results = [rewrite(catalyst, result, finish) for result in node.results]
             plan = catalyst.project([*results, weight], leaf.plan)
             plan = apply_steps(catalyst, steps, plan, [weight])
@@ -114,12 +132,18 @@ class GroupFoldRule:
         epoch.leave(self._state.name, state)
         if len(state) == 0:
             return empty(arrow_schema(self.types))
+        if self._remembered is not None:
+            touched = np.unique(key_hashes(state.rows, tuple(range(self._width)))) if self._width else np.zeros(1, np.uint64)
+            return self._remembered.exchange(epoch, touched, self._query.run([self._leaf(_only_new(state))]))
+        return signed(self._query.run([self._leaf(state)]), self.types)
+
+    def _leaf(self, state: Delta) -> pa.Table:
+        """Groups and buffers, as the finishing query reads them."""
         columns: list[Any] = [state.rows.column(i) for i in range(self._width)]
         for buffer in self._buffers:
             columns.append(buffer.of(state.rows, self._width))
         columns.append(pa.array(state.weights))
-        leaf = pa.table(columns, names=[f"x{i}" for i in range(len(columns))])
-        return signed(self._query.run([leaf]), self.types)
+        return pa.table(columns, names=[f"x{i}" for i in range(len(columns))])
 
     def _old(self, epoch: Epoch, low: Any, high: Any) -> tuple[pa.Table, Any]:
         """The groups' rows before, in the order of the groups, and which of them were there."""
@@ -138,4 +162,12 @@ class GroupFoldRule:
         return rows, found
 
 
-__all__ = ["GroupFoldRule", "hash_columns"]
+def _only_new(state: Delta) -> Delta:
+    return take(state, np.flatnonzero(state.weights > 0))
+
+
+def is_inexact(node: GroupFold) -> bool:
+    """Whether an aggregate's result is a floating-point number that Spark's own fill may round otherwise."""
+    return any(
+        call.name in ("Average", *MOMENTS, *PAIRS) and is_floating(data_type(call.java.dataType())) for call in node.calls
+    )

@@ -122,6 +122,13 @@ def sided(before: Delta, change: Delta | None) -> tuple[Delta, Delta]:
     return before, after
 
 
+def repeated(rows: Delta) -> pa.Table:
+    """Rows, each as often as its weight says."""
+    if bool(np.all(rows.weights == 1)):
+        return rows.rows
+    return rows.rows.take(pa.array(np.repeat(np.arange(len(rows)), rows.weights)))
+
+
 def side_table(before: Delta, after: Delta, *, repeat: bool, weigh: bool) -> pa.Table:
     """Rows before (side 0) and after (side 1), with weights as a column or as repeated rows."""
     rows = pa.concat_tables([before.rows, after.rows])

@@ -22,8 +22,8 @@ from headrace.state.delta import Delta
 from headrace.state.exact import decimals, plus, sum_by, times, unscaled
 
 _LONG = LongType()
-_MOMENTS = frozenset({"VariancePop", "VarianceSamp", "StddevPop", "StddevSamp"})
-_PAIRS = frozenset({"CovPopulation", "CovSample", "Corr"})
+MOMENTS = frozenset({"VariancePop", "VarianceSamp", "StddevPop", "StddevSamp"})
+PAIRS = frozenset({"CovPopulation", "CovSample", "Corr"})
 
 Values = dict[tuple[int, ...], Folded]
 
@@ -135,7 +135,7 @@ def _wanted(call: Call) -> list[tuple[str, tuple[int, ...]]]:
         if call.distinct:
             return [("distinct_sum", places), ("distinct_count", places)]
         return [("sum", places), ("count", places)]
-    if call.name in _MOMENTS:
+    if call.name in MOMENTS:
         return [("count", places), ("sum", places), ("power", places)]
     x, y = places
     wanted: list[tuple[str, tuple[int, ...]]] = [
@@ -243,7 +243,7 @@ def _makers(
             return [sums]
         return [sums, lambda rows, width: pa.array(np.asarray(rows.column(width + count)) == 0)]
     scales = [_scale(types[i]) for i in call.inputs]
-    if call.name in _MOMENTS:
+    if call.name in MOMENTS:
         return [_moment(wanted, scales, i) for i in range(3)]
     return [_pair(wanted, scales, i) for i in range(len(buffer_types))]
 

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from headrace.ir.nodes import Node, TopRows
-from headrace.plans.catalyst import Catalyst, Java, arrow_schema
+from headrace.plans.catalyst import Java, arrow_schema
 from headrace.plans.prepared import Leaf, LeafShape, conform
 from headrace.plans.steps import apply_steps
 from headrace.rules.base import LONG, Epoch, Rule, TooLarge, Workshop, named, types_of
@@ -37,7 +37,7 @@ class TopRowsRule:
         self._end = None if node.limit is None else node.offset + max(node.limit, 0)
         self._keep = None if self._end is None else 2 * self._end + _SPARE
         catalyst = workshop.catalyst
-        order = total_order(catalyst, node.order, [a.java for a in node.child.output])
+        order = list(node.order)
         columns = [a.java for a in node.child.output]
 
         def build_sorted(leaves: list[Leaf]) -> Java:
@@ -61,7 +61,6 @@ class TopRowsRule:
             self._inner, sorted_plan, lambda frame: frame if self._keep is None else frame.limit(self._keep)
         )
         self._total = workshop.store((LONG,), node.child.plan, lambda frame: frame.agg(F.count(F.lit(1)).alias("c0")))
-        workshop.notes.append("ORDER BY ... LIMIT: all columns are added as the last order, so that ties fall alike")
 
     def delta(self, epoch: Epoch) -> Delta:
         """The first rows after minus the first rows before."""
@@ -129,14 +128,3 @@ def _weights_in(all_rows: Delta, some: Delta) -> Any:
         [weights.get((int(a), int(b)), 0) for a, b in zip(all_rows.low, all_rows.high, strict=True)], dtype=np.int64
     )
 
-
-def total_order(catalyst: Catalyst, order: Sequence[Java], columns: Sequence[Java]) -> list[Java]:
-    """The asked order, then all columns, so that ties fall the same way every time."""
-    ascending = catalyst.module("org.apache.spark.sql.catalyst.expressions.Ascending")
-    orders = catalyst.module("org.apache.spark.sql.catalyst.expressions.SortOrder")
-    rest = [
-        orders.apply(column, ascending, catalyst.seq([]))
-        for column in columns
-        if column.dataType().typeName() not in ("map", "variant")
-    ]
-    return [*order, *rest]

@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pyarrow as pa
 from pyspark.sql.types import DataType
 
 from headrace.ir.nodes import Node, Touched
 from headrace.plans.catalyst import Catalyst, Java, arrow_schema, items, kind_of
 from headrace.plans.prepared import Leaf, conform
 from headrace.plans.steps import LINEAR, apply_steps
-from headrace.rules.base import Epoch, Workshop, check_bound, named, types_of
-from headrace.rules.inputs import hashes_of, make_input, read_leaf, shape_of, side_table, sided
+from headrace.rules.base import Epoch, Workshop, check_bound, is_floating, named, types_of
+from headrace.rules.inputs import hashes_of, make_input, read_leaf, repeated, shape_of, side_table, sided
+from headrace.rules.outputs import Remembered
 from headrace.state.delta import Delta, consolidate, empty
 
 
@@ -28,10 +30,21 @@ class TouchedRule:
         self.types: tuple[DataType, ...] = types_of(top)
         self._input = make_input(workshop, node.child, node.keys, build)
         self._key = self._input.places(node.keys)
+        self._remembered: Remembered | None = None
         self._always = not node.keys and kind_of(node.steps[-1]) == "Aggregate"
         if not node.keys:
             workshop.reasons.append(f"{node.what}: a change reads the whole input")
         catalyst = workshop.catalyst
+
+        keys = [a.java for a in node.child.output if a.id in node.keys]
+
+        def build_new(leaves: list[Leaf]) -> Java:
+            (leaf,) = leaves
+            plan = read_leaf(catalyst, self._input, leaf, [])
+            for step in node.steps:
+                plan = _with_keys(catalyst, step, plan, keys)
+            plan = apply_steps(catalyst, steps, catalyst.one_partition(plan), keys)
+            return named(catalyst, plan, [*(a.java for a in top.output), *keys])
 
         def build_query(leaves: list[Leaf]) -> Java:
             (leaf,) = leaves
@@ -42,23 +55,71 @@ class TouchedRule:
             plan = apply_steps(catalyst, steps, plan, [side])
             return named(catalyst, plan, [*(a.java for a in top.output), side])
 
-        self._query = workshop.query([shape_of(self._input, "side")], build_query)
+        if is_inexact(node):
+            kept = [a for a in node.child.output if a.id in node.keys]
+            order = [[a.id for a in kept].index(i) for i in node.keys]
+            keys = [kept[place].java for place in order]
+            self._remembered = Remembered(
+                workshop, types_of(node), [kept[place].type for place in order],
+                _keyed_plan(catalyst, node, keys), node.plan,
+            )
+        if self._always or self._remembered is not None:
+            self._query = workshop.query([shape_of(self._input)], build_new)
+        else:
+            self._query = workshop.query([shape_of(self._input, "side")], build_query)
 
     def delta(self, epoch: Epoch) -> Delta:
         """New output minus old output for the touched keys."""
         change = self._input.changed(epoch)
         if change is None:
             return empty(arrow_schema(self.types))
-        if self._key:
-            before = self._input.lookup(epoch, self._key, np.unique(hashes_of(change, self._key)))
-        else:
-            before = self._input.all(epoch)
+        wanted = np.unique(hashes_of(change, self._key))
+        before = self._input.lookup(epoch, self._key, wanted) if self._key else self._input.all(epoch)
         rows = sided(before, change)
         check_bound(epoch, sum(int(part.weights.sum()) for part in rows))
+        if self._remembered is not None:
+            return self._remembered.exchange(epoch, wanted, self._query.run([repeated(rows[1])]))
+        if self._always:
+            return self._difference(*rows)
         result = self._query.run([side_table(*rows, repeat=True, weigh=False)])
         sides = np.asarray(result.column(result.num_columns - 1)).astype(np.int64)
         produced = conform(result.select(list(range(len(self.types)))), self.types)
         return consolidate(produced, np.where(sides == 1, np.int64(1), np.int64(-1)))
+
+    def _difference(self, before: Delta, after: Delta) -> Delta:
+        """A global aggregate has a row even of no rows, so each side is a query of its own."""
+        parts = [conform(self._query.run([repeated(one)]), self.types) for one in (before, after)]
+        weights = [np.full(part.num_rows, sign, dtype=np.int64) for part, sign in zip(parts, (-1, 1), strict=True)]
+        return consolidate(pa.concat_tables(parts).combine_chunks(), np.concatenate(weights))
+
+
+def is_inexact(node: Touched) -> bool:
+    """Whether an operator computes floating-point values from many rows."""
+    passed = {a.id for a in node.child.output}
+    return any(is_floating(a.type) for a in node.output if a.id not in passed)
+
+
+def _with_keys(catalyst: Catalyst, step: Java, plan: Java, keys: Sequence[Java]) -> Java:
+    """An operator over another input, its keys among its columns."""
+    if kind_of(step) == "Aggregate" and keys:
+        results = items(step.aggregateExpressions())
+        return catalyst.plan_class("Aggregate")(
+            step.groupingExpressions(), catalyst.seq([*results, *_missing(keys, results)]), plan, catalyst.none
+        )
+    return step.withNewChildren(catalyst.seq([plan]))
+
+
+def _missing(keys: Sequence[Java], results: Sequence[Java]) -> list[Java]:
+    present = {one.exprId().id() for one in results}
+    return [key for key in keys if key.exprId().id() not in present]
+
+
+def _keyed_plan(catalyst: Catalyst, node: Touched, keys: Sequence[Java]) -> Java:
+    """The whole output with the key columns last."""
+    plan = node.plan if kind_of(node.plan) != "Aggregate" else _with_keys(catalyst, node.plan, node.child.plan, keys)
+    return catalyst.project(
+        [catalyst.alias(c, f"k{i}") for i, c in enumerate([*(a.java for a in node.output), *keys])], plan
+    )
 
 
 def add_side(catalyst: Catalyst, step: Java, plan: Java, side: Java) -> Java:

@@ -1,0 +1,51 @@
+"""The output of operators whose floating-point results depend on the order of their input.
+
+Computed again, such a result may differ in its last bits. So what was given out is remembered by key, and what is
+taken back is what was remembered, never a recomputation.   Δ = f(R'|k) − remembered|k
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.types import DataType
+
+from headrace.plans.catalyst import Java, arrow_schema
+from headrace.plans.prepared import conform
+from headrace.rules.base import Epoch, Workshop
+from headrace.state.delta import Delta, combine, consolidate
+from headrace.state.hashing import Hashes
+from headrace.state.store import narrow
+
+
+class Remembered:
+    """An operator's output with its key columns last."""
+
+    def __init__(
+        self, workshop: Workshop, outputs: Sequence[DataType], keys: Sequence[DataType], plan: Java, stands_for: Java
+    ) -> None:
+        self.types = (*outputs, *keys)
+        self._width = len(outputs)
+        self._key = tuple(range(self._width, len(self.types)))
+        self._store = workshop.store(self.types, plan, stands_for=stands_for)
+
+    def exchange(self, epoch: Epoch, wanted: Hashes, computed: pa.Table) -> Delta:
+        """Replace what was remembered of the wanted keys by what was computed; the difference of the outputs."""
+        before = epoch.before(self._store.name)
+        old = before.lookup(self._key, wanted) if self._key else before.all()
+        rows = conform(computed, self.types)
+        new = consolidate(rows, np.ones(rows.num_rows, dtype=np.int64))
+        delta = combine(
+            pa.concat_tables([new.rows, old.rows]).combine_chunks(),
+            np.concatenate([new.weights, -old.weights]),
+            np.concatenate([new.low, old.low]),
+            np.concatenate([new.high, old.high]),
+        ) if len(old) else new
+        epoch.leave(self._store.name, delta)
+        return narrow(delta, range(self._width)) if len(delta) else _none(self.types[: self._width])
+
+
+def _none(types: Sequence[DataType]) -> Delta:
+    return consolidate(arrow_schema(types).empty_table(), np.zeros(0, dtype=np.int64))
