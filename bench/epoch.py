@@ -29,25 +29,25 @@ CHANGES = 1_000
 WARM_UP = 10
 
 TABLES = """
-CREATE TABLE orders (id BIGINT PRIMARY KEY, customer_id BIGINT NOT NULL, product_id BIGINT NOT NULL, quantity INT NOT NULL,
-    price DECIMAL(10,2) NOT NULL, ordered_at TIMESTAMP NOT NULL);
+CREATE TABLE orders (id BIGINT PRIMARY KEY, customer_id BIGINT NOT NULL, product_id BIGINT NOT NULL,
+    quantity INT NOT NULL, price DECIMAL(10,2) NOT NULL, ordered_at TIMESTAMP NOT NULL);
 CREATE TABLE customers (id BIGINT PRIMARY KEY, region STRING, tier STRING);
 CREATE TABLE products (id BIGINT PRIMARY KEY, category STRING, cost DECIMAL(10,2))
 """
 
 VIEWS = {
     "sales": """
-        SELECT o.id, c.region, c.tier, p.category, date_trunc('week', o.ordered_at) AS week, o.quantity,
+        SELECT o.id, c.region, c.tier, p.category, date_trunc('month', o.ordered_at) AS month, o.quantity,
                o.quantity * o.price AS revenue, o.quantity * (o.price - p.cost) AS margin
         FROM orders o JOIN customers c ON o.customer_id = c.id JOIN products p ON o.product_id = p.id""",
-    "weekly": """
-        SELECT region, category, week, COUNT(*) AS orders, SUM(quantity) AS units, SUM(revenue) AS revenue,
+    "monthly": """
+        SELECT region, category, month, COUNT(*) AS orders, SUM(quantity) AS units, SUM(revenue) AS revenue,
                AVG(margin) AS average_margin
-        FROM sales GROUP BY region, category, week""",
+        FROM sales GROUP BY region, category, month""",
     "trend": """
-        SELECT region, category, week, revenue, revenue - LAG(revenue) OVER w AS change,
+        SELECT region, category, month, revenue, revenue - LAG(revenue) OVER w AS change,
                SUM(revenue) OVER w AS cumulative
-        FROM weekly WINDOW w AS (PARTITION BY region, category ORDER BY week)""",
+        FROM monthly WINDOW w AS (PARTITION BY region, category ORDER BY month)""",
 }
 
 
@@ -63,7 +63,8 @@ def load(hr: headrace.Headrace, rows: int) -> None:
         f"FROM range({PRODUCTS})"
     )
     hr.execute(
-        f"INSERT INTO orders SELECT id, (id * 7919) % {CUSTOMERS}, (id * 104729) % {PRODUCTS}, CAST(id % 9 AS INT) + 1, "
+        f"INSERT INTO orders SELECT id, (id * 7919) % {CUSTOMERS}, (id * 104729) % {PRODUCTS}, "
+        f"CAST(id % 9 AS INT) + 1, "
         f"CAST((id % 10000) / 100 AS DECIMAL(10,2)), "
         f"TIMESTAMP '2025-01-01' + make_dt_interval(0, 0, 0, id % 31536000) FROM range({rows})"
     )
@@ -74,17 +75,23 @@ def mixed_changes(rng: random.Random, rows: int, next_id: int) -> dict[str, list
     orders: list[dict[str, Any]] = []
     for i in range(CHANGES * 6 // 10):
         orders.append({"insert": _order(rng, next_id + i)})
-    for _ in range(CHANGES * 28 // 100):
+    for _ in range(CHANGES * 288 // 1000):
         orders.append({"insert": _order(rng, rng.randrange(rows))})
     for _ in range(CHANGES // 10):
         orders.append({"delete": {"id": rng.randrange(rows)}})
     customers = [
         {"insert": {"id": rng.randrange(CUSTOMERS), "region": f"region-{rng.randrange(50)}", "tier": "gold"}}
-        for _ in range(CHANGES * 15 // 1000)
+        for _ in range(CHANGES // 100)
     ]
     products = [
-        {"insert": {"id": rng.randrange(PRODUCTS), "category": f"category-{rng.randrange(40)}", "cost": "12.50"}}
-        for _ in range(CHANGES * 5 // 1000)
+        {
+            "insert": {
+                "id": rng.randrange(PRODUCTS),
+                "category": f"category-{rng.randrange(40)}",
+                "cost": "12.50",
+            }
+        }
+        for _ in range(CHANGES // 500)
     ]
     return {"orders": orders, "customers": customers, "products": products}
 
@@ -113,13 +120,13 @@ def recompute(hr: headrace.Headrace) -> float:
     started = time.perf_counter()
     sales = session.sql(sql).cache()
     sales.createOrReplaceTempView("bench_sales")
-    weekly = session.sql(VIEWS["weekly"].replace("FROM sales", "FROM bench_sales")).cache()
-    weekly.createOrReplaceTempView("bench_weekly")
-    trend = session.sql(VIEWS["trend"].replace("FROM weekly", "FROM bench_weekly"))
-    for one in (sales, weekly, trend):
+    monthly = session.sql(VIEWS["monthly"].replace("FROM sales", "FROM bench_sales")).cache()
+    monthly.createOrReplaceTempView("bench_monthly")
+    trend = session.sql(VIEWS["trend"].replace("FROM monthly", "FROM bench_monthly"))
+    for one in (sales, monthly, trend):
         one.write.format("noop").mode("overwrite").save()
     seconds = time.perf_counter() - started
-    for one in (weekly, sales):
+    for one in (monthly, sales):
         one.unpersist(blocking=True)
     return seconds
 
@@ -196,12 +203,14 @@ def main() -> None:
     for one in results:
         stages = ", ".join(f"{name} {seconds:.3f}" for name, seconds in one["stages"].items())
         print(
-            f"{one['rows']:>10,} {one['ratio']:>6.1f}x {one['epoch_seconds']:>7.3f} s {one['epoch_seconds_p95']:>7.3f} s "
+            f"{one['rows']:>10,} {one['ratio']:>6.1f}x {one['epoch_seconds']:>7.3f} s "
+            f"{one['epoch_seconds_p95']:>7.3f} s "
             f"{one['recompute_seconds']:>8.2f} s {one['jobs_per_epoch']:>5}  {stages}"
         )
     if len(results) > 1:
         growth = results[-1]["epoch_seconds"] / results[0]["epoch_seconds"]
-        print(f"the epoch's own time grows {growth:.2f} times from {results[0]['rows']:,} to {results[-1]['rows']:,} orders")
+        sizes = f"from {results[0]['rows']:,} to {results[-1]['rows']:,} orders"
+        print(f"the epoch's own time grows {growth:.2f} times {sizes}")
     if options.json:
         machine = {"machine": platform.machine(), "python": platform.python_version(), "spark": spark.version}
         options.json.parent.mkdir(parents=True, exist_ok=True)

@@ -42,8 +42,7 @@ def fill(hr: headrace.Headrace) -> None:
     draw = random.Random(7)
     customers = [{"id": i, "name": f"customer {i:03}", "city": draw.choice(CITIES)} for i in range(100)]
     products = [
-        {"id": i, "name": f"product {i:02}", "price": f"{draw.randint(100, 9900) / 100:.2f}"}
-        for i in range(40)
+        {"id": i, "name": f"product {i:02}", "price": f"{draw.randint(100, 9900) / 100:.2f}"} for i in range(40)
     ]
     orders = [
         {
@@ -68,12 +67,8 @@ def follow(hr: headrace.Headrace) -> None:
     """Apply four small batches; each is one atomic epoch that moves every view at once."""
     console.rule("2. Changes, and what they did to the views")
     batches = {
-        "a new order": {
-            "orders": [{"insert": {"id": ORDERS, "customer_id": 3, "product_id": 5, "quantity": 2}}]
-        },
-        "a customer moves to Lyon": {
-            "customers": [{"insert": {"id": 3, "name": "customer 003", "city": "Lyon"}}]
-        },
+        "a new order": {"orders": [{"insert": {"id": ORDERS, "customer_id": 3, "product_id": 5, "quantity": 2}}]},
+        "a customer moves to Lyon": {"customers": [{"insert": {"id": 3, "name": "customer 003", "city": "Lyon"}}]},
         "two orders are cancelled": {"orders": [{"delete": {"id": 0}}, {"delete": {"id": 1}}]},
         "a product gets a new price, and is ordered at once": {
             "products": [{"insert": {"id": 5, "name": "product 05", "price": "19.90"}}],
@@ -100,9 +95,7 @@ def refuse(hr: headrace.Headrace) -> None:
         hr.apply({"orders": [good, bad]})
     except headrace.ChangesRejected as error:
         console.print(str(error), markup=False, style="yellow")
-    console.print(
-        f"The home is still at epoch {hr.epoch}, as before." if hr.epoch == before else "The home moved."
-    )
+    console.print(f"The home is still at epoch {hr.epoch}, as before." if hr.epoch == before else "The home moved.")
 
 
 def explain(hr: headrace.Headrace) -> None:
@@ -128,9 +121,7 @@ def judge(hr: headrace.Headrace) -> None:
 
 def tell(what: str, receipt: headrace.Receipt) -> None:
     """One line about an epoch and its time."""
-    console.print(
-        f"epoch {receipt.epoch}: {what} [bold]{receipt.seconds * 1000:.0f} ms[/bold]", highlight=False
-    )
+    console.print(f"epoch {receipt.epoch}: {what} [bold]{receipt.seconds * 1000:.0f} ms[/bold]", highlight=False)
 
 
 def print_table(rows: pa.Table, title: str) -> None:

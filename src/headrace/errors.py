@@ -3,7 +3,7 @@
 HeadraceError
 ├── StatementError        SQL that cannot be read: line, column
 │   └── UnsupportedStatement   read, but not offered
-├── NameError_            an unknown or already taken name, a cycle, something in use
+├── RelationNameError     an unknown or already taken name, a cycle, something in use
 ├── ViewError             a view that cannot be maintained as asked
 ├── ChangesRejected       changes that break a table's contract, each with its reason
 ├── ViewEvaluationError   a view's own expression failed on a change
@@ -67,7 +67,7 @@ class UnsupportedStatement(StatementError):
     code = "unsupported_statement"
 
 
-class NameError_(HeadraceError):
+class RelationNameError(HeadraceError):
     """A name that is unknown, taken, part of a cycle, or still in use."""
 
     code = "name_error"
@@ -113,7 +113,14 @@ class ViewEvaluationError(HeadraceError):
     code = "view_evaluation_error"
 
     def __init__(
-        self, message: str, *, view: str = "", expression: str = "", row: object = None, detail: str = "", hint: str = ""
+        self,
+        message: str,
+        *,
+        view: str = "",
+        expression: str = "",
+        row: object = None,
+        detail: str = "",
+        hint: str = "",
     ) -> None:
         super().__init__(message, detail=detail, hint=hint)
         self.view = view

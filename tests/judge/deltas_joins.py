@@ -160,9 +160,7 @@ JOIN_DELTAS: dict[str, list[Step]] = {
         Step("NULL, NULL in both", both(copies(2, None, None), copies(1, None, None, "bag2"))),
         Step("left 2 to 1", copies(-1, None, None), still=True),
         Step("right goes as left grows", both(copies(1, None, None), copies(-1, None, None, "bag2"))),
-        Step(
-            "both come at once", both(copies(1, 1, ""), copies(3, 1, "", "bag2"), copies(1, 1, None, "bag2"))
-        ),
+        Step("both come at once", both(copies(1, 1, ""), copies(3, 1, "", "bag2"), copies(1, 1, None, "bag2"))),
         Step("both go at once", both(copies(-1, 1, ""), copies(-3, 1, "", "bag2"))),
     ],
     "C71": [

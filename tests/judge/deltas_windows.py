@@ -172,9 +172,7 @@ WINDOW_DELTAS: dict[str, list[Step]] = {
         ),
         Step(
             "around its start",
-            both(
-                ev(8, 1, "2026-03-08 06:59:59"), ev(9, 1, "2026-03-08 07:00"), ev(10, 1, "2026-03-09 04:00")
-            ),
+            both(ev(8, 1, "2026-03-08 06:59:59"), ev(9, 1, "2026-03-08 07:00"), ev(10, 1, "2026-03-09 04:00")),
         ),
         Step("between the two equal local half hours", ev(3, 1, "2025-11-02 06:30"), still=True),
         Step("the earliest hour goes", cut("ev", eid=2)),

@@ -111,9 +111,7 @@ class Grammar:
         """One source or a join of two, for what stands above."""
         return self.join(depth) if self.rng.random() < 0.3 else self.source(depth)
 
-    def join(
-        self, depth: int, kinds: tuple[str, ...] = ("INNER", "LEFT", "RIGHT", "FULL", "CROSS")
-    ) -> Source:
+    def join(self, depth: int, kinds: tuple[str, ...] = ("INNER", "LEFT", "RIGHT", "FULL", "CROSS")) -> Source:
         """Two or three sources joined; after a semi or anti join only the left columns are in reach."""
         whole = self.source(depth)
         for _ in range(self.rng.choice((1, 1, 1, 2))):
@@ -181,9 +179,7 @@ class Grammar:
         return f"SELECT {distinct}{selected} FROM {source.sql}{self.where(source.cols, 0.8)}"
 
     def joined(self, depth: int) -> str:
-        source = self.join(
-            depth, ("INNER", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "LEFT SEMI", "LEFT ANTI")
-        )
+        source = self.join(depth, ("INNER", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "LEFT SEMI", "LEFT ANTI"))
         distinct = "DISTINCT " if self.rng.random() < 0.15 else ""
         selected = self.select_list(source.cols)
         return f"SELECT {distinct}{selected} FROM {source.sql}{self.where(source.cols, 0.4)}"
@@ -202,8 +198,7 @@ class Grammar:
             bound = self.rng.choice((f"count(*) > {self.rng.randint(1, 3)}", "count(*) < 4"))
             having = f" HAVING {f'sum({number.ref}) > 3' if number and self.rng.random() < 0.4 else bound}"
         return (
-            f"SELECT {', '.join(selected)} FROM {source.sql}{self.where(source.cols, 0.4)}"
-            f"{self.group_by(keys)}{having}"
+            f"SELECT {', '.join(selected)} FROM {source.sql}{self.where(source.cols, 0.4)}{self.group_by(keys)}{having}"
         )
 
     def key(self, cols: list[Col]) -> str:
@@ -289,9 +284,7 @@ class Grammar:
                 own = f" WHERE {other.ref} IS NOT NULL"
             return f"{one.ref} {never}IN (SELECT {other.ref} FROM {inner.sql}{own})"
         if dice < 0.9:
-            compared = self.terms.comparison(
-                source.cols, other.kind, f"(SELECT max({other.ref}) FROM {inner.sql})"
-            )
+            compared = self.terms.comparison(source.cols, other.kind, f"(SELECT max({other.ref}) FROM {inner.sql})")
         else:
             scalar = self.scalar_subquery(source)
             compared = self.terms.comparison(source.cols, "int", scalar)
@@ -321,9 +314,7 @@ class Grammar:
         )
 
     def exploded(self, depth: int) -> str:
-        source = (
-            self.relation(of="doc") if "doc" in self.relations and self.rng.random() < 0.7 else self.source(0)
-        )
+        source = self.relation(of="doc") if "doc" in self.relations and self.rng.random() < 0.7 else self.source(0)
         array = self.terms.of(source.cols, "array")
         number = self.terms.of(source.cols, "int")
         if array is None and number is None:
@@ -368,9 +359,7 @@ class Grammar:
             rows = f"(VALUES (0, 'zero'), (1, 'one'), (2, NULL), (2, 'two')) {alias}(n, word)"
             kind = self.rng.choice(("JOIN", "LEFT JOIN"))
             selected = self.select_list(source.cols, 2)
-            return (
-                f"SELECT {selected}, {alias}.word FROM {source.sql} {kind} {rows} ON {number.ref} = {alias}.n"
-            )
+            return f"SELECT {selected}, {alias}.word FROM {source.sql} {kind} {rows} ON {number.ref} = {alias}.n"
         inner = self.relation()
         one, other = self.pair(source, inner)
         alias = self.alias()

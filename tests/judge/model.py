@@ -109,10 +109,7 @@ def json_form(changes: Mapping[str, Sequence[Change]]) -> Changes:
     """The same changes as a JSON document would carry them: decimals and instants as strings."""
     return {
         name: [
-            {
-                kind: {column: _json_value(value) for column, value in row.items()}
-                for kind, row in change.items()
-            }
+            {kind: {column: _json_value(value) for column, value in row.items()} for kind, row in change.items()}
             for change in table_changes
         ]
         for name, table_changes in changes.items()

@@ -130,9 +130,7 @@ def s4(scene: Scene) -> Iterator[Step]:
             if number >= len(table.values):
                 continue
             column = table.values[number]
-            rows = [
-                _valid(table, row | {column.name: column.draw(scene.rng)}) for row in scene.some(table, 4)
-            ]
+            rows = [_valid(table, row | {column.name: column.draw(scene.rng)}) for row in scene.some(table, 4)]
             changes[table.name] = inserts(rows)
             only[table.name] = frozenset({column.name})
         yield Step(f"update of column {number + 1}", changes, only=only)
@@ -147,9 +145,7 @@ def s5(scene: Scene) -> Iterator[Step]:
             if not table.key or scene.model[table.name].get(**_key_only(table, row)) is None:
                 changes.setdefault(table.name, []).extend([insert(row), delete(_key_only(table, row))])
     yield Step("insert and delete of new rows", changes, still=True)
-    old: Changes = {
-        t.name: [c for r in scene.some(t, 3) for c in (delete(r), insert(r))] for t in scene.tables
-    }
+    old: Changes = {t.name: [c for r in scene.some(t, 3) for c in (delete(r), insert(r))] for t in scene.tables}
     yield Step("delete and insert of old rows", old, still=True)
 
 

@@ -116,9 +116,7 @@ def sound(oracle: Oracle, model: Model, sql: str, tables: frozenset[str], *, emp
         oracle.load(model, tables)
 
 
-def run_round(
-    spark: SparkSession, home: Path, seed: int, tally: Tally, batches: int = BATCHES
-) -> Finding | None:
+def run_round(spark: SparkSession, home: Path, seed: int, tally: Tally, batches: int = BATCHES) -> Finding | None:
     """One round; None when every view was right after every epoch."""
     views = draw_views(spark, seed)
     tables = [name for name in TABLES if any(name in view.tables for view in views)]
@@ -142,9 +140,7 @@ def run_round(
             trial.advance(f"batch {number + 1}", draw_step(scene, number))
         if not trial.faults:
             trial.verify("end")
-        tally.incremental += sum(
-            1 for standing in trial.live() if trial.hr.explain(standing.view.name).incremental
-        )
+        tally.incremental += sum(1 for standing in trial.live() if trial.hr.explain(standing.view.name).incremental)
         return finding(seed, trial.faults[0], views) if trial.faults else None
     except Exception as error:
         trial.blame_home("round", error)

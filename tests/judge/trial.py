@@ -112,9 +112,7 @@ class Trial:
         self._follow_feeds(where, Step("judge"), None)
         self._judge(where, self.live(), queried=True)
 
-    def advance(
-        self, where: str, step: Step, *, judged: Iterable[str] | None = None, queried: bool = True
-    ) -> None:
+    def advance(self, where: str, step: Step, *, judged: Iterable[str] | None = None, queried: bool = True) -> None:
         """Apply one step and judge the views that it may move, or only those that are named.
 
         Raises what `apply` raises, except where Spark fails too: a batch that makes a view's own

@@ -62,9 +62,7 @@ def summed(hr: Any, name: str) -> list[tuple[Any, ...]]:
 
 def test_one_call_is_one_epoch_over_all_tables(shop: Any) -> None:
     before = shop.epoch
-    receipt = shop.apply(
-        {"t": [insert(id=1, g="a", v=20), insert(id=2, g="a", v=1)], "bag": [insert(a=1, s=None)]}
-    )
+    receipt = shop.apply({"t": [insert(id=1, g="a", v=20), insert(id=2, g="a", v=1)], "bag": [insert(a=1, s=None)]})
     assert receipt.epoch == shop.epoch == before + 1
     assert receipt.applied == {"t": 2, "bag": 1}
     assert not any(receipt.stale.values())
@@ -159,9 +157,7 @@ def test_a_replacement_emits_the_difference_and_rebuilds_what_depends_on_it(shop
     shop.apply({"t": [insert(id=1, g="a", v=20), insert(id=2, g="b", v=5)]})
     before = shop.epoch
     untouched = shop.changes("t").num_rows
-    shop.execute(
-        "CREATE OR REPLACE VIEW total AS SELECT g, SUM(v) * IF(g = 'b', 3, 1) AS s FROM t GROUP BY g"
-    )
+    shop.execute("CREATE OR REPLACE VIEW total AS SELECT g, SUM(v) * IF(g = 'b', 3, 1) AS s FROM t GROUP BY g")
     kinds = Counter(kind for kind, _ in feed(shop, "total", since=before))
     assert kinds in (Counter(update_preimage=1, update_postimage=1), Counter(delete=1, insert=1))
     assert rows(shop, "SELECT * FROM big") == summed(shop, "big") == [("a",), ("b",)]
@@ -306,9 +302,7 @@ def test_json_forms_become_the_columns_types(home: Any) -> None:
     )
     point = {"x": 1, "y": ["a", None]}
     stamp = datetime(2025, 11, 2, 5, 30, tzinfo=UTC)
-    python = insert(
-        id=1, d=Decimal("1.50"), ts=stamp, day=stamp.date(), f=1.0, p=point, m={"k": Decimal("2.5")}
-    )
+    python = insert(id=1, d=Decimal("1.50"), ts=stamp, day=stamp.date(), f=1.0, p=point, m={"k": Decimal("2.5")})
     json = insert(id=2, d="1.5", ts="2025-11-02T00:30:00-05:00", day="2025-11-02", f=1, p=point, m={"k": 2.5})
     bare = insert(id=3, d=1.5, ts="2025-11-02 05:30:00", day="2025-11-02", f=1.0, p=point, m={"k": "2.5"})
     home.apply({"j": [python, json, bare]})
@@ -329,12 +323,8 @@ def test_names_are_case_insensitive_and_scripts_answer_with_the_last(shop: Any) 
 
 
 def test_definitions_are_shown(shop: Any) -> None:
-    assert {"t", "bag"} <= {
-        str(value) for row in shop.execute("SHOW TABLES").to_pylist() for value in row.values()
-    }
-    assert {"total", "big"} <= {
-        str(v) for row in shop.execute("SHOW VIEWS").to_pylist() for v in row.values()
-    }
+    assert {"t", "bag"} <= {str(value) for row in shop.execute("SHOW TABLES").to_pylist() for value in row.values()}
+    assert {"total", "big"} <= {str(v) for row in shop.execute("SHOW VIEWS").to_pylist() for v in row.values()}
     assert "bigint" in str(shop.execute("DESCRIBE t").to_pylist()).lower()
     plan = shop.explain("big")
     assert plan.incremental

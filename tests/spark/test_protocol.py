@@ -58,9 +58,7 @@ def test_a_nondeterministic_function_is_refused_by_name(shop: Any, call: str) ->
 
 
 def test_the_clock_is_no_such_function(shop: Any) -> None:
-    shop.execute(
-        "CREATE VIEW x AS SELECT id FROM t WHERE current_timestamp() > TIMESTAMP'2020-01-01 00:00:00'"
-    )
+    shop.execute("CREATE VIEW x AS SELECT id FROM t WHERE current_timestamp() > TIMESTAMP'2020-01-01 00:00:00'")
     shop.apply({"t": [insert(id=1, g="a", v=1)]})
     assert rows(shop, "x") == [(1,)]
 

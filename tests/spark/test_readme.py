@@ -9,9 +9,7 @@ README = Path(__file__).parents[2] / "README.md"
 
 
 def block(language: str) -> str:
-    found = re.search(
-        rf"^```{language}\n(.*?)^```$", README.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
-    )
+    found = re.search(rf"^```{language}\n(.*?)^```$", README.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     assert found is not None, f"README.md has no {language} block"
     return found[1]
 

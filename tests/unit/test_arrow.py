@@ -78,9 +78,7 @@ def test_every_type_survives_arrow(data_type: DataType, values: list[object]) ->
     back = table.column("value").to_pylist()
     assert back.pop() is None
     assert [identity(value, data_type) for value in back] == [identity(value, data_type) for value in exact]
-    assert [identity(convert(value), data_type) for value in back] == [
-        identity(value, data_type) for value in exact
-    ]
+    assert [identity(convert(value), data_type) for value in back] == [identity(value, data_type) for value in exact]
 
 
 def test_types_are_those_that_spark_expects() -> None:

@@ -33,9 +33,7 @@ class StandInHome:
 
     def query(self, sql: str, epoch: int | None = None) -> pa.Table:
         if "nonsense" in sql:
-            raise StatementError(
-                "unexpected word", detail="Found nonsense.", hint="say SELECT", line=1, column=3
-            )
+            raise StatementError("unexpected word", detail="Found nonsense.", hint="say SELECT", line=1, column=3)
         return pa.table({"id": [1, 2], "price": [Decimal("1.50"), None]})
 
     def execute(self, sql: str) -> object:
@@ -59,9 +57,7 @@ class StandInHome:
         return Explanation(incremental=False, reasons=["a window without PARTITION BY"])
 
     def verify(self, name: str | None = None) -> object:
-        return SimpleNamespace(
-            ok=name != "bad", differences=["bad: one row too many"] if name == "bad" else []
-        )
+        return SimpleNamespace(ok=name != "bad", differences=["bad: one row too many"] if name == "bad" else [])
 
 
 @pytest.fixture
@@ -144,18 +140,14 @@ def test_scripts_run_in_order(home: StandInHome, tmp_path: Path, capsys: pytest.
     assert "1 stale in t" in said
 
 
-def test_a_missing_script_runs_nothing(
-    home: StandInHome, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_missing_script_runs_nothing(home: StandInHome, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.sql").write_text("CREATE TABLE t (id INT)")
     assert code_of("run", str(tmp_path / "a.sql"), str(tmp_path / "b.sql")) == 1
     assert home.executed == []
     assert "cannot read" in capsys.readouterr().err
 
 
-def test_verify_fails_when_the_judge_finds_a_difference(
-    home: StandInHome, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_verify_fails_when_the_judge_finds_a_difference(home: StandInHome, capsys: pytest.CaptureFixture[str]) -> None:
     assert code_of("verify") == 0
     assert "every view equals its full recompute at epoch 7" in capsys.readouterr().out
     assert code_of("verify", "bad") == 1

@@ -41,9 +41,7 @@ def test_a_jar_is_fetched_once_and_then_read_offline(tmp_path: Path, monkeypatch
     assert asked == ["thing"]
 
 
-@pytest.mark.parametrize(
-    ("content", "message"), [(b"wrong", "not the pinned one"), (None, "was not delivered")]
-)
+@pytest.mark.parametrize(("content", "message"), [(b"wrong", "not the pinned one"), (None, "was not delivered")])
 def test_a_wrong_jar_is_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None, message: str
 ) -> None:

@@ -222,9 +222,7 @@ def test_every_rejection_is_listed_with_its_change() -> None:
     changes = [insert(1), {"insert": {"id": "x"}}, delete(id=5), "nonsense"]
     verdict = overlay.take(changes, NOW)
     assert verdict.applied == verdict.stale == 0
-    assert [(r.table, r.index, r.change) for r in verdict.rejections] == [
-        ("t", n, changes[n]) for n in (1, 2, 3)
-    ]
+    assert [(r.table, r.index, r.change) for r in verdict.rejections] == [("t", n, changes[n]) for n in (1, 2, 3)]
     assert overlay.net() == Net()
 
 

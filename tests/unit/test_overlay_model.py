@@ -185,9 +185,7 @@ def test_bags_follow_the_model(history: list[list[Call]]) -> None:
             else:
                 model = trial
         net = overlay.net()
-        assert not {row_mark(row) for row, _ in net.added_rows} & {
-            row_mark(row) for row, _ in net.removed_rows
-        }
+        assert not {row_mark(row) for row, _ in net.added_rows} & {row_mark(row) for row, _ in net.removed_rows}
         for row, number in net.added_rows:
             assert number > 0
             stored[row_mark(row)] += number

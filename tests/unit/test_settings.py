@@ -16,9 +16,7 @@ def test_the_environment_sets_what_the_caller_does_not(monkeypatch: pytest.Monke
     assert settings.tombstone_retention == timedelta(days=1)
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"small_bound": -1}, {"spark_memory": "lots"}, {"spark_cores": 0}, {"nonsense": 1}]
-)
+@pytest.mark.parametrize("wrong", [{"small_bound": -1}, {"spark_memory": "lots"}, {"spark_cores": 0}, {"nonsense": 1}])
 def test_a_wrong_setting_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         Settings(**wrong)  # type: ignore[arg-type]

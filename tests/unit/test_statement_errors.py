@@ -12,11 +12,7 @@ def refused(sql: str) -> StatementError:
     with pytest.raises(StatementError) as error:
         parse(sql)
     assert error.value.hint
-    assert (
-        error.value.message[0] in "'"
-        or error.value.message[0].islower()
-        or error.value.message.split()[0].isupper()
-    )
+    assert error.value.message[0] in "'" or error.value.message[0].islower() or error.value.message.split()[0].isupper()
     return error.value
 
 

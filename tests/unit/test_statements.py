@@ -93,9 +93,7 @@ def test_create_table() -> None:
     ],
 )
 def test_types_are_kept_as_written(type_text: str) -> None:
-    found = table(
-        f"CREATE TABLE t (a {type_text} NOT NULL COMMENT 'c', b {type_text}, c {type_text} PRIMARY KEY)"
-    )
+    found = table(f"CREATE TABLE t (a {type_text} NOT NULL COMMENT 'c', b {type_text}, c {type_text} PRIMARY KEY)")
     assert [c.type_text for c in found.columns_ddl] == [type_text] * 3
     assert [c.not_null for c in found.columns_ddl] == [True, False, True]
     assert one(AlterColumnType, f"ALTER TABLE t ALTER COLUMN a TYPE {type_text}").type_text == type_text
@@ -126,9 +124,7 @@ def test_sequence_by() -> None:
 
 
 def test_columns_may_be_called_like_keywords() -> None:
-    found = table(
-        "CREATE TABLE t (primary INT, key INT, constraint INT, comment INT, check INT, `not` INT, from INT)"
-    )
+    found = table("CREATE TABLE t (primary INT, key INT, constraint INT, comment INT, check INT, `not` INT, from INT)")
     assert [c.name for c in found.columns_ddl] == [
         "primary",
         "key",
@@ -301,9 +297,7 @@ def test_insert_into_a_table_called_table() -> None:
         ("UPDATE t SET a = b IS DISTINCT FROM c WHERE d", None, (("a", "b IS DISTINCT FROM c"),), "d"),
     ],
 )
-def test_update(
-    sql: str, alias: str | None, assignments: tuple[tuple[str, str], ...], where: str | None
-) -> None:
+def test_update(sql: str, alias: str | None, assignments: tuple[tuple[str, str], ...], where: str | None) -> None:
     found = one(Update, sql)
     assert (found.table, found.alias, found.assignments, found.where) == ("t", alias, assignments, where)
 

@@ -161,9 +161,7 @@ def test_names_are_as_declared() -> None:
         ((), "at", "table t has SEQUENCE BY without a key"),
     ],
 )
-def test_a_contract_that_makes_no_sense_is_refused(
-    key: tuple[str, ...], sequence: str | None, message: str
-) -> None:
+def test_a_contract_that_makes_no_sense_is_refused(key: tuple[str, ...], sequence: str | None, message: str) -> None:
     with pytest.raises(StatementError, match=message):
         TableContract("t", ORDERS, key, sequence)
 

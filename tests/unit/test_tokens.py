@@ -161,9 +161,7 @@ def test_tokens_and_gaps_give_back_the_source(source: str) -> None:
     assert "".join(rebuilt) + source[offset:] == source
 
 
-SAFE = st.sampled_from(
-    ["'x;''y'", "`a``;`", "/* ; /* ' */ */", "-- ' ;\n", "word", "1.5", "<=>", '"--"', r"r'\'"]
-)
+SAFE = st.sampled_from(["'x;''y'", "`a``;`", "/* ; /* ' */ */", "-- ' ;\n", "word", "1.5", "<=>", '"--"', r"r'\'"])
 
 
 @given(st.lists(SAFE, max_size=12))

@@ -50,8 +50,7 @@ def opened(
             raise SetupError(
                 f"there is no home at {home}",
                 detail="This verb only reads, so it does not create one.",
-                hint="name another with --home or HEADRACE_HOME, or create it: headrace run --home "
-                f"{home} script.sql",
+                hint=f"name another with --home or HEADRACE_HOME, or create it: headrace run --home {home} script.sql",
             )
         with Console(stderr=True).status("Starting Spark and opening the home"):
             hr = headrace.open(home, read_only=not write)

@@ -15,9 +15,7 @@ HomeOption = Annotated[
         help="The home to work on: the folder or URI that holds everything durable.",
     ),
 ]
-JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print JSON on stdout, for programs; errors are JSON too.")
-]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, for programs; errors are JSON too.")]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the stack of an error.")]
 RowsOption = Annotated[int, typer.Option("--rows", min=1, help="Rows to print at most; --json prints all.")]
 

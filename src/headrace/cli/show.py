@@ -44,8 +44,7 @@ def show_receipt(receipt: headrace.Receipt, *, as_json: bool) -> None:
     applied = ", ".join(f"{count} in {table}" for table, count in receipt.applied.items()) or "nothing"
     stages = ", ".join(f"{stage} {seconds * 1000:.0f} ms" for stage, seconds in receipt.stages.items())
     typer.echo(
-        f"epoch {receipt.epoch}: {applied} applied in {receipt.seconds:.3f} s"
-        + (f" ({stages})" if stages else "")
+        f"epoch {receipt.epoch}: {applied} applied in {receipt.seconds:.3f} s" + (f" ({stages})" if stages else "")
     )
     for word, counts in (("stale", receipt.stale), ("dead", receipt.dead)):
         for table, count in counts.items():
@@ -70,11 +69,7 @@ def json_form(value: object) -> Any:
         case None | bool() | int() | str():
             return value
         case float():
-            return (
-                value
-                if math.isfinite(value)
-                else {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
-            )
+            return value if math.isfinite(value) else {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
         case Decimal():
             return f"{value:f}"
         case dt.datetime() | dt.date() | dt.time():

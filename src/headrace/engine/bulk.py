@@ -46,11 +46,15 @@ def bulk_delta(table: Table, epoch: Epoch, bulk: Bulk) -> Delta:
     before = epoch.before(table.name)
     known = before.lookup(places, wanted) if before.runs else concat(schema, [])
     # A hash may be shared: only rows whose key is truly touched are replaced.
-    touched = {
-        (int(a), int(b))
-        for source in (rows, bulk.removed)
-        for a, b in zip(*identity([source.column(i) for i in places], source.num_rows), strict=True)
-    } if len(known) else set[tuple[int, int]]()
+    touched = (
+        {
+            (int(a), int(b))
+            for source in (rows, bulk.removed)
+            for a, b in zip(*identity([source.column(i) for i in places], source.num_rows), strict=True)
+        }
+        if len(known)
+        else set[tuple[int, int]]()
+    )
     known_low, known_high = identity([known.rows.column(i) for i in places], len(known))
     replaced = [
         i for i, pair in enumerate(zip(known_low.tolist(), known_high.tolist(), strict=True)) if pair in touched
@@ -65,8 +69,6 @@ def _refuse_nulls(table: Table, rows: pa.Table) -> None:
         required = not field.nullable or field.name in table.contract.key
         if required and column.null_count:
             for place in np.flatnonzero(np.asarray(column.is_null()))[:1000].tolist():
-                rejections.append(
-                    Rejection(table.name, int(place), f"column {field.name} is NULL, but it is NOT NULL")
-                )
+                rejections.append(Rejection(table.name, int(place), f"column {field.name} is NULL, but it is NOT NULL"))
     if rejections:
         raise ChangesRejected(rejections)

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
-from headrace.errors import NameError_
+from headrace.errors import RelationNameError
 from headrace.intake.table import TableContract
 from headrace.rules.base import Rule, Workshop
 from headrace.sql.resolve import Resolved
@@ -87,7 +87,7 @@ class Catalog:
         found = self.relations.get(name.lower())
         if found is None:
             near = difflib.get_close_matches(name.lower(), list(self.relations), n=1)
-            raise NameError_(
+            raise RelationNameError(
                 f"there is no table or view {name}",
                 hint=f"did you mean {near[0]}?" if near else "SHOW TABLES and SHOW VIEWS list what there is",
             )
@@ -97,7 +97,7 @@ class Catalog:
         """The table of this name; a view is refused."""
         found = self.get(name)
         if isinstance(found, View):
-            raise NameError_(
+            raise RelationNameError(
                 f"{name} is a view",
                 detail="A view follows its query and takes no changes of its own.",
                 hint="change the tables that it reads",

@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 )
 
 from headrace.engine.catalog import Catalog, Table, View, ViewDefinition
-from headrace.errors import NameError_, StatementError, ViewError
+from headrace.errors import RelationNameError, StatementError, ViewError
 from headrace.intake.table import TableContract
 from headrace.ir.nodes import GroupFold, Linear, Node, Source
 from headrace.plans.catalyst import Catalyst, arrow_schema, data_type, items, kind_of
@@ -49,9 +49,7 @@ def table_contract(catalyst: Catalyst, statement: CreateTable) -> TableContract:
             ) from None
         refuse_type(f"column {column.spelled}", kind)
         fields.append(StructField(column.spelled, kind, not column.not_null))
-    return TableContract(
-        statement.name, StructType(fields), statement.primary_key, statement.sequence_by
-    )
+    return TableContract(statement.name, StructType(fields), statement.primary_key, statement.sequence_by)
 
 
 def _read_type(catalyst: Catalyst, text: str) -> DataType:
@@ -88,7 +86,12 @@ def make_table(catalyst: Catalyst, contract: TableContract) -> Table:
 
 
 def make_view(
-    catalyst: Catalyst, catalog: Catalog, folder: Path, definition: ViewDefinition, *, sum_doubles: bool = False
+    catalyst: Catalyst,
+    catalog: Catalog,
+    folder: Path,
+    definition: ViewDefinition,
+    *,
+    sum_doubles: bool = False,
 ) -> View:
     """A view with its rule, not yet filled and not yet known to the analyzer."""
     resolved = resolve(catalyst, definition.name, definition.sql, definition.line, definition.column)
@@ -130,7 +133,7 @@ def _refuse_cycle(catalog: Catalog, name: str, resolved: Resolved) -> None:
     reached = {name, *(view.name for view in catalog.dependents(name))}
     through = sorted(reached.intersection(resolved.reads))
     if through:
-        raise NameError_(
+        raise RelationNameError(
             f"view {name} would read itself",
             detail=f"Its query reads {', '.join(through)}, which {'is' if through == [name] else 'reads'} {name}.",
             hint="views may read tables and other views, but not in a circle",

@@ -18,6 +18,7 @@ from headrace.plans.catalyst import (
     COLUMN_MARK,
     Catalyst,
     Java,
+    analyzed_plan,
     children,
     items,
 )
@@ -54,7 +55,9 @@ class Frames:
         if len(rest) == 0:
             return frame.drop(*_IDENTITY)
         present = Snapshot(snapshot.schema, (large,)).contains(rest.low, rest.high)
-        touched = pa.table([pa.array(rest.low.view(np.int64)), pa.array(rest.high.view(np.int64))], names=list(_IDENTITY))
+        touched = pa.table(
+            [pa.array(rest.low.view(np.int64)), pa.array(rest.high.view(np.int64))], names=list(_IDENTITY)
+        )
         gone = self.catalyst.session.createDataFrame(touched)
         kept = frame.join(F.broadcast(gone), on=list(_IDENTITY), how="left_anti").drop(*_IDENTITY)
         now = rest.weights + present
@@ -63,9 +66,7 @@ class Frames:
         return kept.unionAll(self._in_memory(rows, nullable))
 
     def _in_memory(self, rows: pa.Table, schema: StructType) -> Any:
-        named = pa.table(
-            [c for c in rows.columns], names=[f"c{i}" for i in range(rows.num_columns)]
-        )
+        named = pa.table(list(rows.columns), names=[f"c{i}" for i in range(rows.num_columns)])
         positional = StructType([StructField(f"c{i}", f.dataType, True) for i, f in enumerate(schema.fields)])
         return self.catalyst.session.createDataFrame(named, schema=positional).toDF(*schema.names)
 
@@ -103,7 +104,7 @@ class Frames:
     def _bound(self, plan: Java, relation: Callable[[str], Any], known: Sequence[tuple[Java, Any]]) -> Java:
         for part, frame in known:
             if part.fastEquals(plan):
-                real = frame._jdf.queryExecution().analyzed()
+                real = analyzed_plan(frame)
                 pairs = zip(items(real.output()), items(plan.output()), strict=False)
                 return self.catalyst.project([self.catalyst.alias(r, c.name(), c.exprId()) for r, c in pairs], real)
         below = children(plan)
@@ -112,7 +113,7 @@ class Frames:
         name = relation_of(plan)
         if name is None:
             return plan
-        real = relation(name)._jdf.queryExecution().analyzed()
+        real = analyzed_plan(relation(name))
         columns = items(real.output())
         return self.catalyst.project(
             [
@@ -159,4 +160,3 @@ def _write_run(delta: Delta, path: Path) -> None:
 
 def _remove(path: Path) -> None:
     path.unlink(missing_ok=True)
-

@@ -49,7 +49,9 @@ class Verdict:
         return "\n".join(str(one) for one in self.differences)
 
 
-def compare(view: str, served: pa.Table, expected: pa.Table, types: Sequence[DataType], digits: int) -> list[Difference]:
+def compare(
+    view: str, served: pa.Table, expected: pa.Table, types: Sequence[DataType], digits: int
+) -> list[Difference]:
     """The rows by which two tables differ as multisets; floating-point values at so many significant digits."""
     if any(_inexact(kind) for kind in types):
         return _compare_rounded(view, served, expected, types, digits)

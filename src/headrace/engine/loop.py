@@ -121,7 +121,6 @@ class Loop:
                 accepted.append(call)
                 if call.key is not None:
                     keys[call.key] = call
-        # A twin whose first call was rejected is a call of its own.
         if not accepted:
             return
         for one in pending.values():
@@ -131,9 +130,7 @@ class Loop:
         self._host.follow(work)
         watch.lap("views")
         epoch = self._host.epoch + 1
-        receipts = {
-            call: Receipt(epoch, call.applied, call.stale, {table: 0 for table in call.applied}) for call in accepted
-        }
+        receipts = {call: Receipt(epoch, call.applied, call.stale, dict.fromkeys(call.applied, 0)) for call in accepted}
         head = {"keys": {call.key: receipts[call].to_json() for call in accepted if call.key is not None}}
         self._host.commit(work, now, head)
         watch.lap("ledger")
@@ -148,6 +145,7 @@ class Loop:
 
     def _accept(self, call: Call, work: Work, pending: dict[str, Pending], now: datetime) -> bool:
         """Check one call on top of those accepted before it; a rejected one leaves no trace."""
+        call.applied, call.stale = {}, {}
         try:
             changes = call.changes() if callable(call.changes) else call.changes
             marks: list[tuple[Pending, int]] = []

@@ -58,7 +58,11 @@ def _define(home: Headrace, folder: Path, definition: Mapping[str, Any]) -> None
         home.catalog,
         folder,
         ViewDefinition(
-            name, definition["sql"], tuple(definition["columns"]), definition["materialized"], definition["policy"]
+            name,
+            definition["sql"],
+            tuple(definition["columns"]),
+            definition["materialized"],
+            definition["policy"],
         ),
         sum_doubles=home.settings.sum_doubles_additively,
     )

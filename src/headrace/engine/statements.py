@@ -11,12 +11,12 @@ import pyarrow as pa
 from headrace.engine.bulk import Bulk
 from headrace.engine.catalog import Table, View, ViewDefinition
 from headrace.engine.define import make_table, table_contract
-from headrace.engine.fill import refill
 from headrace.engine.explain import explain_view
+from headrace.engine.fill import refill
 from headrace.engine.receipt import Receipt
 from headrace.engine.recover import table_definition, view_definition
 from headrace.engine.work import Work, evaluation_error
-from headrace.errors import HeadraceError, NameError_, QueryError, StatementError, UnsupportedStatement
+from headrace.errors import HeadraceError, QueryError, RelationNameError, StatementError, UnsupportedStatement
 from headrace.plans.prepared import conform
 from headrace.sql.resolve import forget, query_error, register
 from headrace.sql.statements import (
@@ -70,19 +70,27 @@ def run_statement(home: Headrace, statement: Statement) -> pa.Table | Receipt | 
     if isinstance(statement, Explain):
         return _explain(home, statement)
     if isinstance(statement, ExplainQuery):
-        return _lines(home.queries.frame(statement.query.plain_sql, home.relations(home.snapshots()))
-                      ._jdf.queryExecution().toString())
+        return _lines(
+            home.queries.frame(statement.query.plain_sql, home.relations(home.snapshots()))
+            ._jdf.queryExecution()
+            .toString()
+        )
     if isinstance(statement, Show):
         return _show(home, statement)
     if isinstance(statement, Describe):
         return _describe(home, statement)
     if isinstance(statement, AlterTable):
         raise UnsupportedStatement(
-            "ALTER TABLE is not available yet", line=statement.line, column=statement.column,
+            "ALTER TABLE is not available yet",
+            line=statement.line,
+            column=statement.column,
             hint="create a new table and fill it by INSERT INTO ... SELECT",
         )
     raise UnsupportedStatement(
-        "this statement is not available", line=statement.line, column=statement.column, hint="see the SQL reference"
+        "this statement is not available",
+        line=statement.line,
+        column=statement.column,
+        hint="see the SQL reference",
     )
 
 
@@ -91,7 +99,10 @@ def run_query_text(home: Headrace, sql: str, epoch: int | None) -> pa.Table:
     statements = parse(sql)
     if len(statements) != 1 or not isinstance(statements[0], Query):
         raise StatementError(
-            "query takes one SELECT", hint="use execute for other statements and for scripts", line=1, column=1
+            "query takes one SELECT",
+            hint="use execute for other statements and for scripts",
+            line=1,
+            column=1,
         )
     return _run_query(home, statements[0], epoch)
 
@@ -125,7 +136,7 @@ def _create_table(home: Headrace, statement: CreateTable) -> None:
     if statement.name in home.catalog:
         if statement.if_not_exists:
             return
-        raise NameError_(f"{statement.name} exists already", hint="choose another name, or write IF NOT EXISTS")
+        raise RelationNameError(f"{statement.name} exists already", hint="choose another name, or write IF NOT EXISTS")
     contract = table_contract(home.catalyst, statement)
     table = make_table(home.catalyst, contract)
     names = [table.name, *([table.tombstones.name] if table.tombstones else [])]
@@ -157,11 +168,13 @@ def _create_view(home: Headrace, statement: CreateView) -> None:
     existing = home.catalog.relations.get(statement.name)
     if existing is not None:
         if isinstance(existing, Table):
-            raise NameError_(f"{statement.name} is a table", hint="choose another name for the view")
+            raise RelationNameError(f"{statement.name} is a table", hint="choose another name for the view")
         if statement.if_not_exists:
             return
         if not statement.or_replace:
-            raise NameError_(f"{statement.name} exists already", hint="write CREATE OR REPLACE VIEW to change it")
+            raise RelationNameError(
+                f"{statement.name} exists already", hint="write CREATE OR REPLACE VIEW to change it"
+            )
     view = home.make_view(_definition(statement))
     _adopt(home, view, existing)
 
@@ -207,7 +220,7 @@ def _remake(home: Headrace, dependent: View, changed: str) -> View:
     try:
         return home.make_view(dependent.definition)
     except HeadraceError as error:
-        raise NameError_(
+        raise RelationNameError(
             f"view {dependent.name} no longer works with the new {changed}",
             detail=f"{error.message}. {error.detail}",
             hint=f"keep the columns that {dependent.name} reads, or drop it first",
@@ -236,10 +249,10 @@ def _drop(home: Headrace, statement: Drop) -> None:
         return
     kind = "table" if isinstance(relation, Table) else "view"
     if (statement.kind == "table") != (kind == "table"):
-        raise NameError_(f"{statement.name} is a {kind}", hint=f"write DROP {kind.upper()} {statement.name}")
+        raise RelationNameError(f"{statement.name} is a {kind}", hint=f"write DROP {kind.upper()} {statement.name}")
     users = [view.name for view in home.catalog.users(statement.name)]
     if users:
-        raise NameError_(
+        raise RelationNameError(
             f"{statement.name} is in use",
             detail=f"It is read by {', '.join(users)}.",
             hint=f"drop {'them' if len(users) > 1 else 'it'} first",
@@ -332,8 +345,10 @@ def _update_changes(home: Headrace, statement: Update) -> Mapping[str, Bulk | Se
     for name in assigned:
         if name not in {known.lower() for known in table.schema.names}:
             raise StatementError(
-                f"table {table.name} has no column {name}", hint=f"its columns are {', '.join(table.schema.names)}",
-                line=statement.line, column=statement.column,
+                f"table {table.name} has no column {name}",
+                hint=f"its columns are {', '.join(table.schema.names)}",
+                line=statement.line,
+                column=statement.column,
             )
     names = table.schema.names
     old = ", ".join(f"`{name}` AS _o{i}" for i, name in enumerate(names))

@@ -62,9 +62,7 @@ class Pending:
         rows = self._epoch.before(self._table.tombstones.name).lookup(tuple(range(width)), hashes)
         columns = [rows.rows.column(i).to_pylist() for i in range(width)]
         sequences = rows.rows.column(width).to_pylist()
-        return {
-            contract.key_identity(key): sequences[i] for i, key in enumerate(zip(*columns, strict=True))
-        }
+        return {contract.key_identity(key): sequences[i] for i, key in enumerate(zip(*columns, strict=True))}
 
     def _count(self, rows: list[Any]) -> dict[Any, int]:
         contract = self._table.contract
@@ -115,9 +113,7 @@ class Pending:
             known = snapshot.lookup(tuple(range(width)), hashes)
             identities = {contract.key_identity(key) for key in touched}
             columns = [known.rows.column(i).to_pylist() for i in range(width)]
-            gone = [
-                i for i, key in enumerate(zip(*columns, strict=True)) if contract.key_identity(key) in identities
-            ]
+            gone = [i for i, key in enumerate(zip(*columns, strict=True)) if contract.key_identity(key) in identities]
             parts.append((known.rows.take(pa.array(gone, type=pa.int64())), -known.weights[gone]))
         expired = _expired(snapshot, width, now - retention)
         if expired is not None:
@@ -125,7 +121,8 @@ class Pending:
         rows = [(*t.key, t.sequence, t.deleted_at) for t in net.tombstones_set]
         columns = list(zip(*rows, strict=True)) if rows else [()] * len(snapshot.schema)
         added = pa.table(
-            [pa.array(c, type=f.type) for c, f in zip(columns, snapshot.schema, strict=True)], schema=snapshot.schema
+            [pa.array(c, type=f.type) for c, f in zip(columns, snapshot.schema, strict=True)],
+            schema=snapshot.schema,
         )
         parts.append((added, np.ones(added.num_rows, dtype=np.int64)))
         tables = pa.concat_tables([table for table, _ in parts]).combine_chunks()

@@ -67,9 +67,5 @@ def plain(value: Any) -> Any:
     if module == "numpy" and hasattr(value, "tolist"):
         inner = value.tolist()
         # Nanosecond instants come out as bare integers; their text keeps the meaning.
-        return (
-            str(value)
-            if type(inner) is int and hasattr(value, "astype") and value.dtype.kind in "mM"
-            else inner
-        )
+        return str(value) if type(inner) is int and hasattr(value, "astype") and value.dtype.kind in "mM" else inner
     return value

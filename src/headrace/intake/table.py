@@ -97,8 +97,7 @@ class _Columns:
         self._names = list(names)
         self._width = len(contract.schema.names)
         self._fields = [
-            (field.name, converter(field.dataType), why)
-            for field, why in zip(fields, null_reasons, strict=True)
+            (field.name, converter(field.dataType), why) for field, why in zip(fields, null_reasons, strict=True)
         ]
         self._columns = [
             column_converter(field.dataType, nullable=why is None)

@@ -239,10 +239,7 @@ def _read_interval(value: str, first: int, last: int, type_name: str) -> int:
     duration = ISO_DURATION.fullmatch(value)
     if duration is not None and value[-1] not in "PT":
         sign, days, hours, minutes, second_sign, seconds, fraction = duration.groups()
-        moved = (
-            int(part or 0) * size
-            for part, size in zip((days, hours, minutes), FIELD_MICROSECONDS, strict=False)
-        )
+        moved = (int(part or 0) * size for part, size in zip((days, hours, minutes), FIELD_MICROSECONDS, strict=False))
         ending = int(seconds or 0) * 1_000_000 + _microseconds(fraction, type_name, value)
         total = sum(moved) + (-ending if second_sign == "-" else ending)
         return -total if sign == "-" else total

@@ -96,9 +96,7 @@ def column_converter(data_type: DataType, *, nullable: bool = True) -> ColumnCon
         kinds = set(map(type, values))
         if NoneType in kinds and not nullable:
             raise BadValue("NULL, but the column is NOT NULL")
-        if kinds <= natives and (
-            fits is None or fits(values if NoneType not in kinds else _without_null(values))
-        ):
+        if kinds <= natives and (fits is None or fits(values if NoneType not in kinds else _without_null(values))):
             return values
         if NoneType in kinds:
             return [None if value is None else convert(value) for value in values]
@@ -274,9 +272,7 @@ def _map_converter(data_type: MapType) -> Converter:
                 raise expected("an object or a list of pairs", "MAP", value)
             return pairs_of(inner)
         pairs = cast("Sequence[Any]", value)
-        if not all(
-            isinstance(pair, (list, tuple)) and len(cast("Sequence[object]", pair)) == 2 for pair in pairs
-        ):
+        if not all(isinstance(pair, (list, tuple)) and len(cast("Sequence[object]", pair)) == 2 for pair in pairs):
             raise expected("an object or a list of pairs", "MAP", value)
         return pairs
 

@@ -1,4 +1,6 @@
-"""The ledger: one Delta table, one append per epoch. Before the append an epoch does not exist; after it, it always will.
+"""The ledger: one Delta table, one append per epoch.
+
+Before the append an epoch does not exist; after it, it always will.
 
 Each row is one relation's delta in one epoch, hidden state included: small deltas lie in the row as Arrow bytes,
 larger ones in a file that the row names. The row with an empty relation name is the epoch's head: its time, the
@@ -87,7 +89,12 @@ class Ledger:
         for relation, delta in deltas.items():
             if len(delta) == 0:
                 continue
-            row: dict[str, Any] = {"epoch": epoch, "relation": relation, "rows": len(delta), "committed_at": at}
+            row: dict[str, Any] = {
+                "epoch": epoch,
+                "relation": relation,
+                "rows": len(delta),
+                "committed_at": at,
+            }
             columns = [*delta.rows.columns, pa.chunked_array([pa.array(delta.weights)])]
             table = pa.table(columns, names=[*delta.rows.column_names, "weight"])
             content = _to_bytes(table)
@@ -101,7 +108,9 @@ class Ledger:
             if self._table is None:
                 self._path.mkdir(parents=True, exist_ok=True)
                 write_deltalake(
-                    str(self._path), batch, mode="append",
+                    str(self._path),
+                    batch,
+                    mode="append",
                     configuration={"delta.checkpointInterval": str(_CHECKPOINT_EVERY)},
                 )
                 self._table = DeltaTable(str(self._path))
@@ -124,13 +133,9 @@ class Ledger:
     def heads(self) -> list[Head]:
         """All epochs in order."""
         table = self._read(["epoch", "head", "committed_at"], relation="")
-        return [
-            Head(row["epoch"], row["committed_at"], json.loads(row["head"])) for row in table.to_pylist()
-        ]
+        return [Head(row["epoch"], row["committed_at"], json.loads(row["head"])) for row in table.to_pylist()]
 
-    def entries(
-        self, relation: str | None = None, since: int = 0, until: int | None = None
-    ) -> Iterator[Entry]:
+    def entries(self, relation: str | None = None, since: int = 0, until: int | None = None) -> Iterator[Entry]:
         """The deltas after an epoch, up to and including another, in order; of one relation or of all."""
         table = self._read(["epoch", "relation", "delta", "file", "committed_at"], relation, since, until)
         for row in table.to_pylist():
@@ -149,7 +154,9 @@ class Ledger:
             return pq.read_table(self._files / row["file"])
         except OSError as error:
             raise LedgerError(
-                f"a file of epoch {row['epoch']} cannot be read", detail=str(error), hint="restore the home from a backup"
+                f"a file of epoch {row['epoch']} cannot be read",
+                detail=str(error),
+                hint="restore the home from a backup",
             ) from error
 
     def _read(

@@ -85,7 +85,7 @@ class Catalyst:
 
     def analyze(self, plan: Java) -> Java:
         """The plan with every name and type resolved by Spark."""
-        return self.frame(plan)._jdf.queryExecution().analyzed()  # pyright: ignore[reportPrivateUsage]
+        return analyzed_plan(self.frame(plan))
 
     def frame(self, plan: Java) -> Any:
         """A DataFrame of a plan."""
@@ -166,6 +166,10 @@ class Catalyst:
         return self.module(_EXPRESSIONS + "Cast").apply(child, data_type, True).withTimeZone("UTC")
 
 
+def analyzed_plan(frame: Any) -> Java:
+    """The analyzed plan of a DataFrame."""
+    return frame._jdf.queryExecution().analyzed()
+
 
 def items(sequence: Java) -> list[Java]:
     """A Scala sequence as a Python list."""
@@ -179,9 +183,16 @@ def kind_of(node: Java) -> str:
 
 def data_type(java: Java) -> DataType:
     """A Spark type as PySpark's object of it."""
-    return StructType.fromJson({"type": "struct", "fields": [
-        {"name": "x", "type": json.loads(java.json()), "nullable": True, "metadata": {}}
-    ]}).fields[0].dataType
+    return (
+        StructType.fromJson(
+            {
+                "type": "struct",
+                "fields": [{"name": "x", "type": json.loads(java.json()), "nullable": True, "metadata": {}}],
+            }
+        )
+        .fields[0]
+        .dataType
+    )
 
 
 def attribute(java: Java) -> Attribute:

@@ -6,7 +6,6 @@ So only plans made of nodes that are known to read anew each time are kept; any 
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.types import DataType, NullType, StructField, StructType
 
-from headrace.plans.catalyst import Attribute, Catalyst, Java, arrow_type, attribute, items, kind_of
+from headrace.plans.catalyst import Attribute, Catalyst, Java, analyzed_plan, arrow_type, attribute, items, kind_of
 
 _FRESH_EACH_RUN = frozenset(
     {
@@ -88,8 +87,9 @@ class PreparedQuery:
             if self._frame is None or grown:
                 self._plan()
             elif not self._reusable:
-                self._frame = self._catalyst.frame(self._frame._jdf.queryExecution().analyzed())
-            result: pa.Table = self._frame.toArrow()
+                self._frame = self._catalyst.frame(analyzed_plan(self._frame))
+            frame: Any = self._frame
+            result: pa.Table = frame.toArrow()
         return result.rename_columns([f"c{i}" for i in range(result.num_columns)])
 
     def _plan(self) -> None:
@@ -110,7 +110,7 @@ class PreparedQuery:
         fields = self._file_fields(i)
         schema = StructType([StructField(f"c{place}", kind, True) for place, kind in fields])
         read = catalyst.session.read.schema(schema).parquet(str(self._paths[i]))
-        plan = read._jdf.queryExecution().analyzed()
+        plan = analyzed_plan(read)
         columns = {place: java for (place, _), java in zip(fields, items(plan.output()), strict=True)}
         aliases: list[Java] = []
         for place, wanted in enumerate(shape.attributes):
@@ -130,7 +130,12 @@ class PreparedQuery:
         narrow = pa.table(columns, names=[f"c{place}" for place in kept])
         sink = BytesIO()
         pq.write_table(
-            narrow, sink, compression="none", use_dictionary=False, write_statistics=False, store_schema=False,
+            narrow,
+            sink,
+            compression="none",
+            use_dictionary=False,
+            write_statistics=False,
+            store_schema=False,
             coerce_timestamps="us",
         )
         content = sink.getvalue()
@@ -150,8 +155,7 @@ class PreparedQuery:
     def close(self) -> None:
         """Remove the leaf files."""
         for path in self._paths:
-            if path.exists():
-                os.unlink(path)
+            path.unlink(missing_ok=True)
 
 
 def _file_form(column: pa.ChunkedArray) -> pa.ChunkedArray:

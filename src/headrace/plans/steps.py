@@ -30,8 +30,12 @@ def _apply_step(catalyst: Catalyst, step: Java, plan: Java, carried: Sequence[Ja
     if kind == "Generate":
         # The generator's own columns come after the child's; the carried ones are put last again.
         generated = catalyst.plan_class("Generate")(
-            step.generator(), step.unrequiredChildIndex(), step.outer(), step.qualifier(),
-            step.generatorOutput(), plan,
+            step.generator(),
+            step.unrequiredChildIndex(),
+            step.outer(),
+            step.qualifier(),
+            step.generatorOutput(),
+            plan,
         )
         wanted = [column.java for column in output(step)]
         return catalyst.project([*wanted, *carried], generated)

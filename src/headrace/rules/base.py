@@ -94,9 +94,7 @@ class Workshop:
 
     def query(self, shapes: Sequence[LeafShape], build: Build) -> PreparedQuery:
         """A prepared query of this view."""
-        prepared = PreparedQuery(
-            self.catalyst, self.folder, f"{self.view}-{len(self.queries)}", shapes, build
-        )
+        prepared = PreparedQuery(self.catalyst, self.folder, f"{self.view}-{len(self.queries)}", shapes, build)
         self.queries.append(prepared)
         return prepared
 

@@ -49,8 +49,11 @@ def build_rule(workshop: Workshop, node: Node) -> Rule:
 
 
 def _build_fused(workshop: Workshop, node: Node, steps: Sequence[Java], top: Node) -> Rule | None:
-    """An operator that ends in a query takes the linear steps above it into that query, unless it remembers its output."""
-    if steps and ((isinstance(node, Touched) and touched_is_inexact(node)) or (isinstance(node, GroupFold) and fold_is_inexact(node))):
+    """An operator that ends in a query takes the linear steps above it along, unless it remembers its output."""
+    if steps and (
+        (isinstance(node, Touched) and touched_is_inexact(node))
+        or (isinstance(node, GroupFold) and fold_is_inexact(node))
+    ):
         return None
     if isinstance(node, InnerJoin):
         return InnerJoinRule(workshop, node, steps, top, build_rule)

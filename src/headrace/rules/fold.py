@@ -70,11 +70,10 @@ class GroupFoldRule:
             plan = catalyst.plan_class("Aggregate")(
                 node.plan.groupingExpressions(),
                 catalyst.seq([*node.results, *(catalyst.alias(g, f"k{i}") for i, g in enumerate(groups))]),
-                node.child.plan, catalyst.none,
+                node.child.plan,
+                catalyst.none,
             )
-            self._remembered = Remembered(
-                workshop, types_of(node), [a.type for a in group_attributes], plan, node.plan
-            )
+            self._remembered = Remembered(workshop, types_of(node), [a.type for a in group_attributes], plan, node.plan)
 
         def build(leaves: list[Leaf]) -> Java:
             (leaf,) = leaves
@@ -125,15 +124,19 @@ class GroupFoldRule:
         old_rows = old.filter(pa.array(found))
         new_rows = new.filter(pa.array(lives))
         rows = pa.concat_tables([old_rows, new_rows]).combine_chunks()
-        weights = np.concatenate([
-            np.full(old_rows.num_rows, -1, dtype=np.int64), np.ones(new_rows.num_rows, dtype=np.int64)
-        ]) if self._width else np.array([-1, 1], dtype=np.int64)
+        weights = (
+            np.concatenate([np.full(old_rows.num_rows, -1, dtype=np.int64), np.ones(new_rows.num_rows, dtype=np.int64)])
+            if self._width
+            else np.array([-1, 1], dtype=np.int64)
+        )
         state = consolidate(rows, weights)
         epoch.leave(self._state.name, state)
         if len(state) == 0:
             return empty(arrow_schema(self.types))
         if self._remembered is not None:
-            touched = np.unique(key_hashes(state.rows, tuple(range(self._width)))) if self._width else np.zeros(1, np.uint64)
+            touched = (
+                np.unique(key_hashes(state.rows, tuple(range(self._width)))) if self._width else np.zeros(1, np.uint64)
+            )
             return self._remembered.exchange(epoch, touched, self._query.run([self._leaf(_only_new(state))]))
         return signed(self._query.run([self._leaf(state)]), self.types)
 
@@ -169,5 +172,6 @@ def _only_new(state: Delta) -> Delta:
 def is_inexact(node: GroupFold) -> bool:
     """Whether an aggregate's result is a floating-point number that Spark's own fill may round otherwise."""
     return any(
-        call.name in ("Average", *MOMENTS, *PAIRS) and is_floating(data_type(call.java.dataType())) for call in node.calls
+        call.name in ("Average", *MOMENTS, *PAIRS) and is_floating(data_type(call.java.dataType()))
+        for call in node.calls
     )

@@ -35,8 +35,14 @@ class InnerJoinRule:
         self.types: tuple[DataType, ...] = types_of(top)  # pyright: ignore[reportArgumentType]
         keys = [
             sorted(
-                {i for e in node.edges for i in (*(e.left_columns if e.left == place else ()),
-                                                 *(e.right_columns if e.right == place else ()))}
+                {
+                    i
+                    for e in node.edges
+                    for i in (
+                        *(e.left_columns if e.left == place else ()),
+                        *(e.right_columns if e.right == place else ()),
+                    )
+                }
                 | {t.column for t in node.thresholds if t.input == place}
             )
             for place in range(len(node.inputs))
@@ -125,9 +131,7 @@ class InnerJoinRule:
         for start, change in enumerate(changes):
             if change is not None:
                 self._reach(epoch, start, changes, found)
-        tables = [
-            _slice(one, change, parts) for one, change, parts in zip(self._inputs, changes, found, strict=True)
-        ]
+        tables = [_slice(one, change, parts) for one, change, parts in zip(self._inputs, changes, found, strict=True)]
         check_bound(epoch, max(table.num_rows for table in tables))
         result = self._query.run(tables)
         width = len(self.types)
@@ -192,9 +196,7 @@ def _slice(one: Input, change: Delta | None, parts: Sequence[Delta]) -> pa.Table
         high = np.concatenate([part.high for part in parts if len(part)])
         weights = np.concatenate([part.weights for part in parts if len(part)])
         order = np.lexsort((high, low))
-        fresh = np.concatenate(
-            ([True], (low[order][1:] != low[order][:-1]) | (high[order][1:] != high[order][:-1]))
-        )
+        fresh = np.concatenate(([True], (low[order][1:] != low[order][:-1]) | (high[order][1:] != high[order][:-1])))
         places = order[fresh]
         reached = pa.concat_tables(rows).take(pa.array(places))
         before = weights[places]

@@ -136,7 +136,11 @@ def side_table(before: Delta, after: Delta, *, repeat: bool, weigh: bool) -> pa.
     weights = np.concatenate([before.weights, after.weights])
     if repeat and bool(np.any(weights != 1)):
         places = np.repeat(np.arange(len(weights)), weights)
-        rows, sides, weights = rows.take(pa.array(places)), sides[places], np.ones(len(places), dtype=np.int64)
+        rows, sides, weights = (
+            rows.take(pa.array(places)),
+            sides[places],
+            np.ones(len(places), dtype=np.int64),
+        )
     columns = [*rows.columns, pa.chunked_array([pa.array(weights)])] if weigh else list(rows.columns)
     columns.append(pa.chunked_array([pa.array(sides)]))
     return pa.table(columns, names=[f"x{i}" for i in range(len(columns))])

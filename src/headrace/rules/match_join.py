@@ -1,4 +1,4 @@
-"""LEFT, RIGHT, FULL, SEMI, ANTI, existence joins.   Δ(R ⟕ S) = (R' ⟕ S')|k − (R ⟕ S)|k, k the keys touched on either side
+"""LEFT, RIGHT, FULL, SEMI, ANTI, existence joins.   Δ(R ⟕ S) = (R' ⟕ S')|k − (R ⟕ S)|k, k the keys touched
 
 A row's match depends only on the rows of its key. So for every key that changed on either side, all rows of that key
 are read from both sides, before and after, and joined in one query with the side as one more equal column. State: the
@@ -81,7 +81,10 @@ class MatchJoinRule:
             right_rows = sided(self._right.all(epoch), right_change)
         check_bound(epoch, sum(len(part) for part in (*left_rows, *right_rows)))
         result = self._query.run(
-            [side_table(*left_rows, repeat=False, weigh=True), side_table(*right_rows, repeat=False, weigh=True)]
+            [
+                side_table(*left_rows, repeat=False, weigh=True),
+                side_table(*right_rows, repeat=False, weigh=True),
+            ]
         )
         width = len(self.types)
         weights = _number(result, width, 1)
@@ -89,7 +92,9 @@ class MatchJoinRule:
         if not self._one_sided:
             weights = weights * _number(result, width + 2, 1)
             sides = np.maximum(sides, _number(result, width + 3, -1))
-        return consolidate(conform(result.select(list(range(width))), self.types), np.where(sides == 1, weights, -weights))
+        return consolidate(
+            conform(result.select(list(range(width))), self.types), np.where(sides == 1, weights, -weights)
+        )
 
     def _slice(
         self, epoch: Epoch, one: Input, key: Sequence[int], wanted: Hashes, change: Delta | None

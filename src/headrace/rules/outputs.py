@@ -24,7 +24,12 @@ class Remembered:
     """An operator's output with its key columns last."""
 
     def __init__(
-        self, workshop: Workshop, outputs: Sequence[DataType], keys: Sequence[DataType], plan: Java, stands_for: Java
+        self,
+        workshop: Workshop,
+        outputs: Sequence[DataType],
+        keys: Sequence[DataType],
+        plan: Java,
+        stands_for: Java,
     ) -> None:
         self.types = (*outputs, *keys)
         self._width = len(outputs)
@@ -37,12 +42,16 @@ class Remembered:
         old = before.lookup(self._key, wanted) if self._key else before.all()
         rows = conform(computed, self.types)
         new = consolidate(rows, np.ones(rows.num_rows, dtype=np.int64))
-        delta = combine(
-            pa.concat_tables([new.rows, old.rows]).combine_chunks(),
-            np.concatenate([new.weights, -old.weights]),
-            np.concatenate([new.low, old.low]),
-            np.concatenate([new.high, old.high]),
-        ) if len(old) else new
+        delta = (
+            combine(
+                pa.concat_tables([new.rows, old.rows]).combine_chunks(),
+                np.concatenate([new.weights, -old.weights]),
+                np.concatenate([new.low, old.low]),
+                np.concatenate([new.high, old.high]),
+            )
+            if len(old)
+            else new
+        )
         epoch.leave(self._store.name, delta)
         return narrow(delta, range(self._width)) if len(delta) else _none(self.types[: self._width])
 

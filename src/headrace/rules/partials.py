@@ -130,7 +130,11 @@ def _wanted(call: Call) -> list[tuple[str, tuple[int, ...]]]:
     if call.name == "Count":
         if not places:
             return []
-        return [("distinct_count", tuple(dict.fromkeys(places)))] if call.distinct else [("count", tuple(dict.fromkeys(places)))]
+        return (
+            [("distinct_count", tuple(dict.fromkeys(places)))]
+            if call.distinct
+            else [("count", tuple(dict.fromkeys(places)))]
+        )
     if call.name in ("Sum", "Average"):
         if call.distinct:
             return [("distinct_sum", places), ("distinct_count", places)]
@@ -139,7 +143,10 @@ def _wanted(call: Call) -> list[tuple[str, tuple[int, ...]]]:
         return [("count", places), ("sum", places), ("power", places)]
     x, y = places
     wanted: list[tuple[str, tuple[int, ...]]] = [
-        ("count", (x, y)), ("pair_sum", (x, y)), ("pair_sum", (y, x)), ("cross", (x, y)),
+        ("count", (x, y)),
+        ("pair_sum", (x, y)),
+        ("pair_sum", (y, x)),
+        ("cross", (x, y)),
     ]
     return [*wanted, ("pair_power", (x, y)), ("pair_power", (y, x))] if call.name == "Corr" else wanted
 
@@ -222,7 +229,10 @@ def buffers_of(calls: Sequence[Call], partials: Sequence[Partial], types: Sequen
 
 
 def _makers(
-    call: Call, places: dict[tuple[str, tuple[int, ...]], int], types: Sequence[DataType], buffer_types: list[DataType]
+    call: Call,
+    places: dict[tuple[str, tuple[int, ...]], int],
+    types: Sequence[DataType],
+    buffer_types: list[DataType],
 ) -> list[Callable[[pa.Table, int], Any]]:
     wanted = [places[key] for key in _wanted(call)]
     if call.name == "Count":

@@ -77,9 +77,7 @@ class TopRowsRule:
             after[int(last[-1]) + 1 if len(last) else 0 :] = 0
         new_count = count + int(change.weights.sum())
         self._remember(epoch, table, before, after, count, new_count)
-        first = concat(
-            arrow_schema(self._inner), [negate(self._first(table, before)), self._first(table, after)]
-        )
+        first = concat(arrow_schema(self._inner), [negate(self._first(table, before)), self._first(table, after)])
         if len(first) == 0 or self._steps is None:
             return first if len(first) else empty(arrow_schema(self.types))
         return signed(self._steps.run([with_weights(first)]), self.types)
@@ -91,7 +89,11 @@ class TopRowsRule:
         after = before + _weights_in(both, change)
         # A row beyond the kept ones may be deleted without being known here.
         after = np.maximum(after, 0)
-        columns = [*both.rows.columns, pa.chunked_array([pa.array(before)]), pa.chunked_array([pa.array(after)])]
+        columns = [
+            *both.rows.columns,
+            pa.chunked_array([pa.array(before)]),
+            pa.chunked_array([pa.array(after)]),
+        ]
         result = self._sorted.run([pa.table(columns, names=[f"x{i}" for i in range(len(columns))])])
         width = len(self._inner)
         rows = conform(result.select(list(range(width))), self._inner)
@@ -125,6 +127,6 @@ def _as_ones(delta: Delta) -> Delta:
 def _weights_in(all_rows: Delta, some: Delta) -> Any:
     weights = {(int(a), int(b)): int(w) for a, b, w in zip(some.low, some.high, some.weights, strict=True)}
     return np.array(
-        [weights.get((int(a), int(b)), 0) for a, b in zip(all_rows.low, all_rows.high, strict=True)], dtype=np.int64
+        [weights.get((int(a), int(b)), 0) for a, b in zip(all_rows.low, all_rows.high, strict=True)],
+        dtype=np.int64,
     )
-

@@ -60,8 +60,11 @@ class TouchedRule:
             order = [[a.id for a in kept].index(i) for i in node.keys]
             keys = [kept[place].java for place in order]
             self._remembered = Remembered(
-                workshop, types_of(node), [kept[place].type for place in order],
-                _keyed_plan(catalyst, node, keys), node.plan,
+                workshop,
+                types_of(node),
+                [kept[place].type for place in order],
+                _keyed_plan(catalyst, node, keys),
+                node.plan,
             )
         if self._always or self._remembered is not None:
             self._query = workshop.query([shape_of(self._input)], build_new)
@@ -104,7 +107,10 @@ def _with_keys(catalyst: Catalyst, step: Java, plan: Java, keys: Sequence[Java])
     if kind_of(step) == "Aggregate" and keys:
         results = items(step.aggregateExpressions())
         return catalyst.plan_class("Aggregate")(
-            step.groupingExpressions(), catalyst.seq([*results, *_missing(keys, results)]), plan, catalyst.none
+            step.groupingExpressions(),
+            catalyst.seq([*results, *_missing(keys, results)]),
+            plan,
+            catalyst.none,
         )
     return step.withNewChildren(catalyst.seq([plan]))
 
@@ -130,7 +136,10 @@ def add_side(catalyst: Catalyst, step: Java, plan: Java, side: Java) -> Java:
     if kind == "Window":
         expressions = [_sided_window(catalyst, one, side) for one in items(step.windowExpressions())]
         window = catalyst.plan_class("Window")(
-            catalyst.seq(expressions), catalyst.seq([side, *items(step.partitionSpec())]), step.orderSpec(), plan,
+            catalyst.seq(expressions),
+            catalyst.seq([side, *items(step.partitionSpec())]),
+            step.orderSpec(),
+            plan,
             catalyst.none,
         )
         # The side stays the last column, as steps above expect it.
@@ -138,7 +147,9 @@ def add_side(catalyst: Catalyst, step: Java, plan: Java, side: Java) -> Java:
     if kind == "Aggregate":
         return catalyst.plan_class("Aggregate")(
             catalyst.seq([side, *items(step.groupingExpressions())]),
-            catalyst.seq([*items(step.aggregateExpressions()), side]), plan, catalyst.none,
+            catalyst.seq([*items(step.aggregateExpressions()), side]),
+            plan,
+            catalyst.none,
         )
     raise AssertionError(f"{kind} has no form with sides")
 

@@ -92,8 +92,10 @@ class ValueStore:
             if column.null_count:
                 present &= np.asarray(column.is_valid())
         kept = np.flatnonzero(present)
-        rows = change.rows.select(self._columns).take(pa.array(kept)).rename_columns(
-            [f"c{i}" for i in range(len(self._columns))]
+        rows = (
+            change.rows.select(self._columns)
+            .take(pa.array(kept))
+            .rename_columns([f"c{i}" for i in range(len(self._columns))])
         )
         delta = consolidate(rows, change.weights[kept])
         groups = _numbers_of(delta, rows, numbers[kept])
@@ -107,6 +109,4 @@ def _numbers_of(delta: Delta, rows: pa.Table, numbers: npt.NDArray[np.int64]) ->
     """The group number of each consolidated row."""
     low, high = identity(rows.columns, rows.num_rows)
     known = {(int(a), int(b)): int(n) for a, b, n in zip(low, high, numbers, strict=True)}
-    return np.array(
-        [known[(int(a), int(b))] for a, b in zip(delta.low, delta.high, strict=True)], dtype=np.int64
-    )
+    return np.array([known[(int(a), int(b))] for a, b in zip(delta.low, delta.high, strict=True)], dtype=np.int64)

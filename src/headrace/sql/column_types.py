@@ -103,9 +103,5 @@ def _unknown(reader: Reader, name: str) -> StatementError:
     meant = _FOREIGN.get(name) or near_miss(name, sorted(_TYPES))
     token = reader.peek()
     spelled = token.text if token else name
-    hint = (
-        f"did you mean {meant}?"
-        if meant
-        else "use a type of Spark SQL, such as BIGINT, STRING or DECIMAL(12, 2)"
-    )
+    hint = f"did you mean {meant}?" if meant else "use a type of Spark SQL, such as BIGINT, STRING or DECIMAL(12, 2)"
     return reader.fail(f"unknown type '{spelled}'", hint=hint)

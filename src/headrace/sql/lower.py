@@ -57,7 +57,13 @@ from headrace.sql.resolve import CLOCK, relation_of
 
 _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 _ORDERED = (*_INTEGERS, DecimalType, DoubleType, FloatType, DateType, TimestampType, TimestampNTZType)
-_COMPARISONS = {"GreaterThan": ">", "GreaterThanOrEqual": ">=", "LessThan": "<", "LessThanOrEqual": "<=", "EqualTo": "="}
+_COMPARISONS = {
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+    "EqualTo": "=",
+}
 _MIRROR = {">": "<", ">=": "<=", "<": ">", "<=": ">=", "=": "="}
 _MATCH_KINDS = {
     "LeftOuter": "left",
@@ -124,10 +130,10 @@ def _lower_linear(context: Lowering, plan: Java) -> Node:
             places = {a.id: place for a, place in zip(child.output, child.columns, strict=True)}
             chosen = tuple(places[c.exprId().id()] for c in columns)
             return Source(plan, output(plan), child.relation, chosen)
-    return over(context.catalyst, child, plan)
+    return over(child, plan)
 
 
-def over(catalyst: Catalyst, child: Node, step: Java) -> Node:
+def over(child: Node, step: Java) -> Node:
     """A linear step on top of an operator; neighbouring steps are kept together."""
     if isinstance(child, Linear):
         return Linear(step, output(step), child.child, (*child.steps, step))
@@ -136,7 +142,7 @@ def over(catalyst: Catalyst, child: Node, step: Java) -> Node:
 
 def project_over(catalyst: Catalyst, child: Node, columns: Sequence[Java]) -> Node:
     """A projection on top of an operator."""
-    return over(catalyst, child, catalyst.project(columns, child.plan))
+    return over(child, catalyst.project(columns, child.plan))
 
 
 def _lower_limit(context: Lowering, plan: Java) -> Node:
@@ -154,9 +160,15 @@ def _lower_limit(context: Lowering, plan: Java) -> Node:
         # OFFSET over LIMIT: the limit counts from the start of the order.
         limit -= offset
     if kind_of(node) == "Project" and kind_of(node.child()) == "Sort":
-        inner = TopRows(node.child(), output(node.child()), lower(context, node.child().child()),
-                        tuple(items(node.child().order())), limit, offset)
-        return over(context.catalyst, inner, node)
+        inner = TopRows(
+            node.child(),
+            output(node.child()),
+            lower(context, node.child().child()),
+            tuple(items(node.child().order())),
+            limit,
+            offset,
+        )
+        return over(inner, node)
     order: tuple[Java, ...] = ()
     child = node
     if kind_of(node) == "Sort":
@@ -170,7 +182,6 @@ def _lower_join(context: Lowering, plan: Java) -> Node:
         return _lower_inner(context, plan)
     if kind == "UsingJoin" or kind not in _MATCH_KINDS:
         raise NoRule(f"no rule follows a join of type {plan.joinType().sql()}")
-    catalyst = context.catalyst
     left, right = children(plan)
     condition = optional(plan.condition())
     left_ids, right_ids = _ids(left), _ids(right)
@@ -185,11 +196,17 @@ def _lower_join(context: Lowering, plan: Java) -> Node:
             safe.append(kind_of(part) == "EqualNullSafe")
     left_node, left_columns = _with_keys(context, left, left_keys)
     right_node, right_columns = _with_keys(context, right, right_keys)
-    node = MatchJoin(
-        plan, output(plan), _MATCH_KINDS[kind], left_node, right_node, left_columns, right_columns,
-        any(safe) or not safe, condition,
+    return MatchJoin(
+        plan,
+        output(plan),
+        _MATCH_KINDS[kind],
+        left_node,
+        right_node,
+        left_columns,
+        right_columns,
+        any(safe) or not safe,
+        condition,
     )
-    return node
 
 
 def _ids(plan: Java) -> set[int]:
@@ -216,7 +233,9 @@ def _plain(expression: Java) -> Java | None:
         return expression
     if kind_of(expression) == "Cast":
         (inner,) = children(expression)
-        if isinstance(data_type(expression.dataType()), _INTEGERS) and isinstance(data_type(inner.dataType()), _INTEGERS):
+        if isinstance(data_type(expression.dataType()), _INTEGERS) and isinstance(
+            data_type(inner.dataType()), _INTEGERS
+        ):
             return _plain(inner)
     return None
 
@@ -281,10 +300,12 @@ def _flatten(plan: Java, inputs: list[Java], conditions: list[Java]) -> None:
             _flatten(child, inputs, conditions)
         conditions.extend(conjuncts(optional(plan.condition())))
         return
-    if kind == "Project" and kind_of(plan.child()) == "Join" and kind_of(plan.child().joinType()) in ("Inner", "Cross"):
-        if all(kind_of(c) == "AttributeReference" for c in items(plan.projectList())):
-            _flatten(plan.child(), inputs, conditions)
-            return
+    below_is_inner = (
+        kind == "Project" and kind_of(plan.child()) == "Join" and kind_of(plan.child().joinType()) in ("Inner", "Cross")
+    )
+    if below_is_inner and all(kind_of(c) == "AttributeReference" for c in items(plan.projectList())):
+        _flatten(plan.child(), inputs, conditions)
+        return
     inputs.append(plan)
 
 
@@ -378,10 +399,10 @@ def _lower_aggregate(context: Lowering, plan: Java) -> Node:
     groups = items(plan.groupingExpressions())
     results = items(plan.aggregateExpressions())
     calls = _aggregate_calls(results)
-    if all(kind_of(g) == "AttributeReference" for g in groups) and all(_has_partials(context, c) for c in calls):
+    if all(kind_of(g) == "AttributeReference" for g in groups) and all(_has_partials(c) for c in calls):
         return _lower_fold(context, plan, groups, results, calls)
     child, ids = _with_keys(context, plan.child(), groups)
-    names = sorted({c.aggregateFunction().prettyName() for c in calls if not _has_partials(context, c)})
+    names = sorted({c.aggregateFunction().prettyName() for c in calls if not _has_partials(c)})
     what = "group" if ids else f"{', '.join(names)} over the whole input"
     return Touched(plan, output(plan), child, ids, (plan,), what)
 
@@ -412,12 +433,23 @@ def _exact(kind: DataType) -> bool:
 
 def _comparable(kind: DataType) -> bool:
     return kind.typeName() in (
-        "byte", "short", "integer", "long", "float", "double", "decimal", "date", "timestamp", "timestamp_ntz",
-        "string", "boolean", "binary",
+        "byte",
+        "short",
+        "integer",
+        "long",
+        "float",
+        "double",
+        "decimal",
+        "date",
+        "timestamp",
+        "timestamp_ntz",
+        "string",
+        "boolean",
+        "binary",
     )
 
 
-def _has_partials(context: Lowering, call: Java) -> bool:
+def _has_partials(call: Java) -> bool:
     function = call.aggregateFunction()
     name = kind_of(function)
     inputs = children(function)
@@ -449,7 +481,7 @@ def _lower_fold(
         name = kind_of(function)
         inputs = children(function)
         if name in _MOMENTS or name in _PAIRS:
-            inputs = [exact_input(c) for c in inputs]
+            inputs = [exact_input(c) or c for c in inputs]
         condition = optional(call.filter())
         places: list[int] = []
         for one in inputs:

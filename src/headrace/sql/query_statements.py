@@ -16,9 +16,7 @@ def read_query(reader: Reader) -> Query:
     first, tokens = reader.place(), reader.tokens[reader.index :]
     sql = reader.rest()
     time_travel = find_time_travel(reader.source, tokens)
-    return Query(
-        sql=sql, line=first[0], column=first[1], time_travel=time_travel, plain_sql=blank(sql, time_travel)
-    )
+    return Query(sql=sql, line=first[0], column=first[1], time_travel=time_travel, plain_sql=blank(sql, time_travel))
 
 
 def _refuse_change_after_with(reader: Reader) -> None:

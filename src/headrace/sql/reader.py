@@ -199,9 +199,7 @@ class Reader:
         hint = self._advice(near_miss(token.text, known) if token and token.kind == "word" else "")
         if token and token.text.startswith('"') and any("name of" in choice for choice in choices):
             hint = "double quotes make a string; quote names with `backticks`"
-        return StatementError(
-            f"expected {_either(choices)}, found {found}", hint=hint, line=line, column=column
-        )
+        return StatementError(f"expected {_either(choices)}, found {found}", hint=hint, line=line, column=column)
 
     def fail(self, message: str, *, hint: str = "") -> StatementError:
         """An error at this place, with the form as the hint unless another is given."""

@@ -15,12 +15,13 @@ from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.captured import convert_exception
 from pyspark.sql.types import StructField, StructType, TimestampType
 
-from headrace.errors import HeadraceError, NameError_, QueryError, StatementError, ViewError
+from headrace.errors import HeadraceError, QueryError, RelationNameError, StatementError, ViewError
 from headrace.plans.catalyst import (
     COLUMN_MARK,
     RELATION_MARK,
     Catalyst,
     Java,
+    analyzed_plan,
     children,
     data_type,
     items,
@@ -38,7 +39,13 @@ _CLOCK_FUNCTIONS = frozenset({"CurrentTimestamp", "Now", "CurrentDate", "LocalTi
 _ORDER_SENSITIVE = frozenset(
     {"First", "Last", "AnyValue", "CollectList", "CollectSet", "ArrayAgg", "FirstValue", "LastValue", "Mode"}
 )
-_FINISH = ("EliminateSubqueryAliases", "EliminateView", "EliminateResolvedHint", "EvalInlineTables", "ReplaceExpressions")
+_FINISH = (
+    "EliminateSubqueryAliases",
+    "EliminateView",
+    "EliminateResolvedHint",
+    "EvalInlineTables",
+    "ReplaceExpressions",
+)
 _OPERATORS = (
     "RewriteExceptAll",
     "RewriteIntersectAll",
@@ -216,7 +223,7 @@ def _join_scalars(catalyst: Catalyst, plan: Java) -> tuple[Java, bool]:
             return attribute
         if kind in _CLOCK_FUNCTIONS:
             if not clock:
-                leaf, _ = normalize(catalyst, catalyst.session.table(CLOCK)._jdf.queryExecution().analyzed())
+                leaf, _ = normalize(catalyst, analyzed_plan(catalyst.session.table(CLOCK)))
                 joined.append(leaf)
                 clock.append(items(leaf.output())[0])
             wanted = part.dataType()
@@ -247,11 +254,15 @@ def _with_expressions(catalyst: Catalyst, plan: Java, replace: object, joined: l
         columns = [rewrite(catalyst, c, replace) for c in items(plan.aggregateExpressions())]  # pyright: ignore[reportArgumentType]
         if not joined:
             return plan
-        raise ViewError(
-            "a scalar subquery or the clock inside an aggregation is not followed",
-            detail="The value stands in a grouping or an aggregate expression.",
-            hint="compute it in a subquery below the GROUP BY, as a column, and group by that",
-        ) if groups or columns else AssertionError
+        raise (
+            ViewError(
+                "a scalar subquery or the clock inside an aggregation is not followed",
+                detail="The value stands in a grouping or an aggregate expression.",
+                hint="compute it in a subquery below the GROUP BY, as a column, and group by that",
+            )
+            if groups or columns
+            else AssertionError
+        )
     for expression in _expressions(plan):
         for part in walk(expression):
             if kind_of(part) == "ScalarSubquery" or kind_of(part) in _CLOCK_FUNCTIONS:
@@ -276,7 +287,7 @@ def _one_row(catalyst: Catalyst, plan: Java) -> Java:
     single = column.selectExpr("max(x) AS x", "count(1) AS n").selectExpr(
         "CASE WHEN n > 1 THEN raise_error('more than one row returned by a scalar subquery') ELSE x END AS x"
     )
-    return single._jdf.queryExecution().analyzed()
+    return analyzed_plan(single)
 
 
 _PLACE = re.compile(r"\(line (\d+), pos (\d+)\)")
@@ -307,18 +318,36 @@ def query_error(error: Exception, line: int = 1, column: int = 1) -> HeadraceErr
             column=place[1] if place else column,
         )
     if condition in _UNKNOWN:
-        return NameError_(
+        return RelationNameError(
             "unknown table or view", detail=detail, hint="SHOW TABLES and SHOW VIEWS list what there is"
         )
     if condition and condition.startswith("UNRESOLVED_COLUMN"):
         return QueryError(
-            "unknown column", detail=detail, hint="DESCRIBE the relation to see its columns",
-            line=place[0] if place else None, column=place[1] if place else None,
+            "unknown column",
+            detail=detail,
+            hint="DESCRIBE the relation to see its columns",
+            line=place[0] if place else None,
+            column=place[1] if place else None,
         )
     return QueryError(
-        "Spark refused the query", detail=detail, hint="mend the query; it must be valid Spark SQL",
-        line=place[0] if place else None, column=place[1] if place else None,
+        "Spark refused the query",
+        detail=detail,
+        hint="mend the query; it must be valid Spark SQL",
+        line=place[0] if place else None,
+        column=place[1] if place else None,
     )
 
 
-__all__ = ["CLOCK", "CLOCK_SCHEMA", "Resolved", "analyze", "forget", "normalize", "query_error", "register", "relation_of", "resolve", "optional"]
+__all__ = [
+    "CLOCK",
+    "CLOCK_SCHEMA",
+    "Resolved",
+    "analyze",
+    "forget",
+    "normalize",
+    "query_error",
+    "register",
+    "relation_of",
+    "resolve",
+    "optional",
+]

@@ -41,9 +41,7 @@ def _statement(source: str, tokens: list[Token]) -> list[ScriptStatement]:
         return []
     first, last = tokens[0], tokens[-1]
     return [
-        ScriptStatement(
-            source[first.start : last.end], first.start, last.end, first.line, first.column, tuple(tokens)
-        )
+        ScriptStatement(source[first.start : last.end], first.start, last.end, first.line, first.column, tuple(tokens))
     ]
 
 

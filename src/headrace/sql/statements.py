@@ -257,9 +257,7 @@ def _read_explain(reader: Reader, sql: str, line: int, column: int) -> Explain |
 def _read_show(reader: Reader, sql: str, line: int, column: int) -> Show:
     reader.form = _SHOW_FORM
     if reader.at("MATERIALIZED", "VIEWS"):
-        raise reader.unsupported(
-            "SHOW MATERIALIZED VIEWS is not offered", hint="write SHOW VIEWS; it lists them all"
-        )
+        raise reader.unsupported("SHOW MATERIALIZED VIEWS is not offered", hint="write SHOW VIEWS; it lists them all")
     if reader.keyword() in ("CREATE", "COLUMNS"):
         raise reader.unsupported(f"SHOW {reader.keyword()} is not offered", hint="write DESCRIBE x")
     what = reader.keyword().lower()
@@ -310,6 +308,4 @@ def _unknown_verb(reader: Reader) -> StatementError:
 
 
 def _known_verbs() -> str:
-    return "a statement begins with " + ", ".join(
-        verb for verb in _VERBS if verb not in ("DESC", "PAUSE", "RESUME")
-    )
+    return "a statement begins with " + ", ".join(verb for verb in _VERBS if verb not in ("DESC", "PAUSE", "RESUME"))

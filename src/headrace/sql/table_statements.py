@@ -20,9 +20,7 @@ from headrace.sql.syntax import (
 )
 
 CREATE_FORM = "CREATE TABLE t (id BIGINT PRIMARY KEY, name STRING NOT NULL, ...) [SEQUENCE BY column]"
-ALTER_FORM = (
-    "ALTER TABLE t ADD COLUMN c TYPE | RENAME COLUMN a TO b | DROP COLUMN c | ALTER COLUMN c TYPE wider"
-)
+ALTER_FORM = "ALTER TABLE t ADD COLUMN c TYPE | RENAME COLUMN a TO b | DROP COLUMN c | ALTER COLUMN c TYPE wider"
 
 _COLUMN_OPTIONS = ("NOT NULL", "PRIMARY KEY", "COMMENT")
 _COLUMN_WORDS = ("NOT", "NULL", "PRIMARY", "COMMENT")
@@ -123,9 +121,7 @@ def read_alter_table(reader: Reader, sql: str, line: int, column: int) -> AlterT
     found: AlterTable
     if reader.accept("ADD"):
         if reader.at("COLUMNS") or (reader.at("COLUMN") and reader.at_symbol("(", 1)):
-            raise reader.unsupported(
-                "columns are added one at a time", hint="write ALTER TABLE t ADD COLUMN c TYPE"
-            )
+            raise reader.unsupported("columns are added one at a time", hint="write ALTER TABLE t ADD COLUMN c TYPE")
         if reader.at("CONSTRAINT") or reader.at("PRIMARY"):
             raise reader.unsupported(
                 "the key of a table cannot be changed",
@@ -158,15 +154,11 @@ def read_alter_table(reader: Reader, sql: str, line: int, column: int) -> AlterT
         )
     elif reader.accept("DROP"):
         if reader.at("COLUMNS"):
-            raise reader.unsupported(
-                "columns are dropped one at a time", hint="write ALTER TABLE t DROP COLUMN c"
-            )
+            raise reader.unsupported("columns are dropped one at a time", hint="write ALTER TABLE t DROP COLUMN c")
         reader.expect("COLUMN")
         if_exists = reader.accept("IF", "EXISTS")
         dropped = reader.column().name
-        found = DropColumn(
-            sql=sql, line=line, column=column, table=table, column_name=dropped, if_exists=if_exists
-        )
+        found = DropColumn(sql=sql, line=line, column=column, table=table, column_name=dropped, if_exists=if_exists)
     elif reader.accept("ALTER") or reader.accept("CHANGE"):
         reader.expect("COLUMN")
         altered = reader.column().name
@@ -242,9 +234,7 @@ def _accept_column_key(reader: Reader) -> bool:
 
 
 def _at_table_constraint(reader: Reader) -> bool:
-    named = (
-        2 if reader.at("CONSTRAINT") and reader.keyword(2) in ("PRIMARY", "UNIQUE", "CHECK", "FOREIGN") else 0
-    )
+    named = 2 if reader.at("CONSTRAINT") and reader.keyword(2) in ("PRIMARY", "UNIQUE", "CHECK", "FOREIGN") else 0
     word, following = reader.keyword(named), reader.keyword(named + 1)
     if word in ("PRIMARY", "FOREIGN") and following == "KEY":
         return True
@@ -268,9 +258,7 @@ def _read_table_constraint(reader: Reader) -> list[Name]:
 
 def _refuse_unenforced(reader: Reader) -> None:
     if reader.at("NOT", "ENFORCED") or reader.keyword() in ("ENFORCED", "RELY", "NORELY"):
-        raise reader.unsupported(
-            "a primary key is always enforced", hint="leave the words after PRIMARY KEY out"
-        )
+        raise reader.unsupported("a primary key is always enforced", hint="leave the words after PRIMARY KEY out")
 
 
 def _read_sequence(reader: Reader, columns: Sequence[ColumnDefinition], *, has_key: bool) -> str | None:

@@ -48,9 +48,7 @@ def total_order(catalyst: Catalyst, order: Sequence[Java], columns: Sequence[Jav
     """The asked order, then all columns that it does not name and that can be ordered."""
     ascending = catalyst.module("org.apache.spark.sql.catalyst.expressions.Ascending")
     orders = catalyst.module("org.apache.spark.sql.catalyst.expressions.SortOrder")
-    named = {
-        one.child().exprId().id() for one in order if kind_of(one.child()) == "AttributeReference"
-    }
+    named = {one.child().exprId().id() for one in order if kind_of(one.child()) == "AttributeReference"}
     rest = [
         orders.apply(column, ascending, catalyst.seq([]))
         for column in columns
@@ -98,9 +96,7 @@ def _break_window(catalyst: Catalyst, plan: Java, notes: list[str]) -> Java:
     if calm:
         child = catalyst.plan_class("Window")(catalyst.seq(calm), partition, plan.orderSpec(), child, catalyst.none)
     ordered = [_with_order(catalyst, one, full) for one in sensitive]
-    window = catalyst.plan_class("Window")(
-        catalyst.seq(ordered), partition, catalyst.seq(full), child, catalyst.none
-    )
+    window = catalyst.plan_class("Window")(catalyst.seq(ordered), partition, catalyst.seq(full), child, catalyst.none)
     return catalyst.project(items(plan.output()), window)
 
 
@@ -116,9 +112,7 @@ def _feels_ties(alias: Java) -> bool:
     frame = spec.frameSpecification()
     if kind_of(frame) != "SpecifiedWindowFrame" or kind_of(frame.frameType()) != "RowFrame":
         return False
-    whole = (
-        kind_of(frame.lower()) == "UnboundedPreceding" and kind_of(frame.upper()) == "UnboundedFollowing"
-    )
+    whole = kind_of(frame.lower()) == "UnboundedPreceding" and kind_of(frame.upper()) == "UnboundedFollowing"
     return not whole or name in _BY_INPUT_ORDER
 
 

@@ -121,9 +121,7 @@ def _read_clause(reader: Reader, in_from: bool) -> TimeTravel:
         reader.index = begin
         raise reader.fail("AS OF is out of place")
     zero = reader.tokens[0].start
-    return TimeTravel(
-        relation, kind, expression, reader.tokens[first].start - zero, reader.tokens[end - 1].end - zero
-    )
+    return TimeTravel(relation, kind, expression, reader.tokens[first].start - zero, reader.tokens[end - 1].end - zero)
 
 
 def _relation_before(reader: Reader, clause: int, in_from: bool) -> str | None:

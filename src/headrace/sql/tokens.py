@@ -73,9 +73,7 @@ def scan(source: str) -> list[Token]:
             continue
         if kind == "operator" and text in _UNCLOSED:
             line, column = locate(source, start)
-            raise StatementError(
-                f"unclosed {_UNCLOSED[text]}", hint=f"close it with {text}", line=line, column=column
-            )
+            raise StatementError(f"unclosed {_UNCLOSED[text]}", hint=f"close it with {text}", line=line, column=column)
         line = bisect_right(line_starts, start)
         tokens.append(Token(cast(Kind, kind), text, start, offset, line, start - line_starts[line - 1] + 1))
     return tokens

@@ -77,7 +77,11 @@ def extreme(runs: Sequence[Run], groups: int, low: np.uint64, high: np.uint64, l
 
 
 def _best(
-    parts: Sequence[tuple[Run, Positions]], groups: int, high: np.uint64, largest: bool, frontier: float | None
+    parts: Sequence[tuple[Run, Positions]],
+    groups: int,
+    high: np.uint64,
+    largest: bool,
+    frontier: float | None,
 ) -> Any:
     if not parts:
         return None

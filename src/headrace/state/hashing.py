@@ -7,12 +7,12 @@ by value whatever their width, so that keys of different integer types meet.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
+from pandas.core.util.hashing import hash_array
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -71,18 +71,28 @@ def _hash_array(array: pa.Array, lane: int) -> Hashes:
         return _with_nulls(array, mix(numbers.view(np.uint64) ^ _STEP))
     if pa.types.is_date32(kind) or pa.types.is_time32(kind):
         return _with_nulls(array, mix(_fixed(array, np.int32).astype(np.int64).view(np.uint64)))
-    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind) or pa.types.is_time64(kind) or pa.types.is_date64(kind):
+    if (
+        pa.types.is_timestamp(kind)
+        or pa.types.is_duration(kind)
+        or pa.types.is_time64(kind)
+        or pa.types.is_date64(kind)
+    ):
         return _with_nulls(array, mix(_fixed(array, np.int64).view(np.uint64)))
     if pa.types.is_decimal128(kind):
         words = _fixed(array, np.uint64, 2)
         return _with_nulls(array, mix(words[0::2] ^ mix(words[1::2])))
-    if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
+    if (
+        pa.types.is_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_large_binary(kind)
+    ):
         filler = "" if pa.types.is_string(kind) or pa.types.is_large_string(kind) else b""
         objects = (array.fill_null(filler) if array.null_count else array).to_numpy(zero_copy_only=False)
-        hashes = pd.util.hash_array(objects.astype(object), hash_key=_SIP_KEYS[lane], categorize=length > 64)
+        hashes = hash_array(objects.astype(object), hash_key=_SIP_KEYS[lane], categorize=length > 64)
         return _with_nulls(array, hashes)
     if pa.types.is_struct(kind):
-        fields = [pc.struct_field(array, [i]) for i in range(kind.num_fields)]
+        fields = [array.field(i) for i in range(kind.num_fields)]
         return _with_nulls(array, hash_columns(fields, length, lane))
     if pa.types.is_map(kind):
         offsets = np.asarray(array.offsets)
@@ -102,7 +112,7 @@ def _hash_array(array: pa.Array, lane: int) -> Hashes:
     if pa.types.is_fixed_size_binary(kind):
         return _hash_array(array.cast(pa.binary()), lane)
     values = np.array([repr(value) for value in array.to_pylist()], dtype=object)
-    return _with_nulls(array, pd.util.hash_array(values, hash_key=_SIP_KEYS[lane], categorize=False))
+    return _with_nulls(array, hash_array(values, hash_key=_SIP_KEYS[lane], categorize=False))
 
 
 def _slice_values(hashes: Hashes, keys: pa.Array, offsets: npt.NDArray[np.int32]) -> Hashes:
@@ -119,7 +129,7 @@ def _sum_by_offsets(hashes: Hashes, offsets: npt.NDArray[np.int64] | npt.NDArray
     return mix(sums[offsets[1:]] - sums[offsets[:-1]] + mix(lengths))
 
 
-def _fixed(array: pa.Array, dtype: type, width: int = 1) -> npt.NDArray[np.generic]:
+def _fixed(array: pa.Array, dtype: Any, width: int = 1) -> npt.NDArray[Any]:
     """The raw values of a fixed-width array, with zeros where it is NULL."""
     if len(array) == 0:
         return np.zeros(0, dtype=dtype)

@@ -107,7 +107,10 @@ class Snapshot:
         parts: list[tuple[Run, Positions]] = []
         for run in self.runs:
             values, order = run.ordered(column)
-            start, end = np.searchsorted(values, low, side="left"), np.searchsorted(values, high, side="right")
+            start, end = (
+                np.searchsorted(values, low, side="left"),
+                np.searchsorted(values, high, side="right"),
+            )
             if end > start:
                 parts.append((run, order[start:end]))
         return self._gather(parts, columns)
@@ -149,9 +152,7 @@ class Snapshot:
 
 def take(delta: Delta, places: Positions) -> Delta:
     """Some rows of a delta."""
-    return Delta(
-        delta.rows.take(pa.array(places)), delta.weights[places], delta.low[places], delta.high[places]
-    )
+    return Delta(delta.rows.take(pa.array(places)), delta.weights[places], delta.low[places], delta.high[places])
 
 
 def choose(delta: Delta, columns: Sequence[int]) -> Delta:
@@ -210,4 +211,3 @@ def _merged_run(delta: Delta, *sources: Run) -> Run:
     for key in {key for source in sources for key in source.indexes}:
         run.index(key)
     return run
-
