@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from headrace.engine.blame import guilty_row
 from headrace.engine.bulk import Bulk
 from headrace.engine.catalog import Catalog, Table, View, ViewDefinition
 from headrace.engine.define import make_view
@@ -29,7 +30,7 @@ from headrace.engine.queries import Queries
 from headrace.engine.receipt import Receipt
 from headrace.engine.recover import recover
 from headrace.engine.work import Work, follow
-from headrace.errors import EpochExpired, HomeBusy, ReadOnly, RelationNameError
+from headrace.errors import EpochExpired, HeadraceError, HomeBusy, ReadOnly, RelationNameError, ViewEvaluationError
 from headrace.ledger.ledger import Ledger, now_utc
 from headrace.plans.catalyst import Catalyst, arrow_schema
 from headrace.session import large_session, small_session, start_spark
@@ -37,6 +38,8 @@ from headrace.settings import Settings
 from headrace.sql.resolve import CLOCK, CLOCK_SCHEMA, register
 from headrace.state.delta import Delta, consolidate
 from headrace.state.store import Snapshot, Store
+
+_ROOM_FOR_LEAVES = 512 * 1024 * 1024
 
 
 def open_home(
@@ -62,8 +65,7 @@ class Headrace:
         self.settings = settings
         self.read_only = read_only
         self._lock_file = None if read_only else _own(path)
-        memory = Path("/dev/shm")
-        self._scratch = Path(tempfile.mkdtemp(prefix="headrace-", dir=memory if memory.is_dir() else None))
+        self._scratch = Path(tempfile.mkdtemp(prefix="headrace-", dir=_memory_folder()))
         self._disk = Path(tempfile.mkdtemp(prefix="headrace-"))
         self.catalyst = Catalyst(small_session(spark))
         self.frames = Frames(Catalyst(large_session(spark)), self._disk)
@@ -73,6 +75,7 @@ class Headrace:
         self.epoch = 0
         self.committed_at = datetime(1970, 1, 1, tzinfo=UTC)
         self._receipts: dict[str, Receipt] = {}
+        self._last_work: Work | None = None
         self._visible = threading.RLock()
         self._loop = Loop(self)  # pyright: ignore[reportArgumentType]
         self.queries = Queries(self.frames)
@@ -80,6 +83,9 @@ class Headrace:
         register(self.catalyst, CLOCK, CLOCK_SCHEMA)
         self.ledger.open()
         recover(self, self._scratch)
+        self._ticking = threading.Event()
+        self._ticker: threading.Thread | None = None
+        self._start_ticking()
 
     def __enter__(self) -> Headrace:
         return self
@@ -93,6 +99,9 @@ class Headrace:
         """Let go of the home; everything committed stays."""
         if self.closed:
             return
+        self._ticking.set()
+        if self._ticker is not None:
+            self._ticker.join()
         with self._loop.turn:
             self.closed = True
             shutil.rmtree(self._scratch, ignore_errors=True)
@@ -112,6 +121,26 @@ class Headrace:
         for name in changes:
             self.catalog.table(name)
         return self._loop.submit(Call(changes, key))
+
+    def _start_ticking(self) -> None:
+        """Follow the clock while the home is idle, if any view reads it."""
+        if self.read_only or self._ticker is not None or not self._reads_clock():
+            return
+        self._ticker = threading.Thread(target=self._tick_on, name="headrace-clock", daemon=True)
+        self._ticker.start()
+
+    def _reads_clock(self) -> bool:
+        return any(view.resolved.uses_clock for view in self.catalog.views())
+
+    def _tick_on(self) -> None:
+        """Make an epoch whenever time alone moves a row; one that moves nothing is not committed."""
+        while not self._ticking.wait(self.settings.clock_resolution_seconds):
+            if self._reads_clock() and not self._ticking.is_set():
+                try:
+                    self._loop.submit(Call({}, quiet=True))
+                except HeadraceError:
+                    # A view that fails by the clock alone fails again, loudly, at the next change.
+                    continue
 
     def apply_worked_out(self, work_out: Callable[[], Mapping[str, Bulk | Sequence[object]]]) -> Receipt:
         """Apply changes that depend on what is committed when their turn comes."""
@@ -233,7 +262,7 @@ class Headrace:
 
     def move_clock(self, work: Work, now: datetime) -> None:
         """Set the epoch's clock, if any view reads it."""
-        if not any(view.resolved.uses_clock for view in self.catalog.views()):
+        if not self._reads_clock() and not work.before(CLOCK).runs:
             return
         resolution = self.settings.clock_resolution_seconds
         seconds = now.timestamp() // resolution * resolution
@@ -260,7 +289,37 @@ class Headrace:
 
     def follow(self, work: Work) -> None:
         """Bring every view up to date."""
+        self._last_work = work
         follow(work, self.catalog, self.frames)
+
+    def blame(self, error: ViewEvaluationError) -> ViewEvaluationError:
+        """The error with the row that caused it, where one can be found."""
+        failed = self._last_work
+        for table in self.catalog.tables():
+            if failed is None or not failed.changed(table.name):
+                continue
+
+            def try_change(change: Delta, name: str = table.name) -> Work:
+                work = Work(self._stores(), self.settings.small_bound)
+                work.leave(name, change)
+                follow(work, self.catalog, self.frames)
+                return work
+
+            row = guilty_row(table, failed.delta_of(table.name), try_change, error.view)
+            if row is not None:
+                return ViewEvaluationError(
+                    error.message,
+                    view=error.view,
+                    expression=error.expression,
+                    row=row,
+                    detail=f"{error.detail} The row is {row!r} of table {table.name}.",
+                    hint=error.hint,
+                )
+        return error
+
+    def moves_anything(self, work: Work) -> bool:
+        """Whether an epoch changes more than the clock."""
+        return any(len(delta) for name, delta in work.deltas.items() if name != CLOCK)
 
     def commit(
         self,
@@ -286,6 +345,7 @@ class Headrace:
         self._refuse_read_only()
         with self._loop.turn:
             make()
+            self._start_ticking()
 
     def make_view(self, definition: ViewDefinition) -> View:
         """A view of this home, not yet part of it."""
@@ -296,6 +356,13 @@ class Headrace:
             definition,
             sum_doubles=self.settings.sum_doubles_additively,
         )
+
+
+def _memory_folder() -> Path | None:
+    """A folder in memory for the leaves of prepared queries, where the machine has a roomy one."""
+    memory = Path("/dev/shm")
+    roomy = memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > _ROOM_FOR_LEAVES
+    return memory if roomy else None
 
 
 def _own(path: Path) -> Any:

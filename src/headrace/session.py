@@ -39,6 +39,7 @@ _SMALL = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.join.forceApplyShuffledHashJoin": "true",
     # Two settings that stop the planner from shuffling by estimated size.
     "spark.sql.maxSinglePartitionBytes": "1t",
     "spark.sql.sources.fileCompressionFactor": "0.0001",

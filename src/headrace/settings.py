@@ -47,11 +47,6 @@ class Settings(BaseSettings):
         gt=0,
         description="How finely now() advances, and how late a row that the clock alone moves may be.",
     )
-    sum_doubles_additively: bool = Field(
-        default=False,
-        description="Maintain sums over DOUBLE by adding and subtracting. Faster, but rounding drifts "
-        "away from a recompute; off, touched groups are summed anew.",
-    )
     verify_digits: int = Field(
         default=9,
         ge=1,

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 
-from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
+from tests.judge.oracle import SPARK_ERRORS
 from tests.judge.terms import ORDERED, WOBBLY, Col, Terms, columns_of, order_terms
 
 TRIES = 40
@@ -55,7 +55,7 @@ class Grammar:
             try:
                 sql = self.query(depth)
                 self.schema_of(sql)
-            except (NoFit, PySparkException):
+            except (NoFit, *SPARK_ERRORS):
                 continue
             return sql, frozenset[str]().union(*(self.relations[name] for name in self.used))
         raise RuntimeError(f"no valid view in {TRIES} draws")

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
@@ -29,6 +30,9 @@ Rows: TypeAlias = "Counter[Values]"
 
 # PySpark logs every refused query with its Java stack, and being refused is ordinary here.
 logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+
+# What Spark raises: its own tree, or, for a defect inside it, the bare Java error.
+SPARK_ERRORS = (PySparkException, Py4JError)
 
 DUST = 1e-12
 SHOWN = 8
@@ -115,7 +119,7 @@ def read_columns(spark: SparkSession, sql: str, tables: Iterable[str]) -> dict[s
             try:
                 if session.sql(sql).schema != whole:
                     needed.add(column)
-            except PySparkException:
+            except SPARK_ERRORS:
                 needed.add(column)
         empty.createOrReplaceTempView(name)
         reads[name] = frozenset(needed)

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -25,7 +24,7 @@ from headrace.session import start_spark
 from headrace.settings import Settings
 from tests.judge.grammar import Grammar
 from tests.judge.model import Model, insert
-from tests.judge.oracle import Oracle, same
+from tests.judge.oracle import SPARK_ERRORS, Oracle, same
 from tests.judge.schemas import TABLES
 from tests.judge.sequences import Scene, mixed
 from tests.judge.steps import Step
@@ -110,7 +109,7 @@ def sound(oracle: Oracle, model: Model, sql: str, tables: frozenset[str], *, emp
         answer = oracle.run(sql)
         oracle.load(model, tables, backwards=True)
         return same(answer, oracle.run(sql)) is None and (empty or bool(answer.rows))
-    except PySparkException:
+    except SPARK_ERRORS:
         return False
     finally:
         oracle.load(model, tables)
@@ -175,7 +174,7 @@ def create(trial: Trial, view: View, tally: Tally) -> Fault | None:
     assert fault is not None
     try:
         trial.oracle.run(view.sql)
-    except PySparkException:
+    except SPARK_ERRORS:
         trial.faults.remove(fault)
         tally.refused_by_both += 1
         return None

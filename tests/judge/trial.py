@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import headrace
 from headrace.errors import HeadraceError, ViewEvaluationError
 from tests.judge.model import Model, json_form
-from tests.judge.oracle import Answer, Oracle, Rows, answer_of, canonical_list, read_columns, same
+from tests.judge.oracle import SPARK_ERRORS, Answer, Oracle, Rows, answer_of, canonical_list, read_columns, same
 from tests.judge.schemas import TABLES
 from tests.judge.steps import Step
 
@@ -276,7 +275,7 @@ class Trial:
         """What Spark answers, or the words with which it fails."""
         try:
             return self.oracle.run(standing.view.sql)
-        except PySparkException as error:
+        except SPARK_ERRORS as error:
             return str(error).splitlines()[0]
 
     def _ambiguous(self, standing: Standing) -> bool:

@@ -107,7 +107,7 @@ def make_view(
         reasons.append("REFRESH POLICY FULL: recomputed in full, with a diff")
     else:
         try:
-            node = lower(Lowering(catalyst, sum_doubles), resolved.plan)
+            node = lower(Lowering(catalyst), resolved.plan)
             rule = build_rule(workshop, node)
             reasons.extend(workshop.reasons)
             key = _derived_key(catalog, node, schema)

@@ -25,6 +25,7 @@ class Call:
 
     changes: Changes | Callable[[], Changes]
     key: str | None = None
+    quiet: bool = False
     done: bool = False
     receipt: Receipt | None = None
     error: BaseException | None = None
@@ -92,7 +93,7 @@ class Loop:
         except ViewEvaluationError as error:
             undone = [call for call in group if not call.done]
             if len(undone) == 1:
-                undone[0].error, undone[0].done = error, True
+                undone[0].error, undone[0].done = self._host.blame(error), True
             else:
                 for call in undone:
                     self._run([call])
@@ -129,6 +130,10 @@ class Loop:
         watch.lap("intake")
         self._host.follow(work)
         watch.lap("views")
+        if all(call.quiet for call in accepted) and not self._host.moves_anything(work):
+            for call in accepted:
+                call.receipt, call.done = Receipt(self._host.epoch), True
+            return
         epoch = self._host.epoch + 1
         receipts = {call: Receipt(epoch, call.applied, call.stale, dict.fromkeys(call.applied, 0)) for call in accepted}
         head = {"keys": {call.key: receipts[call].to_json() for call in accepted if call.key is not None}}
@@ -203,6 +208,14 @@ class Host:
 
     def commit(self, work: Work, now: datetime, head: Mapping[str, Any]) -> None:
         """Make the epoch durable and visible."""
+        raise AssertionError
+
+    def blame(self, error: ViewEvaluationError) -> ViewEvaluationError:
+        """The error with the row that caused it, where one can be found."""
+        raise AssertionError
+
+    def moves_anything(self, work: Work) -> bool:
+        """Whether an epoch changes more than the clock."""
         raise AssertionError
 
     def remember(self, key: str, receipt: Receipt) -> None:

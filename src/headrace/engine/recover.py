@@ -64,7 +64,6 @@ def _define(home: Headrace, folder: Path, definition: Mapping[str, Any]) -> None
             definition["materialized"],
             definition["policy"],
         ),
-        sum_doubles=home.settings.sum_doubles_additively,
     )
     home.catalog.relations[name] = view
     register(home.catalyst, name, view.schema)

@@ -80,7 +80,8 @@ def follow(work: Work, catalog: Catalog, frames: Frames, progress: Callable[[str
 def follow_view(work: Work, catalog: Catalog, frames: Frames, view: View) -> None:
     """Work out one view's delta: by its rule, or, where that would read too much, by a fill and a difference."""
     try:
-        if view.rule is not None:
+        large = any(len(work.delta_of(name)) > work.bound for name in view.resolved.reads)
+        if view.rule is not None and not large:
             try:
                 work.leave(view.name, view.rule.delta(work))
                 return

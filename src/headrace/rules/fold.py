@@ -19,7 +19,7 @@ from pyspark.sql.types import DataType
 from headrace.errors import ViewEvaluationError
 from headrace.ir.nodes import GroupFold, Node
 from headrace.plans.catalyst import Java, arrow_schema, attribute, data_type, items, kind_of, rewrite
-from headrace.plans.prepared import Leaf, LeafShape
+from headrace.plans.prepared import Leaf, LeafShape, conform
 from headrace.plans.steps import apply_steps
 from headrace.rules.base import LONG, Epoch, Rule, Workshop, is_floating, named, types_of
 from headrace.rules.linear import signed
@@ -90,6 +90,8 @@ class GroupFoldRule:
 
         self._query = workshop.query([shape], build)
 
+        self._direct = None if steps or self._remembered is not None else _direct_results(node)
+
     def delta(self, epoch: Epoch) -> Delta:
         """Results of the touched groups after the change minus those before."""
         change = self._child.delta(epoch)
@@ -138,7 +140,12 @@ class GroupFoldRule:
                 np.unique(key_hashes(state.rows, tuple(range(self._width)))) if self._width else np.zeros(1, np.uint64)
             )
             return self._remembered.exchange(epoch, touched, self._query.run([self._leaf(_only_new(state))]))
-        return signed(self._query.run([self._leaf(state)]), self.types)
+        leaf = self._leaf(state)
+        if self._direct is not None:
+            columns = [leaf.column(place) for place in self._direct]
+            rows = conform(pa.table(columns, names=[f"c{i}" for i in range(len(columns))]), self.types)
+            return consolidate(rows, state.weights)
+        return signed(self._query.run([leaf]), self.types)
 
     def _leaf(self, state: Delta) -> pa.Table:
         """Groups and buffers, as the finishing query reads them."""
@@ -163,6 +170,31 @@ class GroupFoldRule:
         rows = known.rows.take(pa.array([None if place < 0 else place for place in order], type=pa.int64()))
         assert rows.num_rows == count
         return rows, found
+
+
+def _direct_results(node: GroupFold) -> list[int] | None:
+    """Where each result stands among groups and buffers, if all of them are there as they are: no query is needed."""
+    places = {group.id: i for i, group in enumerate(node.child.output[: len(node.groups)])}
+    starts: list[int] = []
+    place = len(node.groups)
+    for call in node.calls:
+        starts.append(place)
+        place += call.java.aggregateFunction().aggBufferAttributes().size()
+    direct: list[int] = []
+    for result in node.results:
+        inner = result.child() if kind_of(result) == "Alias" else result
+        if kind_of(inner) == "AttributeReference" and inner.exprId().id() in places:
+            direct.append(places[inner.exprId().id()])
+            continue
+        known = [
+            start
+            for call, start in zip(node.calls, starts, strict=True)
+            if call.name in ("Count", "Sum", "Min", "Max") and call.java.semanticEquals(inner)
+        ]
+        if kind_of(inner) != "AggregateExpression" or not known:
+            return None
+        direct.append(known[0])
+    return direct
 
 
 def _only_new(state: Delta) -> Delta:

@@ -86,7 +86,6 @@ class Lowering:
     """What lowering needs beside the plan."""
 
     catalyst: Catalyst
-    sum_doubles: bool = False
 
 
 def lower(context: Lowering, plan: Java) -> Node:
