@@ -349,13 +349,7 @@ class Headrace:
 
     def make_view(self, definition: ViewDefinition) -> View:
         """A view of this home, not yet part of it."""
-        return make_view(
-            self.catalyst,
-            self.catalog,
-            self._scratch,
-            definition,
-            sum_doubles=self.settings.sum_doubles_additively,
-        )
+        return make_view(self.catalyst, self.catalog, self._scratch, definition)
 
 
 def _memory_folder() -> Path | None:

@@ -225,9 +225,13 @@ class Grammar:
     def windowed(self, depth: int) -> str:
         source = self.inputs(depth)
         selected = [f"{col.ref} AS c{i}" for i, col in enumerate(self.sample(source.cols, 3))]
+        numbered = False
         for number in range(self.rng.randint(1, 2)):
-            call, wobbly = self.terms.window_call(source.cols)
-            selected.append(f"{call} AS {WOBBLY if wobbly else 'n'}{number}")
+            call, tells = self.terms.window_call(source.cols)
+            # Two numberings of equal rows could be paired either way, so there is at most one.
+            if not (tells and numbered):
+                selected.append(f"{call} AS n{number}")
+            numbered = numbered or tells
         return f"SELECT {', '.join(selected)} FROM {source.sql}{self.where(source.cols, 0.3)}"
 
     def sample(self, cols: list[Col], most: int) -> list[Col]:

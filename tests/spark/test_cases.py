@@ -13,7 +13,7 @@ from tests.judge.run_cases import FAILING, LEAST_INCREMENTAL, Plan, run_generic,
 from tests.judge.trial import Trial
 
 SOUND = tuple(case for case in load_cases() if case.id not in FAILING)
-OWN = "C01,C05,C15,C27,C37,C41,C49,C51,C53,C71,C77,C87,C93,C103"
+OWN = "C05,C27,C41,C51,C53,C77,C87,C103"
 
 
 @pytest.fixture(scope="module")
@@ -35,10 +35,10 @@ def test_every_view_is_right_over_nothing(everything: Trial) -> None:
     check(everything)
 
 
-@pytest.mark.parametrize("sequence", ["S1", "S5", "S8", "S9", "S11", "S12", "S15", "S14", "S10"])
+@pytest.mark.parametrize("sequence", ["S14", "S5", "S9", "S12", "S15", "S10"])
 def test_views_follow(everything: Trial, sequence: str) -> None:
     seen = len(everything.faults)
-    run_generic(everything, Plan(SOUND, (sequence,), seed=7, fast=True, batches=3), sequence)
+    run_generic(everything, Plan(SOUND, (sequence,), seed=7, fast=True, batches=2), sequence)
     check(everything, seen)
 
 

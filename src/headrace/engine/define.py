@@ -85,14 +85,7 @@ def make_table(catalyst: Catalyst, contract: TableContract) -> Table:
     return Table(contract.name, contract, store, tombstones)
 
 
-def make_view(
-    catalyst: Catalyst,
-    catalog: Catalog,
-    folder: Path,
-    definition: ViewDefinition,
-    *,
-    sum_doubles: bool = False,
-) -> View:
+def make_view(catalyst: Catalyst, catalog: Catalog, folder: Path, definition: ViewDefinition) -> View:
     """A view with its rule, not yet filled and not yet known to the analyzer."""
     resolved = resolve(catalyst, definition.name, definition.sql, definition.line, definition.column)
     _refuse_cycle(catalog, definition.name, resolved)
@@ -107,6 +100,8 @@ def make_view(
         reasons.append("REFRESH POLICY FULL: recomputed in full, with a diff")
     else:
         try:
+            if resolved.unfollowed is not None:
+                raise NoRule(f"no rule follows {resolved.unfollowed}")
             node = lower(Lowering(catalyst), resolved.plan)
             rule = build_rule(workshop, node)
             reasons.extend(workshop.reasons)

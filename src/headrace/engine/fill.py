@@ -10,6 +10,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from headrace.engine.catalog import Catalog, View
 from headrace.engine.frames import Frames
+from headrace.engine.queries import Queries
 from headrace.plans.catalyst import Java, spark_schema
 from headrace.rules.base import HiddenStore
 from headrace.sql.resolve import CLOCK, CLOCK_SCHEMA
@@ -41,7 +42,12 @@ def refill(work: Work, catalog: Catalog, frames: Frames, view: View) -> None:
         if hidden.stands_for is not None:
             snapshot = Snapshot(hidden.schema, (Run(content),) if len(content) else ())
             known.append((hidden.stands_for, frames.frame(snapshot, spark_schema(hidden.types))))
-    rows = frames.collect(frames.bind(view.resolved.plan, relation, known), view.schema, large)
+    if view.resolved.unfollowed is not None:
+        # The plan hides subqueries that binding does not reach, so the text itself is asked.
+        frame = Queries(frames).frame(view.resolved.sql, {name: relation(name) for name in view.resolved.reads})
+    else:
+        frame = frames.bind(view.resolved.plan, relation, known)
+    rows = frames.collect(frame, view.schema, large)
     wanted[view.name] = consolidate(rows, np.ones(rows.num_rows, dtype=np.int64))
     for name, content in wanted.items():
         before = work.before(name)

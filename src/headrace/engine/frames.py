@@ -40,6 +40,7 @@ class Frames:
         self._folder = folder
         self._paths: weakref.WeakKeyDictionary[Run, Path] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
+        self.analysis = threading.RLock()
         self._count = 0
 
     def frame(self, snapshot: Snapshot, schema: StructType) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,7 +24,7 @@ class Queries:
 
     def __init__(self, frames: Frames) -> None:
         self._frames = frames
-        self._analysis = threading.Lock()
+        self._analysis = frames.analysis
         self._registered: set[str] = set()
 
     def frame(self, sql: str, relations: Relations, line: int = 1, column: int = 1) -> Any:

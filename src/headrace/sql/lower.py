@@ -309,7 +309,7 @@ def _flatten(plan: Java, inputs: list[Java], conditions: list[Java]) -> None:
 
 
 def is_single(node: Node) -> bool:
-    """Whether an operator always gives exactly one row."""
+    """Whether an operator never gives more than one row."""
     if isinstance(node, GroupFold):
         return not node.groups
     if isinstance(node, Touched):
@@ -319,7 +319,7 @@ def is_single(node: Node) -> bool:
     if isinstance(node, Constant):
         return kind_of(node.plan) == "OneRowRelation"
     if isinstance(node, Linear):
-        return is_single(node.child) and all(kind_of(step) == "Project" for step in node.steps)
+        return is_single(node.child) and all(kind_of(step) in ("Project", "Filter") for step in node.steps)
     return False
 
 

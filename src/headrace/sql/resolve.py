@@ -70,6 +70,9 @@ _SHAPE = (
     "RemoveNoopOperators",
 )
 _ROUNDS = 4
+_SUBQUERY_EXPRESSIONS = frozenset(
+    {"ScalarSubquery", "Exists", "InSubquery", "ListQuery", "LateralSubquery", "DynamicPruningSubquery"}
+)
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,7 @@ class Resolved:
     reads: tuple[str, ...]
     ties: tuple[str, ...]
     uses_clock: bool
+    unfollowed: str | None
 
 
 def register(catalyst: Catalyst, name: str, schema: StructType) -> None:
@@ -131,7 +135,15 @@ def resolve(catalyst: Catalyst, name: str, sql: str, line: int = 1, column: int 
     if ties:
         plan = _shape(catalyst, plan)
     reads = sorted(set(_leaves(plan)) - {CLOCK})
-    return Resolved(sql, analyzed, plan, schema, tuple(reads), tuple(ties), uses_clock)
+    unfollowed = _unfollowed(plan)
+    if unfollowed is not None and uses_clock:
+        raise ViewError(
+            f"view {name} has {unfollowed} beside the clock, which cannot be recomputed at the epoch's time",
+            hint="write the subquery as a join, or compute the time before the change is applied",
+        )
+    if unfollowed is not None:
+        reads = sorted(set(reads) | set(_leaves_of_subqueries(analyzed)))
+    return Resolved(sql, analyzed, plan, schema, tuple(reads), tuple(ties), uses_clock, unfollowed)
 
 
 def normalize(catalyst: Catalyst, plan: Java) -> tuple[Java, bool]:
@@ -159,6 +171,26 @@ def _leaves(plan: Java) -> list[str]:
         name = relation_of(plan)
         return [name] if name else []
     return [name for child in below for name in _leaves(child)]
+
+
+def _unfollowed(plan: Java) -> str | None:
+    """A subquery that is still an expression, which no rule would see change."""
+    for expression in _expressions(plan):
+        for part in walk(expression):
+            if kind_of(part) in _SUBQUERY_EXPRESSIONS:
+                return f"a subquery inside {kind_of(plan).lower()}"
+    return next((found for child in children(plan) if (found := _unfollowed(child))), None)
+
+
+def _leaves_of_subqueries(plan: Java) -> list[str]:
+    found = _leaves(plan)
+    for expression in _expressions(plan):
+        for part in walk(expression):
+            if kind_of(part) in _SUBQUERY_EXPRESSIONS:
+                found.extend(_leaves_of_subqueries(part.plan()))
+    for child in children(plan):
+        found.extend(_leaves_of_subqueries(child))
+    return found
 
 
 def _check_output(name: str, plan: Java) -> None:
@@ -221,6 +253,10 @@ def _join_scalars(catalyst: Catalyst, plan: Java) -> tuple[Java, bool]:
             attribute = items(one_row.output())[0]
             scalars.append((part, attribute))
             return attribute
+        if kind == "Exists" and part.outerAttrs().isEmpty():
+            one_row, _ = normalize(catalyst, _any_row(catalyst, part.plan()))
+            joined.append(one_row)
+            return items(one_row.output())[0]
         if kind in _CLOCK_FUNCTIONS:
             if not clock:
                 leaf, _ = normalize(catalyst, analyzed_plan(catalyst.session.table(CLOCK)))
@@ -277,6 +313,11 @@ def _cross(catalyst: Catalyst, child: Java, joined: Sequence[Java]) -> Java:
     for one_row in joined:
         child = catalyst.join(child, one_row, catalyst.inner(), None)
     return child
+
+
+def _any_row(catalyst: Catalyst, plan: Java) -> Java:
+    """Whether a plan gives any row, as a plan of exactly one row."""
+    return analyzed_plan(catalyst.frame(plan).selectExpr("count(1) > 0 AS x"))
 
 
 def _one_row(catalyst: Catalyst, plan: Java) -> Java:

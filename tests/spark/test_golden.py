@@ -1,0 +1,42 @@
+"""Every rule makes the deltas that its golden file shows; `python -m tests.golden.regenerate` asks Spark for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.golden.cases import FOLDER, Case, feed, load, plain_names, renamed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CASES = load()
+
+
+@pytest.fixture(scope="module")
+def golden_home(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One home for all cases; each brings names of its own."""
+    import headrace
+
+    with headrace.open(str(tmp_path_factory.mktemp("golden") / "home"), spark=spark) as hr:
+        yield hr
+
+
+@pytest.mark.parametrize(
+    ("number", "case"), [pytest.param(n, case, id=f"{case.file}: {case.title}") for n, case in enumerate(CASES)]
+)
+def test_a_rule_makes_the_deltas_of_its_golden_file(golden_home: Any, number: int, case: Case) -> None:
+    own = renamed(case, number)
+    golden_home.execute(own.sql)
+    assert plain_names(str(golden_home.explain(own.view)), number) == case.explain
+    for place, step in enumerate(own.steps, start=1):
+        since = golden_home.epoch
+        golden_home.apply(step.calls())
+        assert feed(golden_home, own.view, since) == step.delta, f"step {place}"
+
+
+def test_every_operator_has_a_golden_file() -> None:
+    operators = {"linear", "merge", "inner_join", "thresholds", "match_join", "touched", "fold", "values", "outputs"}
+    assert {path.stem for path in FOLDER.glob("*.md")} == operators | {"top"}

@@ -1,0 +1,166 @@
+"""The ledger gives back what was committed, epoch by epoch, also after it was opened again."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headrace.errors import LedgerError
+from headrace.ledger.ledger import Entry, Ledger, now_utc, summed
+from headrace.state.delta import Delta, consolidate, empty, weights_of
+
+NOW = datetime(2024, 1, 1, 12, 0, 0, 123456, tzinfo=UTC)
+SCHEMA = pa.schema([("c0", pa.int64()), ("c1", pa.string())])
+INLINE = 4096
+
+
+def opened(home: Path, inline_bytes: int = INLINE) -> Ledger:
+    ledger = Ledger(home, inline_bytes)
+    ledger.open()
+    return ledger
+
+
+def delta(*some: tuple[int | None, str | None, int]) -> Delta:
+    columns = [pa.array([row[0] for row in some], pa.int64()), pa.array([row[1] for row in some], pa.string())]
+    return consolidate(pa.table(columns, schema=SCHEMA), weights_of([row[2] for row in some]))
+
+
+def shown(entry: Entry) -> tuple[int, str, list[tuple[Any, ...]]]:
+    rows = [tuple(row.values()) for row in entry.rows.to_pylist()]
+    signed = [(*row, weight) for row, weight in zip(rows, entry.weights.tolist(), strict=True)]
+    return entry.epoch, entry.relation, signed
+
+
+def listed(ledger: Ledger, *wanted: Any) -> list[tuple[int, str, list[tuple[Any, ...]]]]:
+    return sorted(shown(entry) for entry in ledger.entries(*wanted))
+
+
+def test_a_new_home_has_no_epochs(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    assert ledger.heads() == []
+    assert listed(ledger) == []
+    assert listed(ledger, "t", 0, 7) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_committed_is_read_back(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    head = {"definitions": ["CREATE TABLE t (a INT)"], "keys": {"ä": [1, None]}}
+    ledger.commit(1, NOW, head, {"t": delta((1, "a", 1), (2, None, 3)), "t#0": delta((None, "x", -1))})
+    ledger.commit(2, NOW + timedelta(seconds=1), {}, {"t": delta((1, "a", -1))})
+    for one in (ledger, opened(tmp_path)):
+        heads = one.heads()
+        assert [(found.epoch, found.committed_at) for found in heads] == [(1, NOW), (2, NOW + timedelta(seconds=1))]
+        assert [found.content for found in heads] == [head, {}]
+        assert listed(one) == [
+            (1, "t", [(1, "a", 1), (2, None, 3)]),
+            (1, "t#0", [(None, "x", -1)]),
+            (2, "t", [(1, "a", -1)]),
+        ]
+        assert [entry.committed_at for entry in one.entries("t")] == [NOW, NOW + timedelta(seconds=1)]
+
+
+def test_entries_are_bounded_by_relation_and_epoch(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    for epoch in range(1, 6):
+        ledger.commit(epoch, NOW, {}, {name: delta((epoch, name, 1)) for name in ("t", "u")})
+    assert [entry.epoch for entry in ledger.entries("t")] == [1, 2, 3, 4, 5]
+    assert [entry.epoch for entry in ledger.entries("t", since=2)] == [3, 4, 5]
+    assert [entry.epoch for entry in ledger.entries("t", since=2, until=4)] == [3, 4]
+    assert [entry.epoch for entry in ledger.entries(since=4)] == [5, 5]
+    assert listed(ledger, "nobody") == []
+
+
+def test_an_epoch_without_changes_is_an_epoch(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    ledger.commit(1, NOW, {"keys": ["once"]}, {"t": empty(SCHEMA)})
+    assert [head.epoch for head in opened(tmp_path).heads()] == [1]
+    assert listed(ledger) == []
+
+
+def test_a_large_delta_lies_in_a_file(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    large = delta(*((number, f"row {number}", number % 3 - 4) for number in range(1000)))
+    ledger.commit(1, NOW, {}, {"v#1": large, "t": delta((1, "a", 1))})
+    assert [path.name for path in (tmp_path / "deltas").iterdir()] == ["000000000001-v.1.parquet"]
+    for one in (ledger, opened(tmp_path)):
+        (entry,) = one.entries("v#1")
+        assert entry.rows.equals(large.rows)
+        assert entry.weights.tolist() == large.weights.tolist()
+
+
+def test_a_lost_file_is_named(tmp_path: Path) -> None:
+    ledger = opened(tmp_path, inline_bytes=0)
+    ledger.commit(3, NOW, {}, {"t": delta((1, "a", 1))})
+    (path,) = (tmp_path / "deltas").iterdir()
+    path.unlink()
+    with pytest.raises(LedgerError, match="epoch 3"):
+        list(ledger.entries("t"))
+
+
+@pytest.mark.parametrize("inline_bytes", [0, INLINE])
+def test_rows_without_columns_keep_their_weight(tmp_path: Path, inline_bytes: int) -> None:
+    ledger = opened(tmp_path, inline_bytes)
+    for epoch, weight in enumerate([2, -1], start=1):
+        bare = consolidate(pa.table({"gone": [0]}).select([]), weights_of([weight]))
+        ledger.commit(epoch, NOW, {}, {"v": bare})
+    entries = list(opened(tmp_path, inline_bytes).entries("v"))
+    assert [entry.weights.tolist() for entry in entries] == [[2], [-1]]
+    assert [entry.rows.num_columns for entry in entries] == [0, 0]
+    assert summed(pa.schema([]), entries).weights.tolist() == [1]
+
+
+@pytest.mark.parametrize("inline_bytes", [0, INLINE])
+def test_every_type_comes_back_as_it_was(tmp_path: Path, inline_bytes: int) -> None:
+    columns = {
+        "c0": pa.array([Decimal("1.10"), None], pa.decimal128(10, 2)),
+        "c1": pa.array([NOW, None], pa.timestamp("us", "UTC")),
+        "c2": pa.array([datetime(1582, 10, 15), None], pa.timestamp("us")),
+        "c3": pa.array([b"\0", None], pa.binary()),
+        "c4": pa.array([[1, None], None], pa.list_(pa.int32())),
+        "c5": pa.array([[("a", 1.5)], None], pa.map_(pa.string(), pa.float64())),
+        "c6": pa.array([{"x": -0.0, "y": True}, None], pa.struct([("x", pa.float32()), ("y", pa.bool_())])),
+        "c7": pa.array([19000, None], pa.int32()).cast(pa.date32()),
+    }
+    sent = consolidate(pa.table(columns), weights_of([1, 2]))
+    opened(tmp_path, inline_bytes).commit(1, NOW, {}, {"t": sent})
+    state = summed(sent.rows.schema, list(opened(tmp_path, inline_bytes).entries("t")))
+    assert state.rows.to_pylist() == sent.rows.to_pylist()
+    assert state.weights.tolist() == [1, 2]
+    assert state.low.tolist() == sent.low.tolist()
+
+
+def test_the_sum_of_all_deltas_is_the_state(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    ledger.commit(1, NOW, {}, {"t": delta((1, "a", 2), (2, "b", 1))})
+    ledger.commit(2, NOW, {}, {"t": delta((1, "a", -1), (2, "b", -1), (3, "c", 1))})
+    state = summed(SCHEMA, list(ledger.entries("t")))
+    assert state.rows.to_pylist() == [{"c0": 1, "c1": "a"}, {"c0": 3, "c1": "c"}]
+    assert state.weights.tolist() == [1, 1]
+    assert len(summed(SCHEMA, [])) == 0
+    assert summed(SCHEMA, []).rows.schema == SCHEMA
+
+
+def test_a_failed_commit_is_no_epoch(tmp_path: Path) -> None:
+    ledger = opened(tmp_path, inline_bytes=0)
+    (tmp_path / "deltas").write_text("in the way")
+    with pytest.raises(LedgerError, match="cannot be written"):
+        ledger.commit(1, NOW, {}, {"t": delta((1, "a", 1))})
+    assert opened(tmp_path).heads() == []
+
+
+def test_a_ledger_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    opened(tmp_path).commit(1, NOW, {}, {})
+    (log,) = (tmp_path / "ledger" / "_delta_log").glob("*.json")
+    log.write_text("{ not json")
+    with pytest.raises(LedgerError):
+        opened(tmp_path)
+
+
+def test_time_is_utc_to_the_microsecond() -> None:
+    assert now_utc().tzinfo is UTC
