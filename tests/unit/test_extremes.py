@@ -35,9 +35,7 @@ KINDS: list[Any] = [
         id="double",
     ),
     pytest.param(pa.float32(), lambda chance: chance.choice([math.nan, 0.5, -0.5, 2.0]), id="float"),
-    pytest.param(
-        pa.decimal128(38, 18), lambda chance: Decimal(10**30 + chance.randrange(9)).scaleb(-18), id="decimal"
-    ),
+    pytest.param(pa.decimal128(38, 18), lambda chance: Decimal(10**30 + chance.randrange(9)).scaleb(-18), id="decimal"),
     pytest.param(pa.date32(), lambda chance: date(1970, 1, 1) + timedelta(days=chance.randrange(-9, 9)), id="date"),
     pytest.param(
         pa.timestamp("us", "UTC"), lambda chance: EPOCH + timedelta(microseconds=chance.randrange(20)), id="timestamp"

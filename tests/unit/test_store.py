@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -91,7 +92,7 @@ def test_a_store_follows_the_naive_sum(epochs: list[tuple[Any, Any, Any]], low: 
         check(store.snapshot(), model, key, asked, low, high)
         past.append((store.snapshot(), Counter(model)))
     for snapshot, then in past:
-        check(snapshot, then, (0, 1), [row for row in model], low, high)
+        check(snapshot, then, (0, 1), list(model), low, high)
 
 
 def test_many_small_epochs_leave_few_runs_and_the_right_rows() -> None:
@@ -108,7 +109,7 @@ def test_many_small_epochs_leave_few_runs_and_the_right_rows() -> None:
             asked = [(number, "a", None) for number in range(0, 80, 9)]
             check(store.snapshot(), model, (0,), asked, 1.0, 3.0)
         runs = [len(run.delta) for run in store.snapshot().runs]
-        assert all(before >= 2 * after for before, after in zip(runs, runs[1:], strict=False))
+        assert all(before >= 2 * after for before, after in pairwise(runs))
     assert len(store.snapshot().runs) <= 10
     check(store.snapshot(), model, (1,), [(None, "b", None)], -1.0, 1.0)
 

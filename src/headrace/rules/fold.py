@@ -70,7 +70,7 @@ class GroupFoldRule:
             plan = catalyst.plan_class("Aggregate")(
                 node.plan.groupingExpressions(),
                 catalyst.seq([*node.results, *(catalyst.alias(g, f"k{i}") for i, g in enumerate(groups))]),
-                node.child.plan,
+                node.plan.child(),
                 catalyst.none,
             )
             self._remembered = Remembered(workshop, types_of(node), [a.type for a in group_attributes], plan, node.plan)

@@ -14,7 +14,7 @@ from pyspark.sql.classic.column import Column
 
 from headrace.plans.catalyst import Catalyst, Java, children, items, kind_of, optional, rewrite, walk
 
-_PLACE_IN_ORDER = frozenset({"RowNumber", "NTile", "Lag", "Lead", "NthValue"})
+_PLACE_IN_ORDER = frozenset({"RowNumber", "NTile", "Lag", "Lead"})
 _PEERS_ALIKE = frozenset({"Rank", "DenseRank", "PercentRank", "CumeDist"})
 _BY_INPUT_ORDER = frozenset({"First", "Last", "CollectList", "CollectSet", "MaxBy", "MinBy"})
 _LIMITS = ("GlobalLimit", "LocalLimit", "Offset")
