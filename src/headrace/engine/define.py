@@ -12,6 +12,7 @@ from pyspark.sql.types import (
     CalendarIntervalType,
     DataType,
     MapType,
+    StringType,
     StructField,
     StructType,
     TimestampType,
@@ -64,6 +65,11 @@ def refuse_type(what: str, kind: DataType) -> None:
             f"{what} has the type {kind.simpleString()}, which Headrace does not carry",
             hint="cast it: an interval to days or months as INT, a VARIANT to STRING",
         )
+    if isinstance(kind, StringType) and kind.simpleString() != "string":
+        raise ViewError(
+            f"{what} has the type {kind.simpleString()}, which Headrace does not carry",
+            hint="compare lower(...) or another plain form instead",
+        )
     if isinstance(kind, ArrayType):
         refuse_type(what, kind.elementType)
     elif isinstance(kind, MapType):
@@ -100,6 +106,8 @@ def make_view(catalyst: Catalyst, catalog: Catalog, folder: Path, definition: Vi
         reasons.append("REFRESH POLICY FULL: recomputed in full, with a diff")
     else:
         try:
+            if "collate" in definition.sql.lower():
+                raise NoRule("rules compare strings by their bytes, and the query names a collation")
             if resolved.unfollowed is not None:
                 raise NoRule(f"no rule follows {resolved.unfollowed}")
             node = lower(Lowering(catalyst), resolved.plan)

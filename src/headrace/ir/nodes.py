@@ -62,6 +62,7 @@ class Threshold:
     operator: str
     expression: Java
     single: int
+    condition: Java
 
 
 @dataclass(frozen=True, eq=False)

@@ -103,22 +103,28 @@ class GroupFoldRule:
         old, found = self._old(epoch, low[firsts], high[firsts])
         keys = [column.take(pa.array(firsts)) for column in columns]
         values = {one.places: one.fold(epoch, change, numbers, len(firsts)) for one in self._values}
-        new: list[pa.Array] = []
         try:
-            for i, partial in enumerate(self._partials):
-                before = old.column(self._width + i)
-                new.append(partial.fold(before, change, numbers, len(firsts), values, (low[firsts], high[firsts])))
+            new = [
+                partial.fold(
+                    old.column(self._width + i), change, numbers, len(firsts), values, (low[firsts], high[firsts])
+                )
+                for i, partial in enumerate(self._partials)
+            ]
+            return self._renew(epoch, old, found, keys, new)
         except OverflowError:
             raise ViewEvaluationError(
                 f"a sum in view {self._view} overflows",
                 view=self._view,
-                detail="The exact sum has more than 38 digits.",
-                hint="cast the summed column to a narrower type",
+                detail="The exact sum does not fit into the type of the result.",
+                hint="cast the summed column to a wider type, such as DECIMAL(38, 0)",
             ) from None
+
+    def _renew(self, epoch: Epoch, old: pa.Table, found: Any, keys: list[Any], new: list[pa.Array]) -> Delta:
+        """Replace the touched groups' partials, and give out what that changes."""
         rows_now = np.asarray(new[0])
         if bool(np.any(rows_now < 0)):
             raise AssertionError(f"a group of {self._state.name} has a negative count")
-        lives = rows_now > 0 if self._width else np.ones(len(firsts), dtype=bool)
+        lives = rows_now > 0 if self._width else np.ones(1, dtype=bool)
         table_new = pa.table([*keys, *(pa.chunked_array([n]) for n in new)], schema=self._state_schema)
         return self._emit(epoch, old, found, table_new, lives)
 

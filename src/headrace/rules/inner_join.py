@@ -11,14 +11,14 @@ is a one-row threshold: then only the rows between the old and the new threshold
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import DataType
 
 from headrace.ir.nodes import Edge, InnerJoin, Threshold
-from headrace.plans.catalyst import Java, arrow_schema, references
+from headrace.plans.catalyst import Java, arrow_schema, items, kind_of, references
 from headrace.plans.prepared import Leaf, conform
 from headrace.plans.steps import apply_steps
 from headrace.rules.base import Epoch, Workshop, check_bound, named, types_of
@@ -51,7 +51,8 @@ class InnerJoinRule:
         self._edges = node.edges
         self._singles = node.singles
         self._ranges = [
-            ThresholdRange(workshop, t, self._inputs[t.single], self._inputs[t.input]) for t in node.thresholds
+            ThresholdRange(workshop, t, self._inputs[t.single], self._inputs[t.input])
+            for t in _usable_thresholds(node, steps)
         ]
         self._explain(workshop, node)
         shapes = [shape_of(one, "before", "after") for one in self._inputs]
@@ -96,23 +97,26 @@ class InnerJoinRule:
                     workshop.reasons.append(reason)
 
     def _reached_whole(self, start: int) -> list[int]:
-        visited, whole = {start}, []
-        while len(visited) < len(self._inputs):
-            step = self._next(visited)
-            if step is None:
-                rest = [i for i in range(len(self._inputs)) if i not in visited]
-                ranged = [r for r in self._ranges if r.threshold.single in visited and r.threshold.input in rest]
-                if rest[0] in self._singles or not ranged:
-                    single = next((i for i in rest if i in self._singles), None)
-                    place = single if single is not None else rest[0]
-                    if single is None:
-                        whole.append(place)
-                else:
-                    place = ranged[0].threshold.input
+        """The inputs that a change of one input reads whole."""
+        whole: set[int] = set()
+        for first in self._first_steps(start):
+            visited = {start, *([first.threshold.input] if first is not None else [])}
+            while len(visited) < len(self._inputs):
+                step = self._next(visited)
+                place = step[1] if step is not None else self._unconnected(visited)
+                if step is None and place not in self._singles:
+                    whole.add(place)
                 visited.add(place)
-            else:
-                visited.add(step[1])
-        return whole
+        return sorted(whole)
+
+    def _first_steps(self, start: int) -> list[ThresholdRange | None]:
+        """How a change of one input sets out: by each range that its value moves, else by the join's keys."""
+        return [r for r in self._ranges if r.threshold.single == start] or [None]
+
+    def _unconnected(self, visited: Container[int]) -> int:
+        """The next input when no equal columns lead to one: a one-row input if there is any."""
+        rest = [i for i in range(len(self._inputs)) if i not in visited]
+        return next((i for i in rest if i in self._singles), rest[0])
 
     def _next(self, visited: set[int]) -> tuple[int, int, tuple[int, ...], tuple[int, ...]] | None:
         for edge in self._edges:
@@ -142,33 +146,61 @@ class InnerJoinRule:
         """Add to the slices whatever a change of one input can combine with."""
         own = changes[start]
         assert own is not None
-        rows: dict[int, list[Delta]] = {start: [own]}
-        while len(rows) < len(self._inputs):
-            step = self._next(set(rows))
-            if step is not None:
+        for first in self._first_steps(start):
+            rows: dict[int, list[Delta]] = {start: [own]}
+            if first is not None:
+                place = first.threshold.input
+                self._add(epoch, rows, found, place, first.flipped(epoch), changes[place])
+            while len(rows) < len(self._inputs):
+                step = self._next(set(rows))
+                if step is None:
+                    place = self._unconnected(rows)
+                    self._add(epoch, rows, found, place, self._inputs[place].all(epoch), changes[place])
+                    continue
                 origin, place, origin_ids, place_ids = step
                 key = self._inputs[origin].places(origin_ids)
                 wanted = np.unique(np.concatenate([hashes_of(part, key) for part in rows[origin]]))
-                reached = self._inputs[place].lookup(epoch, self._inputs[place].places(place_ids), wanted)
-                change = changes[place]
-                own_rows = _with_keys(change, self._inputs[place].places(place_ids), wanted)
-            else:
-                place, reached = self._leap(epoch, start, rows)
-                own_rows = changes[place]
-            check_bound(epoch, len(reached))
-            found[place].append(reached)
-            rows[place] = [reached] if own_rows is None else [reached, own_rows]
+                own_key = self._inputs[place].places(place_ids)
+                reached = self._inputs[place].lookup(epoch, own_key, wanted)
+                self._add(epoch, rows, found, place, reached, _with_keys(changes[place], own_key, wanted))
 
-    def _leap(self, epoch: Epoch, start: int, rows: dict[int, list[Delta]]) -> tuple[int, Delta]:
-        """The next input when no equal columns lead to one."""
-        rest = [i for i in range(len(self._inputs)) if i not in rows]
-        for place in rest:
-            if place in self._singles:
-                return place, self._inputs[place].all(epoch)
-        for ranged in self._ranges:
-            if ranged.threshold.input in rest and ranged.threshold.single == start:
-                return ranged.threshold.input, ranged.flipped(epoch)
-        return rest[0], self._inputs[rest[0]].all(epoch)
+    def _add(
+        self,
+        epoch: Epoch,
+        rows: dict[int, list[Delta]],
+        found: list[list[Delta]],
+        place: int,
+        reached: Delta,
+        changed: Delta | None,
+    ) -> None:
+        check_bound(epoch, len(reached))
+        found[place].append(reached)
+        rows[place] = [reached] if changed is None else [reached, changed]
+
+
+def _usable_thresholds(node: InnerJoin, steps: Sequence[Java]) -> list[Threshold]:
+    """The thresholds whose one-row value shows nowhere else: then a row changes only if a comparison flips."""
+    shown = _shown(node, steps)
+    usable: list[Threshold] = []
+    for single in node.singles:
+        own = {a.id for a in node.inputs[single].output}
+        thresholds = [t for t in node.thresholds if t.single == single]
+        reading = [c for c in node.conditions if references(c) & own]
+        covered = all(any(t.condition.fastEquals(c) for t in thresholds) for c in reading)
+        if covered and not own & shown:
+            usable.extend(thresholds)
+    return usable
+
+
+def _shown(node: InnerJoin, steps: Sequence[Java]) -> set[int]:
+    """The columns of a join that the steps above it read."""
+    shown: set[int] = set()
+    for step in steps:
+        for expression in items(step.expressions()):
+            shown |= references(expression)
+        if kind_of(step) == "Project":
+            return shown
+    return shown | {a.id for a in node.output}
 
 
 def _name(node: InnerJoin, place: int) -> str:
@@ -224,6 +256,3 @@ def _join_order(count: int, edges: Sequence[Edge]) -> list[int]:
         linked = [e.right if e.left in order else e.left for e in edges if (e.left in order) != (e.right in order)]
         order.append(linked[0] if linked else next(i for i in range(count) if i not in order))
     return order
-
-
-__all__ = ["InnerJoinRule", "Threshold"]

@@ -14,12 +14,15 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.ir.nodes import Threshold
-from headrace.plans.catalyst import Java, attribute
+from headrace.plans.catalyst import Java
 from headrace.plans.prepared import Leaf
 from headrace.rules.base import Epoch, Workshop, check_bound, named
 from headrace.rules.inputs import Input, read_leaf, shape_of, side_table, sided
 from headrace.state.delta import Delta
 from headrace.state.store import order_numbers
+
+# Wider than any error of turning a decimal into a number; rows that do not flip cancel out.
+_SLACK = 1e-12
 
 
 class ThresholdRange:
@@ -43,32 +46,25 @@ class ThresholdRange:
         """The rows before this epoch that lie between the old and the new value."""
         before, after = sided(self._single.all(epoch), self._single.changed(epoch))
         values = self._query.run([side_table(before, after, repeat=False, weigh=False)])
-        old, new = _value(values, 0), _value(values, 1)
-        operator = self.threshold.operator
-        if operator in (">", ">="):
-            beyond = math.inf
-        elif operator in ("<", "<="):
-            beyond = -math.inf
-        else:
-            beyond = math.nan
-        ends = sorted(beyond if math.isnan(value) else value for value in (old, new))
-        if math.isnan(ends[0]) or math.isnan(ends[1]):
+        # A NULL lets no row through, as if it lay beyond all of them; NaN is the largest number.
+        beyond = -math.inf if self.threshold.operator in ("<", "<=") else math.inf
+        ends = sorted(_value(values, side, beyond) for side in (0, 1))
+        if self.threshold.operator == "=" and math.inf in ends:
             ends = [-math.inf, math.inf]
         (place,) = self._ranged.places([self.threshold.column])
-        low, high = np.nextafter(ends[0], -np.inf), np.nextafter(ends[1], np.inf)
-        found = self._ranged.before(epoch).between(
-            self._ranged.columns[place], float(low), float(high), self._ranged.columns
+        low, high = (
+            end + sign * abs(end) * _SLACK if math.isfinite(end) else end
+            for end, sign in zip(ends, (-1, 1), strict=True)
         )
+        found = self._ranged.before(epoch).between(self._ranged.columns[place], low, high, self._ranged.columns)
         check_bound(epoch, len(found))
         return found
 
 
-def _value(values: pa.Table, side: int) -> float:
+def _value(values: pa.Table, side: int, beyond: float) -> float:
     sides: Any = values.column(1).to_numpy()
     rows = np.flatnonzero(sides == side)
-    if len(rows) != 1:
-        return math.nan
-    return float(order_numbers(values.column(0).take(pa.array(rows)))[0])
-
-
-__all__ = ["ThresholdRange", "attribute"]
+    if len(rows) != 1 or not values.column(0)[int(rows[0])].is_valid:
+        return beyond
+    number = float(order_numbers(values.column(0).take(pa.array(rows)))[0])
+    return math.inf if math.isnan(number) else number

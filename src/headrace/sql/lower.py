@@ -145,19 +145,20 @@ def project_over(catalyst: Catalyst, child: Node, columns: Sequence[Java]) -> No
 
 
 def _lower_limit(context: Lowering, plan: Java) -> Node:
-    limit: int | None = None
-    offset = 0
+    chain: list[Java] = []
     node = plan
     while kind_of(node) in ("GlobalLimit", "LocalLimit", "Offset"):
-        if kind_of(node) == "Offset":
-            offset = int(node.offsetExpr().eval(None))
-        else:
-            value = int(node.limitExpr().eval(None))
-            limit = value if limit is None else min(limit, value)
+        chain.append(node)
         node = node.child()
-    if limit is not None and kind_of(plan) == "Offset":
-        # OFFSET over LIMIT: the limit counts from the start of the order.
-        limit -= offset
+    # From the inside out, each LIMIT and OFFSET cuts down what the ones below it leave.
+    offset, end = 0, None
+    for one in reversed(chain):
+        if kind_of(one) == "Offset":
+            offset += int(one.offsetExpr().eval(None))
+        else:
+            cut = offset + int(one.limitExpr().eval(None))
+            end = cut if end is None else min(end, cut)
+    limit = None if end is None else max(end - offset, 0)
     if kind_of(node) == "Project" and kind_of(node.child()) == "Sort":
         inner = TopRows(
             node.child(),
@@ -337,8 +338,20 @@ def _thresholds(part: Java, nodes: Sequence[Node], singles: frozenset[int]) -> l
             if references(other) <= {x.id for x in nodes[s].output}:
                 for i, node in enumerate(nodes):
                     if i not in singles and any(x.id == column.exprId().id() for x in node.output):
-                        found.append(Threshold(i, column.exprId().id(), sign, other, s))
+                        found.append(Threshold(i, column.exprId().id(), sign, other, s, part))
     return found
+
+
+def _keeps_order(source: DataType, target: DataType) -> bool:
+    """Whether a cast loses nothing that a comparison could see."""
+    if isinstance(source, _INTEGERS):
+        return isinstance(target, (*_INTEGERS, DecimalType, DoubleType))
+    if isinstance(source, DecimalType):
+        return isinstance(target, DoubleType) or (isinstance(target, DecimalType) and target.scale >= source.scale)
+    if isinstance(source, FloatType):
+        return isinstance(target, DoubleType)
+    times = (TimestampType, TimestampNTZType)
+    return isinstance(source, (DateType, *times)) and isinstance(target, times)
 
 
 def _ordered_column(expression: Java) -> Java | None:
@@ -348,11 +361,7 @@ def _ordered_column(expression: Java) -> Java | None:
     if kind_of(expression) == "Cast":
         (inner,) = children(expression)
         source, target = data_type(inner.dataType()), data_type(expression.dataType())
-        numbers = (*_INTEGERS, DecimalType, DoubleType, FloatType)
-        times = (DateType, TimestampType, TimestampNTZType)
-        if (isinstance(source, numbers) and isinstance(target, numbers)) or (
-            isinstance(source, times) and isinstance(target, (TimestampType, TimestampNTZType))
-        ):
+        if _keeps_order(source, target):
             return _ordered_column(inner)
     return None
 

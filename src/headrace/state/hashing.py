@@ -18,6 +18,7 @@ Hashes = npt.NDArray[np.uint64]
 
 _NULL = np.uint64(0x9AE16A3B2F90404F)
 _STEP = np.uint64(0x9E3779B97F4A7C15)
+_SEEDS = (np.uint64(0xD6E8FEB86659FD93), np.uint64(0xA0761D6478BD642F))
 _SIP_KEYS = ("headrace-lane-00", "headrace-lane-01")
 
 
@@ -46,6 +47,11 @@ def identity(columns: Sequence[pa.ChunkedArray | pa.Array], length: int) -> tupl
     return hash_columns(columns, length, 0), hash_columns(columns, length, 1)
 
 
+def _spread(values: Hashes, lane: int) -> Hashes:
+    """Spread values differently in each lane, so that no value stands for NULL in both."""
+    return mix(values ^ _SEEDS[lane])
+
+
 def _with_nulls(array: pa.Array, hashes: Hashes) -> Hashes:
     if array.null_count:
         hashes = np.where(np.asarray(array.is_null()), _NULL, hashes)
@@ -61,26 +67,26 @@ def _hash_array(array: pa.Array, lane: int) -> Hashes:
         return _hash_array(array.dictionary_decode(), lane)
     if pa.types.is_boolean(kind):
         values = np.asarray(array.cast(pa.uint8()).fill_null(0)).astype(np.uint64)
-        return _with_nulls(array, mix(values))
+        return _with_nulls(array, _spread(values, lane))
     if pa.types.is_integer(kind):
         values = np.asarray(array.fill_null(0) if array.null_count else array).astype(np.int64)
-        return _with_nulls(array, mix(values.view(np.uint64)))
+        return _with_nulls(array, _spread(values.view(np.uint64), lane))
     if pa.types.is_floating(kind):
         numbers = np.asarray(array.fill_null(0) if array.null_count else array).astype(np.float64) + 0.0
         numbers = np.where(np.isnan(numbers), np.nan, numbers)
-        return _with_nulls(array, mix(numbers.view(np.uint64) ^ _STEP))
+        return _with_nulls(array, _spread(numbers.view(np.uint64), lane))
     if pa.types.is_date32(kind) or pa.types.is_time32(kind):
-        return _with_nulls(array, mix(_fixed(array, np.int32).astype(np.int64).view(np.uint64)))
+        return _with_nulls(array, _spread(_fixed(array, np.int32).astype(np.int64).view(np.uint64), lane))
     if (
         pa.types.is_timestamp(kind)
         or pa.types.is_duration(kind)
         or pa.types.is_time64(kind)
         or pa.types.is_date64(kind)
     ):
-        return _with_nulls(array, mix(_fixed(array, np.int64).view(np.uint64)))
+        return _with_nulls(array, _spread(_fixed(array, np.int64).view(np.uint64), lane))
     if pa.types.is_decimal128(kind):
         words = _fixed(array, np.uint64, 2)
-        return _with_nulls(array, mix(words[0::2] ^ mix(words[1::2])))
+        return _with_nulls(array, _spread(words[0::2] ^ mix(words[1::2]), lane))
     if (
         pa.types.is_string(kind)
         or pa.types.is_binary(kind)

@@ -48,8 +48,10 @@ class Run:
         """The column's values in order, as numbers, and the places of their rows; NULLs are left out."""
         found = self.orders.get(column)
         if found is None:
-            numbers = order_numbers(self.delta.rows.column(column))
-            places = np.flatnonzero(~np.isnan(numbers))
+            values = self.delta.rows.column(column)
+            numbers = order_numbers(values)
+            numbers = np.where(np.isnan(numbers), np.inf, numbers)
+            places = np.flatnonzero(np.asarray(values.is_valid()))
             places = places[np.argsort(numbers[places], kind="stable")]
             found = (numbers[places], places)
             self.orders[column] = found
