@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import LongType, NullType, StructField, StructType
 
 from headrace.plans.catalyst import (
     COLUMN_MARK,
@@ -128,7 +128,7 @@ class Frames:
         """All rows of a DataFrame as c0, c1, ...; a large one is written by Spark and read from its files."""
         types = [field.dataType for field in schema.fields]
         renamed = frame.toDF(*(f"c{i}" for i in range(len(types))))
-        if not large:
+        if not large or not types or any(isinstance(kind, NullType) for kind in types):
             return conform(renamed.toArrow(), types)
         with self._lock:
             self._count += 1
