@@ -9,16 +9,16 @@ groups touched.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.types import DataType
+from pyspark.sql.types import DataType, DecimalType
 
 from headrace.errors import ViewEvaluationError
-from headrace.ir.nodes import GroupFold, Node
-from headrace.plans.catalyst import Java, arrow_schema, attribute, data_type, items, kind_of, rewrite
+from headrace.ir.nodes import Call, GroupFold, Node
+from headrace.plans.catalyst import Java, arrow_schema, arrow_type, attribute, data_type, items, kind_of, rewrite
 from headrace.plans.prepared import Leaf, LeafShape, conform
 from headrace.plans.steps import apply_steps
 from headrace.rules.base import LONG, Epoch, Rule, Workshop, is_floating, named, types_of
@@ -27,8 +27,11 @@ from headrace.rules.outputs import Remembered
 from headrace.rules.partials import MOMENTS, PAIRS, Partial, buffers_of, fill_groups, partials_of
 from headrace.rules.values import ValueStore
 from headrace.state.delta import Delta, consolidate, empty, group
+from headrace.state.exact import decimals, divide, times, unscaled
 from headrace.state.hashing import identity
 from headrace.state.store import Snapshot, key_hashes, take
+
+MAX_PRECISION = 38
 
 
 class GroupFoldRule:
@@ -148,7 +151,7 @@ class GroupFoldRule:
             return self._remembered.exchange(epoch, touched, self._query.run([self._leaf(_only_new(state))]))
         leaf = self._leaf(state)
         if self._direct is not None:
-            columns = [leaf.column(place) for place in self._direct]
+            columns = [taken(leaf) for taken in self._direct]
             rows = conform(pa.table(columns, names=[f"c{i}" for i in range(len(columns))]), self.types)
             return consolidate(rows, state.weights)
         return signed(self._query.run([leaf]), self.types)
@@ -178,29 +181,57 @@ class GroupFoldRule:
         return rows, found
 
 
-def _direct_results(node: GroupFold) -> list[int] | None:
-    """Where each result stands among groups and buffers, if all of them are there as they are: no query is needed."""
+Result = Callable[[pa.Table], Any]
+
+
+def _direct_results(node: GroupFold) -> list[Result] | None:
+    """How each result is taken from groups and buffers, if no expression of Spark is needed for any of them."""
     places = {group.id: i for i, group in enumerate(node.child.output[: len(node.groups)])}
     starts: list[int] = []
     place = len(node.groups)
     for call in node.calls:
         starts.append(place)
         place += call.java.aggregateFunction().aggBufferAttributes().size()
-    direct: list[int] = []
+    direct: list[Result] = []
     for result in node.results:
         inner = result.child() if kind_of(result) == "Alias" else result
         if kind_of(inner) == "AttributeReference" and inner.exprId().id() in places:
-            direct.append(places[inner.exprId().id()])
+            direct.append(_column(places[inner.exprId().id()]))
             continue
-        known = [
-            start
-            for call, start in zip(node.calls, starts, strict=True)
-            if call.name in ("Count", "Sum", "Min", "Max") and call.java.semanticEquals(inner)
-        ]
-        if kind_of(inner) != "AggregateExpression" or not known:
+        if kind_of(inner) != "AggregateExpression":
             return None
-        direct.append(known[0])
+        known = [
+            (call, start) for call, start in zip(node.calls, starts, strict=True) if call.java.semanticEquals(inner)
+        ]
+        taken = _direct_call(*known[0]) if known else None
+        if taken is None:
+            return None
+        direct.append(taken)
     return direct
+
+
+def _direct_call(call: Call, start: int) -> Result | None:
+    if call.name in ("Count", "Sum", "Min", "Max"):
+        return _column(start)
+    kind = data_type(call.java.dataType())
+    if call.name == "Average" and isinstance(kind, DecimalType) and kind.precision < MAX_PRECISION:
+        return _average(start, kind)
+    return None
+
+
+def _column(place: int) -> Result:
+    return lambda leaf: leaf.column(place)
+
+
+def _average(start: int, kind: DecimalType) -> Result:
+    """Sum by count at the scale of the result, rounded half up as Spark does; NULL where nothing was counted."""
+
+    def of(leaf: pa.Table) -> Any:
+        total, count = leaf.column(start), unscaled(leaf.column(start + 1))
+        factor = np.full(leaf.num_rows, 10 ** (kind.scale - total.type.scale))
+        return decimals(divide(times(unscaled(total), factor), count), arrow_type(kind), count == 0)
+
+    return of
 
 
 def _only_new(state: Delta) -> Delta:

@@ -61,6 +61,14 @@ def sum_by(numbers: Numbers, groups: npt.NDArray[np.int64], count: int) -> Numbe
     return totals
 
 
+def divide(numbers: Numbers, divisors: Numbers) -> Numbers:
+    """Quotients of whole numbers by positive ones, halves rounded away from zero; divided by zero they are zero."""
+    safe = np.where(divisors == 0, 1, divisors)
+    doubled = plus(times(np.abs(numbers), np.full(len(numbers), 2)), safe)
+    quotients = doubled // times(safe, np.full(len(safe), 2))
+    return np.where(divisors == 0, 0, np.where(numbers < 0, -quotients, quotients))
+
+
 def decimals(numbers: Numbers, kind: pa.Decimal128Type, gone: npt.NDArray[np.bool_] | None = None) -> pa.Array:
     """Whole numbers as a decimal column of the given scale; OverflowError when they do not fit."""
     bound = 10**kind.precision
