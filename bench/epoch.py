@@ -26,7 +26,7 @@ from headrace.settings import Settings
 CUSTOMERS = 50_000
 PRODUCTS = 5_000
 CHANGES = 1_000
-WARM_UP = 10
+WARM_UP = 15
 
 TABLES = """
 CREATE TABLE orders (id BIGINT PRIMARY KEY, customer_id BIGINT NOT NULL, product_id BIGINT NOT NULL,

@@ -75,3 +75,13 @@ def test_a_backfill_past_the_bound_reaches_every_view(spark: SparkSession, tmp_p
         assert hr.query("SELECT SUM(n) AS n FROM totals").to_pylist() == [{"n": 5000}]
     with headrace.open(tmp_path / "home", spark=spark) as hr:
         assert hr.verify().ok
+
+
+def test_many_changes_since_a_large_run_are_read_through_files(spark: SparkSession, tmp_path: Path) -> None:
+    """When recent changes outgrow memory, queries read a merged file, which must outlive the merge."""
+    with headrace.open(tmp_path / "home", spark=spark) as hr:
+        hr.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v INT)")
+        hr.execute("INSERT INTO t SELECT id, CAST(id AS INT) FROM range(1000000)")
+        hr.execute("UPDATE t SET v = v + 1 WHERE id < 150000")
+        assert len(hr.snapshots()["t"].runs) == 2
+        assert hr.query("SELECT COUNT(*) AS n, SUM(v - id) AS s FROM t").to_pylist() == [{"n": 1_000_000, "s": 150_000}]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ from headrace.state.delta import Delta, concat
 from headrace.state.store import Run, Snapshot
 
 _IN_MEMORY = 50_000
+_GRACE_SECONDS = 600.0
 _IDENTITY = ("_headrace_low", "_headrace_high")
 
 
@@ -42,6 +45,7 @@ class Frames:
         self._lock = threading.Lock()
         self.analysis = threading.RLock()
         self._count = 0
+        self._discarded: deque[tuple[float, Path]] = deque()
 
     def frame(self, snapshot: Snapshot, schema: StructType) -> Any:
         """All rows of a relation."""
@@ -79,11 +83,18 @@ class Frames:
                 path = self._folder / f"run-{self._count}.parquet"
                 _write_run(run.delta, path)
                 self._paths[run] = path
-                weakref.finalize(run, _remove, path)
+                weakref.finalize(run, self._discard, path)
         positional = StructType([StructField(f"c{i}", f.dataType, True) for i, f in enumerate(schema.fields)])
         full = StructType([*positional.fields, *(StructField(name, LongType(), False) for name in _IDENTITY)])
         frame = self.catalyst.session.read.schema(full if keep_identity else positional).parquet(str(path))
         return frame.toDF(*schema.names, *(_IDENTITY if keep_identity else ()))
+
+    def _discard(self, path: Path) -> None:
+        """Let go of a file whose run is gone, once no query that was made of it can still be running."""
+        now = time.monotonic()
+        self._discarded.append((now, path))
+        while self._discarded and now - self._discarded[0][0] > _GRACE_SECONDS:
+            self._discarded.popleft()[1].unlink(missing_ok=True)
 
     def bind(
         self,
@@ -157,7 +168,3 @@ def _write_run(delta: Delta, path: Path) -> None:
     columns = [*rows.columns, pa.array(low), pa.array(high)]
     names = [*(f"c{i}" for i in range(rows.num_columns)), *_IDENTITY]
     pq.write_table(pa.table(columns, names=names), path, row_group_size=250_000, coerce_timestamps="us")
-
-
-def _remove(path: Path) -> None:
-    path.unlink(missing_ok=True)

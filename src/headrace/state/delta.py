@@ -40,6 +40,9 @@ def empty(schema: pa.Schema) -> Delta:
 
 def consolidate(rows: pa.Table, weights: Weights) -> Delta:
     """Sum the weights of equal rows and drop what comes to zero."""
+    if any(column.num_chunks > 1 for column in rows.columns):
+        # Rows are taken by place ever after, which is slow across many chunks.
+        rows = rows.combine_chunks()
     low, high = identity(rows.columns, len(weights))
     return combine(rows, weights, low, high)
 
