@@ -36,7 +36,7 @@ demo: setup ## three tables, three views, a few epochs: under a minute
 	@$(BIN)/python examples/quickstart/run.py
 
 bench: setup ## time of an epoch against Spark's full recompute
-	@$(BIN)/python bench/epoch.py
+	@$(BIN)/python bench/epoch.py --json bench/results/epoch.json
 
 judge: setup ## every view of the case book through every change sequence
 	@$(BIN)/python -m tests.judge.run_cases
