@@ -89,6 +89,10 @@ class MatchJoin(Node):
     condition: Java | None
 
 
+MOMENTS = frozenset({"VariancePop", "VarianceSamp", "StddevPop", "StddevSamp"})
+PAIRS = frozenset({"CovPopulation", "CovSample", "Corr"})
+
+
 @dataclass(frozen=True, eq=False)
 class Call:
     """One aggregate function of a GROUP BY; the inputs are columns of the node below."""

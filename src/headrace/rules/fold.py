@@ -17,14 +17,14 @@ import pyarrow as pa
 from pyspark.sql.types import DataType, DecimalType
 
 from headrace.errors import ViewEvaluationError
-from headrace.ir.nodes import Call, GroupFold, Node
+from headrace.ir.nodes import MOMENTS, PAIRS, Call, GroupFold, Node
 from headrace.plans.catalyst import Java, arrow_schema, arrow_type, attribute, data_type, items, kind_of, rewrite
 from headrace.plans.prepared import Leaf, LeafShape, conform
 from headrace.plans.steps import apply_steps
 from headrace.rules.base import LONG, Epoch, Rule, Workshop, is_floating, named, types_of
 from headrace.rules.linear import signed
 from headrace.rules.outputs import Remembered
-from headrace.rules.partials import MOMENTS, PAIRS, Partial, buffers_of, fill_groups, partials_of
+from headrace.rules.partials import Partial, buffers_of, fill_groups, partials_of
 from headrace.rules.values import ValueStore
 from headrace.state.delta import Delta, consolidate, empty, group
 from headrace.state.exact import decimals, divide, times, unscaled

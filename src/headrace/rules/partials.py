@@ -15,15 +15,13 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType, LongType
 
-from headrace.ir.nodes import Call
+from headrace.ir.nodes import MOMENTS, Call
 from headrace.plans.catalyst import Java, arrow_type, data_type, items
 from headrace.rules.values import Folded
 from headrace.state.delta import Delta
 from headrace.state.exact import decimals, plus, sum_by, times, unscaled
 
 _LONG = LongType()
-MOMENTS = frozenset({"VariancePop", "VarianceSamp", "StddevPop", "StddevSamp"})
-PAIRS = frozenset({"CovPopulation", "CovSample", "Corr"})
 
 Values = dict[tuple[int, ...], Folded]
 

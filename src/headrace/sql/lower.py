@@ -5,23 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyspark.sql.types import (
-    ByteType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    ShortType,
-    TimestampNTZType,
-    TimestampType,
-    VariantType,
-)
-
 from headrace.ir.nodes import (
+    MOMENTS,
+    PAIRS,
     Call,
     Constant,
     Edge,
@@ -44,19 +30,23 @@ from headrace.plans.catalyst import (
     attribute,
     children,
     conjuncts,
-    data_type,
     items,
     kind_of,
     optional,
     output,
     references,
-    walk,
 )
 from headrace.plans.steps import LINEAR
+from headrace.sql.expressions import (
+    aggregate_calls,
+    equal_pair,
+    exact_input,
+    has_partials,
+    ordered_column,
+    plain_column,
+)
 from headrace.sql.resolve import CLOCK, relation_of
 
-_INTEGERS = (ByteType, ShortType, IntegerType, LongType)
-_ORDERED = (*_INTEGERS, DecimalType, DoubleType, FloatType, DateType, TimestampType, TimestampNTZType)
 _COMPARISONS = {
     "GreaterThan": ">",
     "GreaterThanOrEqual": ">=",
@@ -73,8 +63,6 @@ _MATCH_KINDS = {
     "LeftAnti": "anti",
     "ExistenceJoin": "existence",
 }
-_MOMENTS = frozenset({"VariancePop", "VarianceSamp", "StddevPop", "StddevSamp"})
-_PAIRS = frozenset({"CovPopulation", "CovSample", "Corr"})
 
 
 class NoRule(Exception):
@@ -189,7 +177,7 @@ def _lower_join(context: Lowering, plan: Java) -> Node:
     right_keys: list[Java] = []
     safe: list[bool] = []
     for part in conjuncts(condition):
-        pair = _equal_pair(part, left_ids, right_ids)
+        pair = equal_pair(part, left_ids, right_ids)
         if pair:
             left_keys.append(pair[0])
             right_keys.append(pair[1])
@@ -213,39 +201,12 @@ def _ids(plan: Java) -> set[int]:
     return {column.exprId().id() for column in items(plan.output())}
 
 
-def _equal_pair(part: Java, left_ids: set[int], right_ids: set[int]) -> tuple[Java, Java] | None:
-    if kind_of(part) not in ("EqualTo", "EqualNullSafe"):
-        return None
-    a, b = children(part)
-    ids_a, ids_b = references(a), references(b)
-    if not ids_a or not ids_b:
-        return None
-    if ids_a <= left_ids and ids_b <= right_ids:
-        return a, b
-    if ids_a <= right_ids and ids_b <= left_ids:
-        return b, a
-    return None
-
-
-def _plain(expression: Java) -> Java | None:
-    """The column that an expression is, looking through casts between integer types (they hash alike)."""
-    if kind_of(expression) == "AttributeReference":
-        return expression
-    if kind_of(expression) == "Cast":
-        (inner,) = children(expression)
-        if isinstance(data_type(expression.dataType()), _INTEGERS) and isinstance(
-            data_type(inner.dataType()), _INTEGERS
-        ):
-            return _plain(inner)
-    return None
-
-
 def _with_keys(context: Lowering, plan: Java, keys: Sequence[Java]) -> tuple[Node, tuple[int, ...]]:
     """An input with every key expression as one of its columns, and the ids of those columns."""
     ids: list[int] = []
     added: list[Java] = []
     for key in keys:
-        column = _plain(key)
+        column = plain_column(key)
         if column is None:
             alias = context.catalyst.alias(key, f"_key{len(ids)}")
             added.append(alias)
@@ -266,7 +227,7 @@ def _lower_inner(context: Lowering, plan: Java) -> Node:
     for part in conditions:
         for i in range(len(inputs)):
             for j in range(i + 1, len(inputs)):
-                pair = _equal_pair(part, ids[i], ids[j])
+                pair = equal_pair(part, ids[i], ids[j])
                 if pair:
                     pairs.setdefault((i, j), []).append(pair)
     keys: list[list[Java]] = [[] for _ in inputs]
@@ -331,7 +292,7 @@ def _thresholds(part: Java, nodes: Sequence[Node], singles: frozenset[int]) -> l
     found: list[Threshold] = []
     a, b = children(part)
     for side, other, sign in ((a, b, operator), (b, a, _MIRROR[operator])):
-        column = _ordered_column(side)
+        column = ordered_column(side)
         if column is None or not references(other):
             continue
         for s in singles:
@@ -340,30 +301,6 @@ def _thresholds(part: Java, nodes: Sequence[Node], singles: frozenset[int]) -> l
                     if i not in singles and any(x.id == column.exprId().id() for x in node.output):
                         found.append(Threshold(i, column.exprId().id(), sign, other, s, part))
     return found
-
-
-def _keeps_order(source: DataType, target: DataType) -> bool:
-    """Whether a cast loses nothing that a comparison could see."""
-    if isinstance(source, _INTEGERS):
-        return isinstance(target, (*_INTEGERS, DecimalType, DoubleType))
-    if isinstance(source, DecimalType):
-        return isinstance(target, DoubleType) or (isinstance(target, DecimalType) and target.scale >= source.scale)
-    if isinstance(source, FloatType):
-        return isinstance(target, DoubleType)
-    times = (TimestampType, TimestampNTZType)
-    return isinstance(source, (DateType, *times)) and isinstance(target, times)
-
-
-def _ordered_column(expression: Java) -> Java | None:
-    """The column that an expression orders by, looking through casts that keep the order."""
-    if kind_of(expression) == "AttributeReference":
-        return expression if isinstance(data_type(expression.dataType()), _ORDERED) else None
-    if kind_of(expression) == "Cast":
-        (inner,) = children(expression)
-        source, target = data_type(inner.dataType()), data_type(expression.dataType())
-        if _keeps_order(source, target):
-            return _ordered_column(inner)
-    return None
 
 
 def _lower_window(context: Lowering, plan: Java) -> Node:
@@ -406,75 +343,13 @@ def _passes(step: Java, ids: set[int]) -> bool:
 def _lower_aggregate(context: Lowering, plan: Java) -> Node:
     groups = items(plan.groupingExpressions())
     results = items(plan.aggregateExpressions())
-    calls = _aggregate_calls(results)
-    if all(kind_of(g) == "AttributeReference" for g in groups) and all(_has_partials(c) for c in calls):
+    calls = aggregate_calls(results)
+    if all(kind_of(g) == "AttributeReference" for g in groups) and all(has_partials(c) for c in calls):
         return _lower_fold(context, plan, groups, results, calls)
     child, ids = _with_keys(context, plan.child(), groups)
-    names = sorted({c.aggregateFunction().prettyName() for c in calls if not _has_partials(c)})
+    names = sorted({c.aggregateFunction().prettyName() for c in calls if not has_partials(c)})
     what = "group" if ids else f"{', '.join(names)} over the whole input"
     return Touched(plan, output(plan), child, ids, (plan,), what)
-
-
-def _aggregate_calls(results: Sequence[Java]) -> list[Java]:
-    found: list[Java] = []
-    for result in results:
-        for part in walk(result):
-            if kind_of(part) == "AggregateExpression" and not any(part.semanticEquals(f) for f in found):
-                found.append(part)
-    return found
-
-
-def exact_input(expression: Java) -> Java | None:
-    """The integer or decimal behind a cast to DOUBLE, whose powers can be summed exactly."""
-    if kind_of(expression) != "Cast" or not isinstance(data_type(expression.dataType()), DoubleType):
-        return None
-    (inner,) = children(expression)
-    kind = data_type(inner.dataType())
-    if isinstance(kind, (ByteType, ShortType, IntegerType)) or (isinstance(kind, DecimalType) and kind.precision <= 12):
-        return inner
-    return None
-
-
-def _exact(kind: DataType) -> bool:
-    return isinstance(kind, (*_INTEGERS, DecimalType))
-
-
-def _comparable(kind: DataType) -> bool:
-    return kind.typeName() in (
-        "byte",
-        "short",
-        "integer",
-        "long",
-        "float",
-        "double",
-        "decimal",
-        "date",
-        "timestamp",
-        "timestamp_ntz",
-        "string",
-        "boolean",
-        "binary",
-    )
-
-
-def _has_partials(call: Java) -> bool:
-    function = call.aggregateFunction()
-    name = kind_of(function)
-    inputs = children(function)
-    types = [data_type(c.dataType()) for c in inputs]
-    if any(isinstance(kind, (MapType, VariantType)) for kind in types):
-        return False
-    if name == "Count":
-        return True
-    if name in ("Sum", "Average"):
-        return _exact(types[0])
-    if name in ("Min", "Max"):
-        return _comparable(types[0])
-    if name in _MOMENTS and not call.isDistinct():
-        return exact_input(inputs[0]) is not None
-    if name in _PAIRS and not call.isDistinct():
-        return all(exact_input(c) is not None for c in inputs)
-    return False
 
 
 def _lower_fold(
@@ -488,7 +363,7 @@ def _lower_fold(
         function = call.aggregateFunction()
         name = kind_of(function)
         inputs = children(function)
-        if name in _MOMENTS or name in _PAIRS:
+        if name in MOMENTS or name in PAIRS:
             inputs = [exact_input(c) or c for c in inputs]
         condition = optional(call.filter())
         places: list[int] = []
