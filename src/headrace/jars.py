@@ -142,8 +142,3 @@ def _ivy_jar() -> Path:
     if not found:
         raise SetupError("pyspark brings no Ivy jar", hint="install pyspark from PyPI: pip install headrace")
     return found[-1]
-
-
-if __name__ == "__main__":
-    for path in paths():
-        print(path)

@@ -111,7 +111,3 @@ def _version_from_run(executable: Path) -> int | None:
         return None
     found = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
     return int(found[1]) if found else None
-
-
-if __name__ == "__main__":
-    print(find_java().home)
