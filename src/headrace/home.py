@@ -77,7 +77,7 @@ class Headrace:
         self._receipts: dict[str, Receipt] = {}
         self._last_work: Work | None = None
         self._visible = threading.RLock()
-        self._loop = Loop(self)  # pyright: ignore[reportArgumentType]
+        self._loop = Loop(self)
         self.queries = Queries(self.frames)
         self.closed = False
         register(self.catalyst, CLOCK, CLOCK_SCHEMA)

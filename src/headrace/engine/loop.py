@@ -7,10 +7,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, Protocol
 
 from headrace.engine.bulk import Bulk, bulk_delta
+from headrace.engine.catalog import Table
 from headrace.engine.receipt import Receipt
 from headrace.engine.tables import Pending
 from headrace.engine.work import Work
@@ -180,44 +181,48 @@ class Loop:
             return False
 
 
-class Host:
+class Host(Protocol):
     """What the loop needs of the home it runs in."""
 
-    tombstone_retention: Any
     epoch: int
+
+    @property
+    def tombstone_retention(self) -> timedelta:
+        """How long deleted keys are remembered."""
+        ...
 
     def tick(self) -> datetime:
         """The time of the next epoch."""
-        raise AssertionError
+        ...
 
     def begin(self, now: datetime) -> Work:
         """The work of a new epoch."""
-        raise AssertionError
+        ...
 
     def known(self, key: str | None) -> Receipt | None:
         """The receipt of an idempotency key that was used before."""
-        raise AssertionError
+        ...
 
-    def table(self, name: str) -> Any:
+    def table(self, name: str) -> Table:
         """A table by name."""
-        raise AssertionError
+        ...
 
     def follow(self, work: Work) -> None:
         """Bring every view up to date."""
-        raise AssertionError
+        ...
 
     def commit(self, work: Work, now: datetime, head: Mapping[str, Any]) -> None:
         """Make the epoch durable and visible."""
-        raise AssertionError
+        ...
 
     def blame(self, error: ViewEvaluationError) -> ViewEvaluationError:
         """The error with the row that caused it, where one can be found."""
-        raise AssertionError
+        ...
 
     def moves_anything(self, work: Work) -> bool:
         """Whether an epoch changes more than the clock."""
-        raise AssertionError
+        ...
 
     def remember(self, key: str, receipt: Receipt) -> None:
         """Keep the receipt of an idempotency key."""
-        raise AssertionError
+        ...
