@@ -153,7 +153,10 @@ GROUP_DELTAS: dict[str, list[Step]] = {
             "a constant column",
             t({"id": 5, "g": "b", "v": 4, "k": 1}, {"id": 6, "g": "b", "v": 4, "k": 2}),
         ),
-        Step("both constant", t({"id": 6, "g": "b", "v": 4, "k": 1})),
+        Step(
+            "both constant",
+            t({"id": 5, "g": "b", "v": 4, "k": 1}, {"id": 6, "g": "b", "v": 4, "k": 1}),
+        ),
     ],
     "C27": [
         Step("1e9 + {0, 1, 2}", values("a", 1e9, 1e9 + 1, 1e9 + 2, column="f")),

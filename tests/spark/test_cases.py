@@ -56,14 +56,14 @@ def test_each_own_sequence(spark: SparkSession, tmp_path: Path) -> None:
     trial = Trial(spark, tmp_path / "home", map(view_of, cases))
     for case in cases:
         run_own(trial, case)
-    check(trial)
     trial.close()
+    check(trial)
 
 
 def test_changes_on_which_spark_fails_are_rejected(spark: SparkSession, tmp_path: Path) -> None:
     (case,) = select_cases("C25")
     trial = Trial(spark, tmp_path / "home", [view_of(case)])
     run_own(trial, case)
+    trial.close()
     check(trial)
     assert trial.rejections == 2
-    trial.close()
