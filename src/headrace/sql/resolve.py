@@ -149,10 +149,32 @@ def resolve(catalyst: Catalyst, name: str, sql: str, line: int = 1, column: int 
 def normalize(catalyst: Catalyst, plan: Java) -> tuple[Java, bool]:
     """The plan without aliases, views, CTEs, set operators and subqueries; and whether it reads the clock."""
     plan = catalyst.jvm.org.apache.spark.sql.catalyst.optimizer.InlineCTE(True, False).apply(plan)
-    for name in (*_FINISH, *_OPERATORS, *_SUBQUERIES, *_SUBQUERIES):
+    for name in (*_FINISH, *_OPERATORS):
+        plan = catalyst.rule(name)(plan)
+    plan = _pull_up_nested(catalyst, plan)
+    for name in (*_SUBQUERIES, *_SUBQUERIES, *_FINISH):
         plan = catalyst.rule(name)(plan)
     plan, uses_clock = _join_scalars(catalyst, plan)
     return _shape(catalyst, plan), uses_clock
+
+
+def _pull_up_nested(catalyst: Catalyst, plan: Java) -> Java:
+    """Correlated predicates of subqueries inside subqueries, pulled up from the innermost on."""
+
+    def replace(part: Java) -> Java | None:
+        if kind_of(part) not in ("Exists", "ListQuery", "ScalarSubquery"):
+            return None
+        inner = _pull_up_nested(catalyst, part.plan())
+        return part.withNewPlan(catalyst.rule("PullupCorrelatedPredicates")(inner))
+
+    below = [_pull_up_nested(catalyst, child) for child in children(plan)]
+    if below:
+        plan = plan.withNewChildren(catalyst.seq(below))
+    if kind_of(plan) == "Filter":
+        return catalyst.filter(rewrite(catalyst, plan.condition(), replace), plan.child())
+    if kind_of(plan) == "Project":
+        return catalyst.project([rewrite(catalyst, c, replace) for c in items(plan.projectList())], plan.child())
+    return plan
 
 
 def _shape(catalyst: Catalyst, plan: Java) -> Java:
@@ -177,7 +199,7 @@ def _unfollowed(plan: Java) -> str | None:
     """A subquery that is still an expression, which no rule would see change."""
     for expression in _expressions(plan):
         for part in walk(expression):
-            if kind_of(part) in _SUBQUERY_EXPRESSIONS:
+            if kind_of(part) in _SUBQUERY_EXPRESSIONS or kind_of(part) == "OuterReference":
                 return f"a subquery inside {kind_of(plan).lower()}"
     return next((found for child in children(plan) if (found := _unfollowed(child))), None)
 
