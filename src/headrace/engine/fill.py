@@ -14,8 +14,8 @@ from headrace.engine.queries import Queries
 from headrace.plans.catalyst import Java, spark_schema
 from headrace.rules.base import HiddenStore
 from headrace.sql.resolve import CLOCK, CLOCK_SCHEMA
-from headrace.state.delta import Delta, concat, consolidate, negate
-from headrace.state.store import Run, Snapshot
+from headrace.state.delta import Delta, consolidate
+from headrace.state.store import Run, Snapshot, difference
 
 if TYPE_CHECKING:
     from headrace.engine.work import Work
@@ -50,8 +50,7 @@ def refill(work: Work, catalog: Catalog, frames: Frames, view: View) -> None:
     rows = frames.collect(frame, view.schema, large)
     wanted[view.name] = consolidate(rows, np.ones(rows.num_rows, dtype=np.int64))
     for name, content in wanted.items():
-        before = work.before(name)
-        work.leave(name, concat(before.schema, [negate(before.all()), content]) if before.runs else content)
+        work.leave(name, difference(work.before(name), content))
 
 
 def _content(

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, NullType, StructField, StructType
 
@@ -21,14 +24,16 @@ from headrace.plans.catalyst import (
     Catalyst,
     Java,
     analyzed_plan,
+    arrow_schema,
     children,
     items,
 )
 from headrace.plans.prepared import conform
 from headrace.rules.inputs import repeated
 from headrace.sql.resolve import relation_of
-from headrace.state.delta import Delta, concat
-from headrace.state.store import Run, Snapshot
+from headrace.state import mapped
+from headrace.state.delta import Delta, group
+from headrace.state.store import Run, Snapshot, take_run
 
 _IN_MEMORY = 50_000
 _GRACE_SECONDS = 600.0
@@ -52,42 +57,56 @@ class Frames:
         nullable = StructType([StructField(f.name, f.dataType, True) for f in schema.fields])
         if snapshot.size <= _IN_MEMORY:
             return self._in_memory(repeated(snapshot.all()), nullable)
-        large = max(snapshot.runs, key=lambda run: len(run.delta))
-        rest = concat(snapshot.schema, [run.delta for run in snapshot.runs if run is not large])
-        if len(rest) > _IN_MEMORY * 4:
-            return self._from_files(Run(snapshot.all()), nullable)
-        frame = self._from_files(large, nullable, keep_identity=True)
-        if len(rest) == 0:
+        large = [run for run in snapshot.runs if len(run.delta) > _IN_MEMORY]
+        if not large:
+            return self._from_files(Run(snapshot.all()), nullable).drop(*_IDENTITY)
+        frame = reduce(DataFrame.unionAll, [self._from_files(run, nullable) for run in large])
+        # What small runs hold, and what large ones take away, is counted over all runs and kept apart from the files.
+        apart = [run.delta for run in snapshot.runs if len(run.delta) <= _IN_MEMORY]
+        apart.extend(take_run(run.delta, np.flatnonzero(run.delta.weights < 0)) for run in large if run.cancelling)
+        touched = pa.concat_tables([_identities(part) for part in apart]) if apart else None
+        if touched is None or touched.num_rows == 0:
             return frame.drop(*_IDENTITY)
-        present = Snapshot(snapshot.schema, (large,)).contains(rest.low, rest.high)
-        touched = pa.table(
-            [pa.array(rest.low.view(np.int64)), pa.array(rest.high.view(np.int64))], names=list(_IDENTITY)
-        )
-        gone = self.catalyst.session.createDataFrame(touched)
+        gone = self.catalyst.session.createDataFrame(touched.combine_chunks())
         kept = frame.join(F.broadcast(gone), on=list(_IDENTITY), how="left_anti").drop(*_IDENTITY)
-        now = rest.weights + present
-        alive = np.flatnonzero(now > 0)
-        rows = rest.rows.take(pa.array(np.repeat(alive, now[alive])))
-        return kept.unionAll(self._in_memory(rows, nullable))
+        rows = _alive(snapshot, apart)
+        if rows.num_rows <= _IN_MEMORY:
+            return kept.unionAll(self._in_memory(rows, nullable))
+        return kept.unionAll(self._written(rows, nullable))
 
     def _in_memory(self, rows: pa.Table, schema: StructType) -> Any:
         named = pa.table(list(rows.columns), names=[f"c{i}" for i in range(rows.num_columns)])
         positional = StructType([StructField(f"c{i}", f.dataType, True) for i, f in enumerate(schema.fields)])
         return self.catalyst.session.createDataFrame(named, schema=positional).toDF(*schema.names)
 
-    def _from_files(self, run: Run, schema: StructType, keep_identity: bool = False) -> Any:
+    def _from_files(self, run: Run, schema: StructType) -> Any:
+        """The rows that a run brings, with their identities."""
         with self._lock:
             path = self._paths.get(run)
             if path is None:
-                self._count += 1
-                path = self._folder / f"run-{self._count}.parquet"
+                path = self._new_path("run")
                 _write_run(run.delta, path)
                 self._paths[run] = path
                 weakref.finalize(run, self._discard, path)
-        positional = StructType([StructField(f"c{i}", f.dataType, True) for i, f in enumerate(schema.fields)])
-        full = StructType([*positional.fields, *(StructField(name, LongType(), False) for name in _IDENTITY)])
-        frame = self.catalyst.session.read.schema(full if keep_identity else positional).parquet(str(path))
-        return frame.toDF(*schema.names, *(_IDENTITY if keep_identity else ()))
+        return self._read(path, schema, _IDENTITY)
+
+    def _written(self, rows: pa.Table, schema: StructType) -> Any:
+        """Rows by way of a file of their own."""
+        with self._lock:
+            path = self._new_path("rows")
+        pq.write_table(pa.table(list(rows.columns), names=[f"c{i}" for i in range(rows.num_columns)]), path)
+        frame = self._read(path, schema, ())
+        weakref.finalize(frame, self._discard, path)
+        return frame
+
+    def _new_path(self, kind: str) -> Path:
+        self._count += 1
+        return self._folder / f"{kind}-{self._count}.parquet"
+
+    def _read(self, path: Path, schema: StructType, extra: Sequence[str]) -> Any:
+        fields = [StructField(f"c{i}", f.dataType, True) for i, f in enumerate(schema.fields)]
+        full = StructType([*fields, *(StructField(name, LongType(), False) for name in extra)])
+        return self.catalyst.session.read.schema(full).parquet(str(path)).toDF(*schema.names, *extra)
 
     def _discard(self, path: Path) -> None:
         """Let go of a file whose run is gone, once no query that was made of it can still be running."""
@@ -142,14 +161,34 @@ class Frames:
         if not large or not types or any(isinstance(kind, NullType) for kind in types):
             return conform(renamed.toArrow(), types)
         with self._lock:
-            self._count += 1
-            path = self._folder / f"fill-{self._count}.parquet"
+            path = self._new_path("fill")
         renamed.write.parquet(str(path))
-        table = pq.read_table(path)
-        for file in path.iterdir():
-            file.unlink()
-        path.rmdir()
-        return conform(_instants(table), types)
+        files = sorted(path.glob("*.parquet"))
+        table = mapped.rows(arrow_schema(types), (conform(_instants(part), types) for part in _parts(files)))
+        shutil.rmtree(path)
+        return table
+
+
+def _parts(files: Sequence[Path]) -> Iterator[pa.Table]:
+    """The rows of Parquet files, a bounded number at a time."""
+    for path in files:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=mapped.LARGE):
+                yield pa.Table.from_batches([batch])
+
+
+def _identities(delta: Delta) -> pa.Table:
+    columns = [pa.array(delta.low.view(np.int64)), pa.array(delta.high.view(np.int64))]
+    return pa.table(columns, names=list(_IDENTITY))
+
+
+def _alive(snapshot: Snapshot, apart: Sequence[Delta]) -> pa.Table:
+    """The rows of these deltas, each as often as the whole snapshot holds it."""
+    rows = pa.concat_tables([part.rows for part in apart])
+    low, high = np.concatenate([part.low for part in apart]), np.concatenate([part.high for part in apart])
+    firsts, _ = group(low, high)
+    present = snapshot.contains(low[firsts], high[firsts])
+    return rows.take(pa.array(np.repeat(firsts, np.maximum(present, 0))))
 
 
 def _instants(table: pa.Table) -> pa.Table:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headrace.state import mapped
 from headrace.state.hashing import Hashes, identity
 
 Weights = npt.NDArray[np.int64]
@@ -40,7 +41,7 @@ def empty(schema: pa.Schema) -> Delta:
 
 def consolidate(rows: pa.Table, weights: Weights) -> Delta:
     """Sum the weights of equal rows and drop what comes to zero."""
-    if any(column.num_chunks > 1 for column in rows.columns):
+    if rows.num_rows <= mapped.LARGE and any(column.num_chunks > 1 for column in rows.columns):
         # Rows are taken by place ever after, which is slow across many chunks.
         rows = rows.combine_chunks()
     low, high = identity(rows.columns, len(weights))
@@ -64,7 +65,17 @@ def combine(rows: pa.Table, weights: Weights, low: Hashes, high: Hashes) -> Delt
     places = order[starts][kept]
     in_order = np.argsort(places, kind="stable")
     places = places[in_order]
-    return Delta(rows.take(pa.array(places)), sums[kept][in_order], low[places], high[places])
+    return Delta(take_in_order(rows, places), sums[kept][in_order], low[places], high[places])
+
+
+def take_in_order(rows: pa.Table, places: npt.NDArray[np.int64]) -> pa.Table:
+    """Rows at rising places; of a large table they are taken stretch by stretch and kept outside the heap."""
+    if rows.num_rows <= mapped.LARGE or len(places) <= mapped.LARGE:
+        return rows.take(pa.array(places))
+    starts = range(0, rows.num_rows, mapped.STRETCH)
+    bounds = np.searchsorted(places, [*starts, rows.num_rows])
+    parts = zip(starts, mapped.stretches(rows), bounds[:-1], bounds[1:], strict=True)
+    return mapped.rows(rows.schema, (part.take(pa.array(places[a:b] - start)) for start, part, a, b in parts))
 
 
 def concat(schema: pa.Schema, deltas: Sequence[Delta]) -> Delta:
@@ -74,8 +85,9 @@ def concat(schema: pa.Schema, deltas: Sequence[Delta]) -> Delta:
         return empty(schema)
     if len(parts) == 1:
         return parts[0]
+    rows = pa.concat_tables([part.rows for part in parts])
     return combine(
-        pa.concat_tables([part.rows for part in parts]).combine_chunks(),
+        rows.combine_chunks() if rows.num_rows <= mapped.LARGE else rows,
         np.concatenate([part.weights for part in parts]),
         np.concatenate([part.low for part in parts]),
         np.concatenate([part.high for part in parts]),

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headrace.state import mapped
 from headrace.state.delta import combine
 from headrace.state.hashing import Hashes, hash_columns
 from headrace.state.store import Positions, Run, key_hashes, order_numbers
@@ -47,7 +48,7 @@ def ordered_index(run: Run, groups: int) -> Index:
             hashes = np.zeros(len(run.delta), dtype=np.uint64)
         numbers = value_numbers(run.delta.rows.column(groups))
         order = np.lexsort((numbers, hashes))
-        cached = (hashes[order], numbers[order], order)
+        cached = (mapped.numbers(hashes[order]), mapped.numbers(numbers[order]), mapped.numbers(order))
         run.extremes[groups] = cached
     return cached
 

@@ -35,10 +35,11 @@ def hash_columns(columns: Sequence[pa.ChunkedArray | pa.Array], length: int, lan
     with np.errstate(over="ignore"):
         total = np.full(length, np.uint64(lane * 2 + 1) * _STEP, dtype=np.uint64)
         for column in columns:
-            array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-            if isinstance(array, pa.ChunkedArray):
-                array = pa.concat_arrays(array.chunks)
-            total = mix(total ^ _hash_array(array, lane)) + _STEP
+            # Chunk by chunk: some types are hashed through Python objects, and a whole column of them is large.
+            chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+            hashes = [_hash_array(chunk, lane) for chunk in chunks]
+            found = hashes[0] if len(hashes) == 1 else np.concatenate([np.zeros(0, dtype=np.uint64), *hashes])
+            total = mix(total ^ found) + _STEP
         return total
 
 

@@ -1,19 +1,22 @@
 """A store: what one relation holds, as a few runs of signed rows, indexed by the keys its rules need.
 
 A lookup touches only the rows of the keys asked for. Runs are immutable; a new epoch adds one, and small runs are
-merged so that their number stays logarithmic.
+merged so that their number stays logarithmic. A large run and its indexes lie in mapped files; none is longer than one
+stretch, and when rows that cancel each other make up half of a store, it is written anew, part by part.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.state.delta import Delta, Weights, combine, concat
+from headrace.state import mapped
+from headrace.state.delta import Delta, Weights, combine, concat, negate, take_in_order
 from headrace.state.hashing import Hashes, hash_columns, identity
 
 Positions = npt.NDArray[np.int64]
@@ -34,13 +37,18 @@ class Run:
         default_factory=dict[int, tuple[Hashes, npt.NDArray[np.float64], Positions]]
     )
 
+    @cached_property
+    def cancelling(self) -> int:
+        """How many rows take away what another run holds."""
+        return int(np.count_nonzero(self.delta.weights < 0))
+
     def index(self, key: Key) -> tuple[Hashes, Positions]:
         """The sorted key hashes and the places of their rows; made when first asked for."""
         found = self.indexes.get(key)
         if found is None:
             hashes = self.delta.low if key == IDENTITY else key_hashes(self.delta.rows, key)
             order = np.argsort(hashes, kind="stable")
-            found = (hashes[order], order)
+            found = (mapped.numbers(hashes[order]), mapped.numbers(order))
             self.indexes[key] = found
         return found
 
@@ -53,7 +61,7 @@ class Run:
             numbers = np.where(np.isnan(numbers), np.inf, numbers)
             places = np.flatnonzero(np.asarray(values.is_valid()))
             places = places[np.argsort(numbers[places], kind="stable")]
-            found = (numbers[places], places)
+            found = (mapped.numbers(numbers[places]), mapped.numbers(places))
             self.orders[column] = found
         return found
 
@@ -193,23 +201,74 @@ class Store:
         """Add one epoch's delta."""
         if len(delta) == 0:
             return
-        runs = [*self._runs, Run(delta)]
+        runs = [*self._runs, *_runs_of(delta)]
         # Merge while the last run is not clearly smaller than the one before: each row is merged a
         # logarithmic number of times, and a large first run is left alone by small changes.
-        while len(runs) > 1 and len(runs[-2].delta) < 2 * len(runs[-1].delta):
+        while len(runs) > 1 and _worth_merging(len(runs[-2].delta), len(runs[-1].delta)):
             last, before = runs.pop(), runs.pop()
             merged = concat(self.schema, [before.delta, last.delta])
             if len(merged):
-                runs.append(_merged_run(merged, before, last))
+                runs.extend(_indexed(_runs_of(merged), (before, last)))
+        size = sum(len(run.delta) for run in runs)
+        if size > mapped.STRETCH and 4 * sum(run.cancelling for run in runs) > size:
+            runs = list(self._rewritten(runs, size))
         self._runs = tuple(runs)
+
+    def _rewritten(self, runs: Sequence[Run], size: int) -> Iterator[Run]:
+        """The same rows without those that cancel, one range of identities after the other."""
+        parts = 2 * size // mapped.STRETCH + 1
+        edges = [np.uint64(i * (2**64 - 1) // parts) for i in range(1, parts)]
+        owners = [np.searchsorted(edges, run.delta.low, side="right") for run in runs]
+        for part in range(parts):
+            chosen = [take_run(run.delta, np.flatnonzero(o == part)) for run, o in zip(runs, owners, strict=True)]
+            yield from _indexed(_runs_of(concat(self.schema, chosen)), runs)
 
     def replace(self, delta: Delta) -> None:
         """Hold just this, whatever was held before."""
-        self._runs = (Run(delta),) if len(delta) else ()
+        self._runs = tuple(_runs_of(delta))
 
 
-def _merged_run(delta: Delta, *sources: Run) -> Run:
-    run = Run(delta)
-    for key in {key for source in sources for key in source.indexes}:
-        run.index(key)
-    return run
+def _worth_merging(before: int, last: int) -> bool:
+    return before < 2 * last and before + last <= mapped.STRETCH
+
+
+def _runs_of(delta: Delta) -> Iterator[Run]:
+    """A delta as runs: a small one as it is, a large one in stretches outside the heap."""
+    if len(delta) <= mapped.LARGE:
+        if len(delta):
+            yield Run(delta)
+        return
+    for start in range(0, len(delta), mapped.STRETCH):
+        rows = mapped.rows(delta.rows.schema, [delta.rows.slice(start, mapped.STRETCH)])
+        part = slice(start, start + mapped.STRETCH)
+        low, high = mapped.numbers(delta.low[part]), mapped.numbers(delta.high[part])
+        yield Run(Delta(rows, mapped.numbers(delta.weights[part]), low, high))
+
+
+def _indexed(runs: Iterator[Run], sources: Sequence[Run]) -> Iterator[Run]:
+    """Runs with the indexes that those had which they were made of."""
+    keys = {key for source in sources for key in source.indexes}
+    for run in runs:
+        for key in keys:
+            run.index(key)
+        yield run
+
+
+def difference(before: Snapshot, wanted: Delta) -> Delta:
+    """What must be added to what is held, so that it becomes what is wanted."""
+    if not before.runs:
+        return wanted
+    changed = wanted.weights - before.contains(wanted.low, wanted.high)
+    places = np.flatnonzero(changed)
+    added = take_run(wanted, places)
+    parts = [Delta(added.rows, changed[places], added.low, added.high)]
+    target = Snapshot(before.schema, (Run(wanted),) if len(wanted) else ())
+    for run in before.runs:
+        unwanted = np.flatnonzero(target.contains(run.delta.low, run.delta.high) == 0)
+        parts.append(negate(take_run(run.delta, unwanted)))
+    return concat(before.schema, parts)
+
+
+def take_run(delta: Delta, places: Positions) -> Delta:
+    """Some rows of a delta, at rising places."""
+    return Delta(take_in_order(delta.rows, places), delta.weights[places], delta.low[places], delta.high[places])
