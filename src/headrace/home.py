@@ -22,8 +22,9 @@ from headrace.engine.bulk import Bulk
 from headrace.engine.catalog import Catalog, Table, View, ViewDefinition
 from headrace.engine.define import make_view
 from headrace.engine.explain import Explanation, explain_view
+from headrace.engine.fold import Fold, Foldable, Moment, shape_of, sweep_after_crash
 from headrace.engine.frames import Frames
-from headrace.engine.history import changes_table, state_at
+from headrace.engine.history import changes_table, refuse_expired, state_at
 from headrace.engine.judge import Verdict, compare
 from headrace.engine.loop import Call, Loop
 from headrace.engine.queries import Queries
@@ -31,7 +32,9 @@ from headrace.engine.receipt import Receipt
 from headrace.engine.recover import recover
 from headrace.engine.work import Work, follow
 from headrace.errors import EpochExpired, HeadraceError, HomeBusy, ReadOnly, RelationNameError, ViewEvaluationError
+from headrace.ledger.base import Shape
 from headrace.ledger.ledger import Ledger, now_utc
+from headrace.ledger.readers import Readers
 from headrace.plans.catalyst import Catalyst, arrow_schema
 from headrace.session import large_session, small_session, start_spark
 from headrace.settings import Settings
@@ -72,6 +75,9 @@ class Headrace:
         self.catalog = Catalog()
         self.clock = Store(CLOCK, arrow_schema(f.dataType for f in CLOCK_SCHEMA.fields))
         self.ledger = Ledger(path, settings.inline_bytes)
+        self.readers = Readers(path)
+        self.reset_at: dict[str, int] = {}
+        self.changed_at: dict[str, int] = {}
         self.epoch = 0
         self.committed_at = datetime(1970, 1, 1, tzinfo=UTC)
         self._receipts: dict[str, Receipt] = {}
@@ -82,7 +88,13 @@ class Headrace:
         self.closed = False
         register(self.catalyst, CLOCK, CLOCK_SCHEMA)
         self.ledger.open()
+        if not read_only:
+            self.ledger.claim(1)
         recover(self, self._scratch)
+        self._fold = Fold(path, self.ledger, self.readers, settings, self._moment)
+        if not read_only:
+            sweep_after_crash(path, self.ledger, self.shapes())
+            self._fold.start()
         self._ticking = threading.Event()
         self._ticker: threading.Thread | None = None
         self._start_ticking()
@@ -102,6 +114,7 @@ class Headrace:
         self._ticking.set()
         if self._ticker is not None:
             self._ticker.join()
+        self._fold.stop()
         with self._loop.turn:
             self.closed = True
             shutil.rmtree(self._scratch, ignore_errors=True)
@@ -208,23 +221,47 @@ class Headrace:
 
     def snapshots(self) -> dict[str, Snapshot]:
         """Every store at the newest epoch, all of the same epoch."""
+        return self._newest()[1]
+
+    def _newest(self) -> tuple[int, dict[str, Snapshot]]:
         with self._visible:
-            return {name: store.snapshot() for name, store in self._stores().items()}
+            return self.epoch, {name: store.snapshot() for name, store in self._stores().items()}
+
+    def shapes(self) -> dict[str, Shape]:
+        """What the base of every store looks like."""
+        return {
+            store.name: shape_of(store.name, self.catalog.relations.get(store.name), store.schema)
+            for store in self._stores().values()
+        }
+
+    def _moment(self) -> Moment:
+        """What fold works on."""
+        with self._visible:
+            shapes = self.shapes()
+            stores = {
+                name: Foldable(shapes[name], store.snapshot(), self.changed_at.get(name, 0), self.reset_at.get(name, 0))
+                for name, store in self._stores().items()
+            }
+            return Moment(self.epoch, stores)
+
+    def fold(self) -> dict[str, Any]:
+        """Bring every base to the newest epoch now."""
+        self._refuse_read_only()
+        return self._fold.now().to_json()
 
     def snapshots_at(self, epoch: int) -> dict[str, Snapshot]:
         """Every relation at an earlier epoch, from the ledger."""
         if epoch == self.epoch:
             return self.snapshots()
+        refuse_expired(self.ledger, epoch)
         if epoch < 0 or epoch > self.epoch:
             raise EpochExpired(
                 f"epoch {epoch} cannot be read",
                 detail=f"The newest epoch is {self.epoch}.",
                 hint=f"name an epoch from 0 to {self.epoch}",
             )
-        return {
-            name: state_at(self.ledger, name, relation.store.schema, epoch)
-            for name, relation in self.catalog.relations.items()
-        }
+        newest, stores = self._newest()
+        return {name: state_at(self.ledger, name, stores[name], newest, epoch) for name in self.catalog.relations}
 
     def epoch_at(self, moment: datetime) -> int:
         """The newest epoch that was committed at or before a moment."""
@@ -235,6 +272,10 @@ class Headrace:
                 hint="name a later time",
             )
         return max(found)
+
+    def all_stores(self) -> list[Store]:
+        """Every store, hidden ones included."""
+        return list(self._stores().values())
 
     def _stores(self) -> dict[str, Store]:
         return {store.name: store for store in (self.clock, *self.catalog.stores())}
@@ -334,9 +375,12 @@ class Headrace:
         with self._visible:
             swap()
             stores = self._stores()
+            for name in head.get("reset", ()):
+                self.reset_at[name] = epoch
             for name, delta in work.deltas.items():
-                if name in stores:
+                if name in stores and len(delta):
                     stores[name].apply(delta)
+                    self.changed_at[name] = epoch
             self.epoch = epoch
             self.committed_at = now
 

@@ -53,6 +53,36 @@ class Settings(BaseSettings):
         le=17,
         description="Significant digits to which the judge compares DOUBLE and FLOAT values.",
     )
+    fold_when_idle: timedelta = Field(
+        default=timedelta(minutes=1),
+        ge=timedelta(0),
+        description="How long the bases may lag behind the newest epoch while no change comes.",
+    )
+    fold_at_latest: timedelta = Field(
+        default=timedelta(minutes=15),
+        ge=timedelta(0),
+        description="How long the bases may lag behind while changes keep coming.",
+    )
+    fold_log_bytes: int = Field(
+        default=256 * 1024 * 1024,
+        ge=1,
+        description="How much the log may grow before it is folded, however little time has passed.",
+    )
+    keep_time: timedelta = Field(
+        default=timedelta(days=7),
+        ge=timedelta(0),
+        description="How long an epoch stays readable by time travel and as changes.",
+    )
+    keep_epochs: int = Field(
+        default=100_000,
+        ge=1,
+        description="How many epochs stay readable by time travel and as changes, however young they are.",
+    )
+    vacuum_grace: timedelta = Field(
+        default=timedelta(minutes=1),
+        ge=timedelta(0),
+        description="How long a file that is no longer needed stays for whoever may still be reading it.",
+    )
     jars: Path = Field(
         default_factory=lambda: Path.home() / ".cache" / "headrace" / "jars",
         description="Folder in which the pinned jars are kept after the first download.",

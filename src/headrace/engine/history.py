@@ -11,15 +11,41 @@ from headrace.engine.catalog import Relation, Table
 from headrace.errors import EpochExpired
 from headrace.intake.arrow import arrow_schema
 from headrace.ledger.ledger import Entry, Ledger, summed
+from headrace.state.delta import negate
 from headrace.state.hashing import identity
 from headrace.state.store import Run, Snapshot
 
 
-def state_at(ledger: Ledger, name: str, schema: pa.Schema, epoch: int) -> Snapshot:
-    """What a relation held at the end of an epoch."""
-    entries = _current(ledger, name, list(ledger.entries(name, 0, epoch)))
-    state = summed(schema, entries)
-    return Snapshot(schema, (Run(state),) if len(state) else ())
+def state_at(ledger: Ledger, name: str, newest: Snapshot, now: int, epoch: int) -> Snapshot:
+    """What a relation held at the end of an epoch: what it holds now, without what the log brought since."""
+    refuse_expired(ledger, epoch)
+    resets = [head.epoch for head in ledger.heads() if name in head.content.get("reset", ())]
+    started = max((reset for reset in resets if reset <= epoch), default=None)
+    if started is None:
+        return Snapshot(newest.schema, ())
+    if started == max(resets):
+        undone = negate(summed(newest.schema, list(ledger.entries(name, epoch, now))))
+        return Snapshot(newest.schema, (*newest.runs, Run(undone)) if len(undone) else newest.runs)
+    refuse_expired(ledger, started - 1)
+    entries = list(ledger.entries(name, started - 1, epoch))
+    if entries and not entries[0].rows.schema.equals(newest.schema):
+        raise EpochExpired(
+            f"{name} had other columns at epoch {epoch}",
+            detail=f"It was replaced at epoch {min(reset for reset in resets if reset > epoch)}.",
+            hint="read it at that epoch or a later one",
+        )
+    state = summed(newest.schema, entries)
+    return Snapshot(newest.schema, (Run(state),) if len(state) else ())
+
+
+def refuse_expired(ledger: Ledger, epoch: int) -> None:
+    """Only an epoch whose log is still whole can be read."""
+    if epoch < ledger.oldest:
+        raise EpochExpired(
+            f"epoch {epoch} has expired",
+            detail=f"The oldest epoch that can be read is {ledger.oldest}.",
+            hint=f"name epoch {ledger.oldest} or a later one; keep_time and keep_epochs set how long epochs are kept",
+        )
 
 
 def _current(ledger: Ledger, name: str, entries: list[Entry]) -> list[Entry]:
@@ -33,6 +59,7 @@ def changes_table(ledger: Ledger, relation: Relation, since: int, until: int) ->
     """The relation's columns with _change_type, _commit_version and _commit_timestamp, in commit order."""
     if since < 0:
         raise EpochExpired(f"epoch {since} cannot be read", hint="epochs start at 0: the empty home")
+    refuse_expired(ledger, since)
     columns = arrow_schema(relation.schema)
     schema = pa.schema(
         [

@@ -1,4 +1,5 @@
-"""Reopening a home: definitions and deltas are read from the ledger in order; no view is computed again."""
+"""Reopening a home: definitions come from the ledger, state from the bases and the log after them; no view is computed
+again."""
 
 from __future__ import annotations
 
@@ -10,11 +11,13 @@ from pyspark.sql.types import StructType
 
 from headrace.engine.catalog import ViewDefinition
 from headrace.engine.define import make_table, make_view
+from headrace.engine.fold import base_path, restored
 from headrace.engine.receipt import Receipt
+from headrace.errors import LedgerError
 from headrace.intake.table import TableContract
+from headrace.ledger.base import Base
 from headrace.ledger.ledger import Entry, summed
 from headrace.sql.resolve import register
-from headrace.state.store import Store
 
 if TYPE_CHECKING:
     from headrace.home import Headrace
@@ -25,24 +28,55 @@ def recover(home: Headrace, folder: Path) -> None:
     heads = home.ledger.heads()
     if not heads:
         return
-    since: dict[str, int] = {}
+    latest: dict[str, Mapping[str, Any]] = {}
     for head in heads:
         content = head.content
         for name in content.get("reset", ()):
-            since[name] = head.epoch
+            home.reset_at[name] = head.epoch
         for name in content.get("drop", ()):
-            home.catalog.relations.pop(name, None)
+            latest.pop(name, None)
         for definition in content.get("define", ()):
-            _define(home, folder, definition)
+            # Those that read a replaced view were made again after it; those that read an altered table were not.
+            if definition["kind"] == "view":
+                latest.pop(definition["name"], None)
+            latest[definition["name"]] = definition
         for key, receipt in content.get("keys", {}).items():
             home.remember(key, Receipt.from_json(receipt))
+    for definition in latest.values():
+        _define(home, folder, definition)
     home.epoch, home.committed_at = heads[-1].epoch, heads[-1].committed_at
+    _restore_stores(home)
+
+
+def _restore_stores(home: Headrace) -> None:
+    bases: dict[str, Base] = {}
+    since: dict[str, int] = {}
+    for name, shape in home.shapes().items():
+        base = Base(base_path(home.path, name))
+        if base.fits(shape) and home.reset_at.get(name, 0) <= base.epoch <= home.epoch:
+            bases[name], since[name] = base, base.epoch
+        else:
+            since[name] = max(home.reset_at.get(name, 0) - 1, 0)
+            if since[name] < home.ledger.oldest and home.reset_at.get(name, 0):
+                raise LedgerError(
+                    f"the state of {name} cannot be restored",
+                    detail=f"Its base is missing, and the log begins after epoch {home.ledger.oldest}.",
+                    hint="restore the home from a backup",
+                )
     entries: dict[str, list[Entry]] = {}
-    for entry in home.ledger.entries():
-        if entry.epoch >= since.get(entry.relation, 0):
+    for entry in home.ledger.entries(since=min(since.values(), default=0)):
+        if entry.epoch > since.get(entry.relation, home.epoch):
             entries.setdefault(entry.relation, []).append(entry)
-    for store in [home.clock, *home.catalog.stores()]:
-        store.replace(summed(store.schema, entries.get(store.name, [])))
+    shapes = home.shapes()
+    for store in home.all_stores():
+        if store.name in bases:
+            store.replace(restored(bases[store.name], shapes[store.name]))
+            store.apply(summed(store.schema, entries.get(store.name, [])))
+            home.changed_at[store.name] = since[store.name]
+        else:
+            store.replace(summed(store.schema, entries.get(store.name, [])))
+        if store.name in entries:
+            home.changed_at[store.name] = entries[store.name][-1].epoch
 
 
 def _define(home: Headrace, folder: Path, definition: Mapping[str, Any]) -> None:
@@ -52,7 +86,6 @@ def _define(home: Headrace, folder: Path, definition: Mapping[str, Any]) -> None
         contract = TableContract(name, schema, tuple(definition["key"]), definition["sequence"])
         home.catalog.relations[name] = make_table(home.catalyst, contract)
         return
-    home.catalog.relations.pop(name, None)
     view = make_view(
         home.catalyst,
         home.catalog,
@@ -90,6 +123,3 @@ def view_definition(definition: ViewDefinition) -> dict[str, Any]:
         "materialized": definition.materialized,
         "policy": definition.policy,
     }
-
-
-__all__ = ["Store", "recover", "table_definition", "view_definition"]

@@ -10,7 +10,9 @@ definitions it made, and the idempotency keys it used up.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,11 +21,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as dataset
 import pyarrow.parquet as pq
-from deltalake import DeltaTable, write_deltalake
-from deltalake.exceptions import TableNotFoundError
 
-from headrace.errors import LedgerError
+from headrace.errors import HeadraceError, LedgerError
+from headrace.ledger.delta_log import Commit, DataFile, DeltaFolder
+from headrace.ledger.durable import crash_point, is_temporary, make_folder, sync_folder, write_named
 from headrace.state.delta import Delta, consolidate, empty
 
 _SCHEMA = pa.schema(
@@ -37,7 +40,11 @@ _SCHEMA = pa.schema(
         pa.field("committed_at", pa.timestamp("us", "UTC"), nullable=False),
     ]
 )
-_CHECKPOINT_EVERY = 200
+_OWNER, _EPOCH, _OLDEST = "headrace-owner", "headrace-epoch", "headrace-oldest"
+_CONFIGURATION = {"delta.deletedFileRetentionDuration": "interval 1 hours"}
+_CHECKPOINT_EVERY = 100
+_SEGMENT_BYTES = 64 * 1024 * 1024
+_DEFINING = ("define", "drop", "reset")
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,11 @@ class Head:
     epoch: int
     committed_at: datetime
     content: Mapping[str, Any]
+
+    @property
+    def defines(self) -> bool:
+        """Whether the epoch made, changed or dropped a definition."""
+        return any(self.content.get(word) for word in _DEFINING)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,113 +76,224 @@ class Ledger:
     """The committed epochs of one home."""
 
     def __init__(self, home: Path, inline_bytes: int) -> None:
-        self._home = home
-        self._path = home / "ledger"
-        self._files = home / "deltas"
+        self._folder = DeltaFolder(home / "ledger", _CONFIGURATION, (_OWNER, _EPOCH, _OLDEST))
+        self._deltas = home / "deltas"
         self._inline_bytes = inline_bytes
-        self._table: DeltaTable | None = None
+        # One commit at a time; whatever takes long is written before.
+        self._turn = threading.Lock()
+        self._heads: list[Head] = []
 
     def open(self) -> None:
         """Find the ledger of the home, if there is one."""
-        try:
-            self._table = DeltaTable(str(self._path))
-        except TableNotFoundError:
-            self._table = None
-        except Exception as error:
-            raise LedgerError(
-                "the ledger cannot be read", detail=str(error), hint="check the folder 'ledger' of the home"
-            ) from error
+        self._folder.load()
+        self._heads = [
+            Head(row["epoch"], row["committed_at"], json.loads(row["head"]))
+            for row in self._read(["epoch", "head", "committed_at"], relation="").to_pylist()
+        ]
+
+    def claim(self, fence: int) -> None:
+        """Let no commit of an earlier owner through any more; a home without a ledger gets one."""
+        with self._turn:
+            schema = _SCHEMA if self._folder.version < 0 else None
+            number = max(fence, self._folder.numbers.get(_OWNER, 0) + 1)
+            self._guarded(lambda: self._folder.commit(Commit("CLAIM", schema=schema, numbers={_OWNER: number})))
+
+    def heads(self) -> Sequence[Head]:
+        """All kept epochs in order, and the older ones that made a definition."""
+        return self._heads
+
+    @property
+    def oldest(self) -> int:
+        """The oldest epoch that can still be read: changes after it are all there."""
+        return self._folder.numbers.get(_OLDEST, 0)
+
+    @property
+    def size(self) -> int:
+        """The bytes of its files, those of large deltas not included."""
+        return sum(one.size for one in self._folder.files.values())
 
     def commit(self, epoch: int, at: datetime, head: Mapping[str, Any], deltas: Mapping[str, Delta]) -> None:
         """Make an epoch exist, with all of its deltas at once."""
+        self._guarded(lambda: self._commit(epoch, at, head, deltas))
+        self._heads.append(Head(epoch, at, head))
+
+    def _commit(self, epoch: int, at: datetime, head: Mapping[str, Any], deltas: Mapping[str, Delta]) -> None:
         rows: list[dict[str, Any]] = [
             {"epoch": epoch, "relation": "", "rows": 0, "head": json.dumps(head), "committed_at": at}
         ]
-        for relation, delta in deltas.items():
-            if len(delta) == 0:
-                continue
-            row: dict[str, Any] = {
-                "epoch": epoch,
-                "relation": relation,
-                "rows": len(delta),
-                "committed_at": at,
-            }
-            columns = [*delta.rows.columns, pa.chunked_array([pa.array(delta.weights)])]
-            table = pa.table(columns, names=[*delta.rows.column_names, "weight"])
-            content = _to_bytes(table)
-            if len(content) <= self._inline_bytes:
-                row["delta"] = content
-            else:
-                row["file"] = self._write_file(epoch, relation, table)
-            rows.append(row)
-        batch = pa.Table.from_pylist(rows, schema=_SCHEMA)
+        written: list[Path] = []
         try:
-            if self._table is None:
-                self._path.mkdir(parents=True, exist_ok=True)
-                write_deltalake(
-                    str(self._path),
-                    batch,
-                    mode="append",
-                    configuration={"delta.checkpointInterval": str(_CHECKPOINT_EVERY)},
-                )
-                self._table = DeltaTable(str(self._path))
-            else:
-                write_deltalake(self._table, batch, mode="append")
-        except OSError as error:
-            raise _unwritable(error) from error
-        except Exception as error:
-            raise _unwritable(error) from error
+            for relation, delta in deltas.items():
+                if len(delta) == 0:
+                    continue
+                row: dict[str, Any] = {"epoch": epoch, "relation": relation, "rows": len(delta), "committed_at": at}
+                columns = [*delta.rows.columns, pa.chunked_array([pa.array(delta.weights)])]
+                table = pa.table(columns, names=[*delta.rows.column_names, "weight"])
+                if table.nbytes <= self._inline_bytes:
+                    row["delta"] = _to_bytes(table)
+                else:
+                    row["file"] = self._write_large(epoch, relation, table)
+                    written.append(self._deltas / row["file"])
+                rows.append(row)
+            if written:
+                sync_folder(self._deltas)
+            crash_point("files written")
+            file = self._write_rows(pa.Table.from_pylist(rows, schema=_SCHEMA))
+            written.append(self._folder.path / file.path)
+            crash_point("data written")
+            with self._turn:
+                schema = _SCHEMA if self._folder.version < 0 else None
+                numbers, note = {_EPOCH: epoch}, {"epoch": epoch}
+                self._folder.commit(Commit("EPOCH", adds=[file], numbers=numbers, note=note, schema=schema))
+        except (HeadraceError, OSError) as error:
+            # Once its log file is named, an epoch exists, even if the disk then failed to say so.
+            if isinstance(error, HeadraceError) or not self._folder.log_file(self._folder.version + 1).exists():
+                for path in written:
+                    path.unlink(missing_ok=True)
+            raise
+        crash_point("committed")
 
-    def _write_file(self, epoch: int, relation: str, table: pa.Table) -> str:
-        name = f"{epoch:012d}-{relation.replace('#', '.')}.parquet"
-        try:
-            self._files.mkdir(parents=True, exist_ok=True)
-            pq.write_table(table, self._files / name)
-        except OSError as error:
-            raise _unwritable(error) from error
+    def _write_rows(self, batch: pa.Table) -> DataFile:
+        make_folder(self._folder.path)
+        epochs = np.asarray(batch.column("epoch"))
+        first, last = int(epochs.min()), int(epochs.max())
+        name, size = write_named(
+            self._folder.path,
+            f"epoch-{first:012d}-{last:012d}-",
+            lambda sink: pq.write_table(batch, sink, compression="zstd", row_group_size=1000, write_statistics=True),
+        )
+        sync_folder(self._folder.path)
+        return DataFile(name, size, batch.num_rows, {"epoch": first}, {"epoch": last})
+
+    def _write_large(self, epoch: int, relation: str, table: pa.Table) -> str:
+        make_folder(self._deltas)
+        name, _ = write_named(
+            self._deltas,
+            f"{epoch:012d}-{plain_name(relation)}-",
+            lambda sink: pq.write_table(table, sink, compression="zstd", row_group_size=250_000),
+        )
         return name
 
-    def heads(self) -> list[Head]:
-        """All epochs in order."""
-        table = self._read(["epoch", "head", "committed_at"], relation="")
-        return [Head(row["epoch"], row["committed_at"], json.loads(row["head"])) for row in table.to_pylist()]
+    def _guarded(self, write: Callable[[], None]) -> None:
+        try:
+            write()
+        except HeadraceError:
+            raise
+        except OSError as error:
+            raise LedgerError(
+                "the ledger cannot be written",
+                detail=f"{error}. Nothing of this epoch was committed.",
+                hint="free space or mend the rights of the home's folder, then send the call again",
+            ) from error
 
     def entries(self, relation: str | None = None, since: int = 0, until: int | None = None) -> Iterator[Entry]:
         """The deltas after an epoch, up to and including another, in order; of one relation or of all."""
         table = self._read(["epoch", "relation", "delta", "file", "committed_at"], relation, since, until)
-        for row in table.to_pylist():
-            if row["relation"] == "":
-                continue
-            content = self._content(row)
-            width = content.num_columns - 1
-            rows = content.select(list(range(width))).rename_columns([f"c{i}" for i in range(width)])
-            weights = content.column(width).to_numpy()
-            yield Entry(row["epoch"], row["committed_at"], row["relation"], rows, weights)
+        for batch in table.to_batches(max_chunksize=100):
+            for row in batch.to_pylist():
+                if row["relation"] == "":
+                    continue
+                content = self._content(row)
+                width = content.num_columns - 1
+                rows = content.select(list(range(width)))
+                weights = content.column(width).to_numpy()
+                yield Entry(row["epoch"], row["committed_at"], row["relation"], rows, weights)
 
     def _content(self, row: Mapping[str, Any]) -> pa.Table:
         if row["delta"] is not None:
             return pa.ipc.open_stream(row["delta"]).read_all()
-        try:
-            return pq.read_table(self._files / row["file"])
-        except OSError as error:
-            raise LedgerError(
-                f"a file of epoch {row['epoch']} cannot be read",
-                detail=str(error),
-                hint="restore the home from a backup",
-            ) from error
+        return self._parquet(self._deltas / row["file"])
 
     def _read(
         self, columns: Sequence[str], relation: str | None = None, since: int = 0, until: int | None = None
     ) -> pa.Table:
-        if self._table is None:
-            return pa.schema([_SCHEMA.field(c) for c in columns]).empty_table()
+        tables = [pa.schema([_SCHEMA.field(c) for c in columns]).empty_table()]
         wanted = pc.field("epoch") > since
         if until is not None:
-            wanted = wanted & (pc.field("epoch") <= until)
+            wanted &= pc.field("epoch") <= until
         if relation is not None:
-            wanted = wanted & (pc.field("relation") == relation)
-        table = self._table.to_pyarrow_dataset().to_table(columns=list(columns), filter=wanted)
-        return table.sort_by("epoch")
+            wanted &= pc.field("relation") == relation
+        for file in list(self._folder.files.values()):
+            if file.high["epoch"] > since and (until is None or file.low["epoch"] <= until):
+                tables.append(self._parquet(self._folder.path / file.path, columns, wanted).cast(tables[0].schema))
+        return pa.concat_tables(tables).sort_by("epoch")
+
+    def _parquet(self, path: Path, columns: Sequence[str] | None = None, wanted: Any = None) -> pa.Table:
+        try:
+            return dataset.dataset(path, format="parquet").to_table(columns=columns and list(columns), filter=wanted)
+        except (OSError, pa.ArrowInvalid) as error:
+            raise LedgerError(
+                f"the file {path.name} cannot be read",
+                detail=str(error),
+                hint="run 'headrace verify --storage' to see which epoch is still whole, or restore a backup",
+            ) from error
+
+    def compact(self, until: int, expired: int, keep: Callable[[str], bool], small_files: int) -> None:
+        """Join small files of epochs up to one into few, without the rows that are no longer wanted.
+
+        Rows of hidden relations (those for which `keep` says no) go, rows up to the expired epoch too; what made a
+        definition stays.
+        """
+        files = [
+            one
+            for one in self._folder.files.values()
+            if one.high["epoch"] <= until and (one.size < _SEGMENT_BYTES // 2 or one.low["epoch"] <= expired)
+        ]
+        stale = expired > self.oldest
+        if len(files) < small_files and not stale:
+            return
+        table = pa.concat_tables([self._parquet(self._folder.path / one.path) for one in files]).cast(_SCHEMA)
+        wanted = np.array([self._stays(row, expired, keep) for row in table.drop_columns(["delta"]).to_pylist()], bool)
+        table = table.filter(pa.array(wanted)).sort_by([("relation", "ascending"), ("epoch", "ascending")])
+        adds: list[DataFile] = []
+        per_file = max(1, int(table.num_rows * _SEGMENT_BYTES / max(table.nbytes, 1)))
+        for start in range(0, table.num_rows, per_file):
+            adds.append(self._write_rows(table.slice(start, per_file)))
+        crash_point("segment written")
+        with self._turn:
+            numbers = {_OLDEST: expired} if stale else {}
+            self._folder.commit(Commit("COMPACT", adds=adds, removes=files, numbers=numbers, moves_rows=stale))
+        if stale:
+            self._heads = [head for head in self._heads if head.epoch > expired or head.defines]
+        crash_point("segment committed")
+
+    def _stays(self, row: Mapping[str, Any], expired: int, keep: Callable[[str], bool]) -> bool:
+        if row["relation"] == "":
+            return row["epoch"] > expired or Head(0, row["committed_at"], json.loads(row["head"])).defines
+        return row["epoch"] > expired and keep(row["relation"])
+
+    def tidy(self) -> None:
+        """Keep the log of the ledger's own table short."""
+        with self._turn:
+            self._folder.checkpoint(_CHECKPOINT_EVERY)
+
+    def unreferenced(self, newest: int | None) -> Iterator[Path]:
+        """Files that no epoch names; with the newest epoch given, not those of an epoch under way."""
+        for file in self._folder.unreferenced():
+            if newest is None or not (is_temporary(file.name) or _last_epoch(file.name) > newest):
+                yield file
+        if not self._deltas.exists():
+            return
+        named = set(self._read(["file"]).column("file").drop_null().to_pylist())
+        for file in self._deltas.iterdir():
+            under_way = newest is not None and (is_temporary(file.name) or int(file.name.split("-")[0]) > newest)
+            if file.name not in named and not under_way:
+                yield file
+
+
+def _last_epoch(name: str) -> int:
+    """The last epoch of a data file, by its name."""
+    return int(name.split("-")[2])
+
+
+def is_hidden(relation: str) -> bool:
+    """Whether a relation is state of Headrace's own, which no user reads."""
+    return "#" in relation or relation.startswith("_headrace")
+
+
+def plain_name(relation: str) -> str:
+    """A relation's name as a name of files that every system takes."""
+    return re.sub(r"[^a-z0-9_]", lambda odd: "." if odd.group() == "#" else f"~{ord(odd.group()):x}", relation)
 
 
 def summed(schema: pa.Schema, entries: Sequence[Entry]) -> Delta:
@@ -179,7 +302,7 @@ def summed(schema: pa.Schema, entries: Sequence[Entry]) -> Delta:
     if not tables:
         return empty(schema)
     weights = np.concatenate([entry.weights for entry in entries if len(entry.weights)])
-    return consolidate(pa.concat_tables(tables).combine_chunks(), weights.astype(np.int64))
+    return consolidate(pa.concat_tables(tables), weights.astype(np.int64))
 
 
 def now_utc() -> datetime:
@@ -192,11 +315,3 @@ def _to_bytes(table: pa.Table) -> bytes:
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table.combine_chunks())
     return sink.getvalue().to_pybytes()
-
-
-def _unwritable(error: Exception) -> LedgerError:
-    return LedgerError(
-        "the ledger cannot be written",
-        detail=f"{error}. Nothing of this epoch was committed.",
-        hint="free space or mend the rights of the home's folder, then send the call again",
-    )

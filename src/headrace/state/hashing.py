@@ -96,7 +96,7 @@ def _hash_array(array: pa.Array, lane: int) -> Hashes:
     ):
         filler = "" if pa.types.is_string(kind) or pa.types.is_large_string(kind) else b""
         objects = (array.fill_null(filler) if array.null_count else array).to_numpy(zero_copy_only=False)
-        hashes = hash_array(objects.astype(object), hash_key=_SIP_KEYS[lane], categorize=length > 64)
+        hashes = hash_array(objects.astype(object), hash_key=_SIP_KEYS[lane], categorize=False)
         return _with_nulls(array, hashes)
     if pa.types.is_struct(kind):
         fields = [array.field(i) for i in range(kind.num_fields)]

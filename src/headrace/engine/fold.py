@@ -1,0 +1,224 @@
+"""Fold: old deltas go into each relation's base, in the background; what is no longer needed goes.
+
+It works on what is committed and never blocks an epoch: bases are folders of their own, and the ledger is locked only
+while a finished file is named.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headrace.engine.catalog import Relation, Table
+from headrace.errors import HeadraceError
+from headrace.ledger.base import Base, Shape
+from headrace.ledger.ledger import Ledger, is_hidden, now_utc, plain_name, summed
+from headrace.ledger.readers import Readers
+from headrace.settings import Settings
+from headrace.state.delta import combine, concat
+from headrace.state.store import Snapshot
+
+_SMALL_FILES = 32
+
+
+@dataclass(frozen=True)
+class Foldable:
+    """A store with what its base needs to know."""
+
+    shape: Shape
+    snapshot: Snapshot
+    changed_at: int
+    reset_at: int
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Everything at one epoch."""
+
+    epoch: int
+    stores: Mapping[str, Foldable]
+
+
+@dataclass
+class Report:
+    """What one fold did."""
+
+    epoch: int = 0
+    folded: dict[str, int] = field(default_factory=dict[str, int])
+    oldest: int = 0
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as plain values."""
+        return asdict(self)
+
+
+def shape_of(name: str, relation: Relation | None, schema: Any) -> Shape:
+    """What the base of a store looks like: a relation under its columns' names, hidden state under plain ones."""
+    if relation is None or is_hidden(name):
+        return Shape(tuple(f"c{i}" for i in range(len(schema))), schema, hidden=True)
+    key = relation.contract.key if isinstance(relation, Table) else relation.key
+    names = tuple(relation.schema.names)
+    return Shape(names, schema, tuple(names.index(column) for column in key))
+
+
+def base_path(home: Path, name: str) -> Path:
+    """Where the base of a store lies."""
+    return home / ("state" if is_hidden(name) else "tables") / plain_name(name)
+
+
+class Fold:
+    """Folds one home, when it is due or when it is asked to."""
+
+    def __init__(
+        self, home: Path, ledger: Ledger, readers: Readers, settings: Settings, moment: Callable[[], Moment]
+    ) -> None:
+        self._home = home
+        self._ledger = ledger
+        self._readers = readers
+        self._settings = settings
+        self._moment = moment
+        self._turn = threading.Lock()
+        self._bases: dict[str, Base] = {}
+        self._doomed: dict[Path, float] = {}
+        self._folded_epoch = 0
+        self._folded_size = 0
+        self._folded_at = time.monotonic()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="headrace-fold", daemon=True)
+        self.failure: HeadraceError | OSError | None = None
+
+    def start(self) -> None:
+        """Fold in the background from now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Finish the fold under way, and begin no other."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        seen, quiet_since = -1, time.monotonic()
+        while not self._stopped.wait(1.0):
+            moment = self._moment()
+            if moment.epoch != seen:
+                seen, quiet_since = moment.epoch, time.monotonic()
+            if seen > self._folded_epoch and self._due(time.monotonic() - quiet_since):
+                try:
+                    self.now()
+                    self.failure = None
+                except (HeadraceError, OSError) as error:
+                    # Nothing is lost: the log still has it all. The next round tries again.
+                    self.failure, self._folded_at = error, time.monotonic()
+
+    def _due(self, quiet: float) -> bool:
+        age = time.monotonic() - self._folded_at
+        return (
+            quiet >= self._settings.fold_when_idle.total_seconds()
+            or age >= self._settings.fold_at_latest.total_seconds()
+            or self._ledger.size - self._folded_size >= self._settings.fold_log_bytes
+        )
+
+    def now(self) -> Report:
+        """Bring every base to the newest epoch."""
+        with self._turn:
+            started = time.monotonic()
+            moment = self._moment()
+            report = Report(moment.epoch)
+            for name, store in moment.stores.items():
+                if store.changed_at or store.reset_at:
+                    rows = self._fold_one(name, store, moment.epoch)
+                    if rows:
+                        report.folded[name] = rows
+            self._forget_dropped(moment)
+            self._ledger.compact(
+                moment.epoch, self._expired(moment.epoch), lambda name: not is_hidden(name), _SMALL_FILES
+            )
+            self._ledger.tidy()
+            self._sweep(moment.epoch)
+            self._folded_epoch, self._folded_size = moment.epoch, self._ledger.size
+            self._folded_at = time.monotonic()
+            report.oldest, report.seconds = self._ledger.oldest, self._folded_at - started
+            return report
+
+    def base(self, name: str) -> Base:
+        """The base of a store."""
+        if name not in self._bases:
+            self._bases[name] = Base(base_path(self._home, name))
+        return self._bases[name]
+
+    def _fold_one(self, name: str, store: Foldable, epoch: int) -> int:
+        base = self.base(name)
+        if base.fits(store.shape) and base.epoch >= store.reset_at:
+            if store.changed_at <= base.epoch:
+                return 0
+            net = summed(store.shape.schema, list(self._ledger.entries(name, base.epoch, epoch)))
+            if len(net):
+                base.fold(store.shape, net, epoch)
+            return len(net)
+        runs = [run.delta for run in store.snapshot.runs]
+        whole = concat(store.shape.schema, runs)
+        base.replace(store.shape, iter([whole] if len(whole) else []), epoch)
+        return len(whole)
+
+    def _forget_dropped(self, moment: Moment) -> None:
+        known = {base_path(self._home, name) for name in moment.stores}
+        for folder in ("tables", "state"):
+            for path in (self._home / folder).glob("*"):
+                if path not in known:
+                    shutil.rmtree(path, ignore_errors=True)
+        self._bases = {name: base for name, base in self._bases.items() if name in moment.stores}
+
+    def _expired(self, newest: int) -> int:
+        """The newest epoch that nobody needs any more."""
+        past = now_utc() - self._settings.keep_time
+        old = [head.epoch for head in self._ledger.heads() if head.committed_at < past]
+        expired = max(max(old, default=0), newest - self._settings.keep_epochs, self._ledger.oldest)
+        protected = self._readers.protected(newest)
+        if protected is not None:
+            expired = min(expired, protected)
+        # Rewriting the log for a handful of epochs is not worth it.
+        return expired if expired - self._ledger.oldest >= _SMALL_FILES else self._ledger.oldest
+
+    def _sweep(self, epoch: int) -> None:
+        """Remove files that nothing names, once whoever read them has had time to finish."""
+        now = time.monotonic()
+        found = list(self._ledger.unreferenced(epoch))
+        for base in self._bases.values():
+            found.extend(base.unreferenced())
+        self._doomed = {path: self._doomed.get(path, now) for path in found}
+        grace = self._settings.vacuum_grace.total_seconds()
+        for path, since in list(self._doomed.items()):
+            if now - since >= grace:
+                path.unlink(missing_ok=True)
+                del self._doomed[path]
+
+
+def restored(base: Base, shape: Shape) -> Any:
+    """The content of a base, summed."""
+    parts = list(base.contents(shape))
+    whole = concat(shape.schema, parts)
+    return combine(whole.rows, whole.weights, whole.low, whole.high) if len(parts) == 1 else whole
+
+
+def sweep_after_crash(home: Path, ledger: Ledger, names: Mapping[str, Shape]) -> None:
+    """Remove what a crash left behind; only the owner may, before it writes anything."""
+    for path in list(ledger.unreferenced(None)):
+        path.unlink(missing_ok=True)
+    known = {base_path(home, name): name for name in names}
+    for folder in ("tables", "state"):
+        for path in (home / folder).glob("*"):
+            if path not in known:
+                shutil.rmtree(path, ignore_errors=True)
+                continue
+            for file in list(Base(path).unreferenced()):
+                file.unlink(missing_ok=True)
+
+
+__all__ = ["Fold", "Foldable", "Moment", "Report", "base_path", "restored", "shape_of", "sweep_after_crash"]

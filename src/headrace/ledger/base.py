@@ -1,0 +1,323 @@
+"""A base: one relation at one epoch, as a plain Delta table that any reader can open.
+
+    base(E) = base(E0) + the deltas after E0, up to E
+
+Fold brings it forward in one commit: rows that only come are appended; files that hold a row that goes are written
+anew without it; small files are joined on the way. The base of a hidden relation has a weight column and no change
+feed. Beside each file lie the identities of its rows, so that neither fold nor recovery has to work them out again.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headrace.errors import LedgerError
+from headrace.ledger.delta_log import Commit, DataFile, DeltaFolder, delta_schema, stored_type
+from headrace.ledger.durable import crash_point, is_temporary, make_folder, sync_folder, write_named
+from headrace.state.delta import Delta, group
+from headrace.state.hashing import Hashes, identity
+
+_EPOCH = "headrace-base"
+_CONFIGURATION = {
+    "delta.enableChangeDataFeed": "true",
+    "delta.enableDeletionVectors": "false",
+    "delta.deletedFileRetentionDuration": "interval 1 hours",
+}
+_IDENTITIES = "_identities"
+_CHANGES = "_change_data"
+_FILE_ROWS = 1_000_000
+_JOIN_AT = 8
+_CHECKPOINT_EVERY = 20
+_WEIGHT = "weight"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a base holds: its columns by name, its key, and whether it is hidden state."""
+
+    names: tuple[str, ...]
+    schema: pa.Schema
+    key: tuple[int, ...] = ()
+    hidden: bool = False
+
+    @property
+    def stored(self) -> pa.Schema:
+        """The columns of its files."""
+        fields = [pa.field(name, stored_type(one.type)) for name, one in zip(self.names, self.schema, strict=True)]
+        return pa.schema([*fields, pa.field(_WEIGHT, pa.int64())] if self.hidden else fields)
+
+
+class Base:
+    """One relation's base on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._folder = DeltaFolder(path, _CONFIGURATION, (_EPOCH,))
+        self.exists = self._folder.load()
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that it stands at; 0 when there is none yet."""
+        return self._folder.numbers.get(_EPOCH, 0)
+
+    @property
+    def rows(self) -> int:
+        """How many rows its files have."""
+        return sum(one.rows for one in self._folder.files.values())
+
+    @property
+    def files(self) -> list[Path]:
+        """Its data files."""
+        return [self.path / name for name in self._folder.files]
+
+    def fits(self, shape: Shape) -> bool:
+        """Whether it exists with just these columns."""
+        return self.exists and json.loads(self._folder.schema_string) == json.loads(delta_schema(shape.stored))
+
+    def contents(self, shape: Shape) -> Iterator[Delta]:
+        """All rows, a file at a time; equal rows are not summed."""
+        for one in self._folder.files.values():
+            rows, weights = self._rows(one, shape)
+            low, high = self._identities(one, rows)
+            yield Delta(rows, weights, low, high)
+
+    def fold(self, shape: Shape, net: Delta, epoch: int) -> None:
+        """Bring the base forward by the net change since its own epoch, in one commit."""
+        come = np.flatnonzero(net.weights > 0)
+        go = np.flatnonzero(net.weights < 0)
+        removed, adds = self._rewrite(shape, net, go) if len(go) else ([], [])
+        if len(come):
+            adds.extend(self._write(shape, _taken(net, come)))
+        if not removed:
+            removed, joined = self._join(shape)
+            adds.extend(joined)
+        changes = [self._write_changes(shape, net)] if removed and not shape.hidden and len(net) else []
+        sync_folder(self.path)
+        crash_point("base written")
+        self._folder.commit(
+            Commit(
+                "FOLD",
+                adds=adds,
+                removes=removed,
+                changes=changes,
+                numbers={_EPOCH: epoch},
+                note={"epoch": epoch},
+            )
+        )
+        crash_point("base committed")
+        self._folder.checkpoint(_CHECKPOINT_EVERY)
+
+    def replace(self, shape: Shape, contents: Iterator[Delta], epoch: int) -> None:
+        """Hold just these rows, whatever was held before: for a relation whose columns are new."""
+        removed = list(self._folder.files.values())
+        make_folder(self.path)
+        adds = [file for content in contents for file in self._write(shape, content)]
+        sync_folder(self.path)
+        crash_point("base written")
+        self._folder.commit(
+            Commit(
+                "FOLD", adds=adds, removes=removed, numbers={_EPOCH: epoch}, schema=shape.stored, note={"epoch": epoch}
+            )
+        )
+        self.exists = True
+
+    def _rewrite(self, shape: Shape, net: Delta, go: npt.NDArray[np.int64]) -> tuple[list[DataFile], list[DataFile]]:
+        """Write the files anew that hold rows which go; every copy of such a row goes, those left come back."""
+        gone_low, gone_high = net.low[go], net.high[go]
+        order = np.lexsort((gone_high, gone_low))
+        gone_low, gone_high = gone_low[order], gone_high[order]
+        held = np.zeros(len(go), dtype=np.int64)
+        removed: list[DataFile] = []
+        adds: list[DataFile] = []
+        for one in list(self._folder.files.values()):
+            low, high = self._identities(one, None, shape)
+            owner, hit = _owners(low, high, gone_low, gone_high)
+            if not bool(hit.any()):
+                continue
+            rows, weights = self._rows(one, shape)
+            np.add.at(held, owner[hit], weights[hit])
+            kept = np.flatnonzero(~hit)
+            removed.append(one)
+            if len(kept):
+                kept_rows = Delta(rows.take(pa.array(kept)), weights[kept], low[kept], high[kept])
+                adds.extend(self._write(shape, kept_rows))
+        left = held + net.weights[go][order]
+        if bool((left < 0).any()):
+            raise LedgerError(
+                f"the base {self.path.name} does not hold a row that the log removes",
+                detail=f"{int((left < 0).sum())} rows are affected.",
+                hint="run 'headrace verify --storage', and restore from a backup what it names",
+            )
+        stay = np.flatnonzero(left > 0)
+        if len(stay):
+            places = go[order][stay]
+            adds.extend(
+                self._write(
+                    shape, Delta(net.rows.take(pa.array(places)), left[stay], net.low[places], net.high[places])
+                )
+            )
+        return removed, adds
+
+    def _join(self, shape: Shape) -> tuple[list[DataFile], list[DataFile]]:
+        """Join files of one size class once there are many of them."""
+        classes: dict[int, list[DataFile]] = {}
+        for one in self._folder.files.values():
+            if one.rows < _FILE_ROWS // 2:
+                classes.setdefault(int(math.log(max(one.rows, 1), _JOIN_AT)), []).append(one)
+        removed = [one for files in classes.values() if len(files) >= _JOIN_AT for one in files]
+        parts: list[Delta] = []
+        for one in removed:
+            rows, weights = self._rows(one, shape)
+            parts.append(Delta(rows, weights, *self._identities(one, rows)))
+        if not parts:
+            return [], []
+        together = Delta(
+            pa.concat_tables([part.rows for part in parts]).combine_chunks(),
+            np.concatenate([part.weights for part in parts]),
+            np.concatenate([part.low for part in parts]),
+            np.concatenate([part.high for part in parts]),
+        )
+        return removed, self._write(shape, together)
+
+    def _write(self, shape: Shape, content: Delta) -> list[DataFile]:
+        """Data files of rows, each with the identities of its rows beside it."""
+        if not shape.hidden and bool(np.any(content.weights != 1)):
+            content = _taken(content, np.repeat(np.arange(len(content)), content.weights), ones=True)
+        written: list[DataFile] = []
+        make_folder(self.path / _IDENTITIES)
+        for start in range(0, len(content), _FILE_ROWS):
+            part = slice(start, start + _FILE_ROWS)
+            rows = content.rows.slice(start, _FILE_ROWS)
+            table = _stored(rows, shape, content.weights[part])
+            name, size = write_named(
+                self.path, "rows-", lambda sink, table=table: pq.write_table(table, sink, compression="zstd")
+            )
+            identities = np.stack([content.low[part], content.high[part]])
+            write_named(
+                self.path / _IDENTITIES,
+                f"{name}-",
+                lambda sink, identities=identities: np.lib.format.write_array(sink, identities),
+                ".npy",
+            )
+            written.append(DataFile(name, size, table.num_rows))
+        return written
+
+    def _write_changes(self, shape: Shape, net: Delta) -> DataFile:
+        make_folder(self.path / _CHANGES)
+        places = np.repeat(np.arange(len(net)), np.abs(net.weights))
+        rows = _stored(net.rows.take(pa.array(places)), shape, None)
+        kinds = _change_types(shape, net, places)
+        table = rows.append_column("_change_type", pa.array(kinds, type=pa.string()))
+        name, size = write_named(
+            self.path / _CHANGES, "cdc-", lambda sink: pq.write_table(table, sink, compression="zstd")
+        )
+        sync_folder(self.path / _CHANGES)
+        return DataFile(f"{_CHANGES}/{name}", size, table.num_rows)
+
+    def _rows(self, one: DataFile, shape: Shape) -> tuple[pa.Table, npt.NDArray[np.int64]]:
+        try:
+            with pq.ParquetFile(self.path / one.path) as file:
+                table = file.read()
+        except (OSError, pa.ArrowInvalid) as error:
+            raise LedgerError(
+                f"the file {one.path} of the base {self.path.name} cannot be read",
+                detail=str(error),
+                hint="run 'headrace verify --storage', and restore from a backup what it names",
+            ) from error
+        width = len(shape.schema)
+        weights = np.ones(table.num_rows, dtype=np.int64)
+        if shape.hidden:
+            weights = table.column(width).to_numpy().astype(np.int64)
+        columns = [_restored(table.column(i), shape.schema.field(i).type) for i in range(width)]
+        return pa.table(columns, schema=shape.schema), weights
+
+    def _identities(self, one: DataFile, rows: pa.Table | None, shape: Shape | None = None) -> tuple[Hashes, Hashes]:
+        """The identities of a file's rows, in their order; worked out anew where they are not at hand."""
+        for path in (self.path / _IDENTITIES).glob(f"{one.path}-*.npy"):
+            try:
+                found = np.load(path, mmap_mode="r")
+            except (OSError, ValueError):
+                continue
+            if found.shape == (2, one.rows):
+                return found[0], found[1]
+        if rows is not None:
+            return identity(rows.columns, one.rows)
+        assert shape is not None
+        return identity(self._rows(one, shape)[0].columns, one.rows)
+
+    def unreferenced(self) -> Iterator[Path]:
+        """Files that the base no longer names."""
+        yield from self._folder.unreferenced()
+        for folder in (_IDENTITIES, _CHANGES):
+            for file in (self.path / folder).glob("*"):
+                known = file.name.split(".parquet-")[0] + ".parquet" in self._folder.files
+                if is_temporary(file.name) or (folder == _IDENTITIES and not known):
+                    yield file
+
+
+def _taken(net: Delta, places: npt.NDArray[np.int64], ones: bool = False) -> Delta:
+    weights = np.ones(len(places), dtype=np.int64) if ones else net.weights[places]
+    return Delta(net.rows.take(pa.array(places)), weights, net.low[places], net.high[places])
+
+
+def _owners(
+    low: Hashes, high: Hashes, sorted_low: Hashes, sorted_high: Hashes
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """For each identity its place among the sorted ones, and whether it is among them at all."""
+    place = np.searchsorted(sorted_low, low, side="left")
+    hit = np.zeros(len(low), dtype=bool)
+    # Equal low halves are so rare that a few steps to the right find every one.
+    while True:
+        inside = place < len(sorted_low)
+        same = inside & (sorted_low[np.minimum(place, len(sorted_low) - 1)] == low) & ~hit
+        match = same & (sorted_high[np.minimum(place, len(sorted_low) - 1)] == high)
+        hit |= match
+        onward = same & ~match
+        if not bool(onward.any()):
+            return place, hit
+        place = np.where(onward, place + 1, place)
+
+
+def _stored(rows: pa.Table, shape: Shape, weights: npt.NDArray[np.int64] | None) -> pa.Table:
+    schema = shape.stored
+    columns: list[Any] = []
+    for i, column in enumerate(rows.columns):
+        wanted = schema.field(i).type
+        columns.append(column if column.type.equals(wanted) else column.cast(wanted))
+    names = list(shape.names)
+    if shape.hidden and weights is not None:
+        columns.append(pa.array(weights))
+        names.append(_WEIGHT)
+    return pa.table(columns, names=names)
+
+
+def _restored(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
+    if column.type.equals(wanted):
+        return column
+    if pa.types.is_null(wanted):
+        return pa.chunked_array([pa.nulls(len(column))])
+    return column.cast(wanted)
+
+
+def _change_types(shape: Shape, net: Delta, places: npt.NDArray[np.int64]) -> list[str]:
+    """insert and delete; where a key has one of each, the two images of an update."""
+    deleted = net.weights[places] < 0
+    kinds = np.where(deleted, "delete", "insert").astype(object)
+    if shape.key and len(places):
+        columns: Sequence[Any] = [net.rows.column(i).take(pa.array(places)) for i in shape.key]
+        low, high = identity(columns, len(places))
+        _, numbers = group(low, high)
+        total, gone = np.bincount(numbers), np.bincount(numbers, weights=deleted)
+        paired = ((total == 2) & (gone == 1))[numbers]
+        kinds = np.where(paired, np.where(deleted, "update_preimage", "update_postimage"), kinds)
+    return kinds.tolist()

@@ -1,0 +1,51 @@
+"""Readers of the log that come back: what one of them has not read is kept for it, up to a limit of its own."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from headrace.ledger.durable import replace_file
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Who reads, how far it has come, and for how many epochs the log waits for it."""
+
+    name: str
+    epoch: int
+    limit_epochs: int
+
+
+class Readers:
+    """The registered readers of one home."""
+
+    def __init__(self, home: Path) -> None:
+        self._path = home / "readers.json"
+        self._lock = threading.Lock()
+        self._readers: dict[str, Reader] = {}
+        if self._path.exists():
+            self._readers = {one["name"]: Reader(**one) for one in json.loads(self._path.read_text())}
+
+    def register(self, reader: Reader) -> None:
+        """Keep for a reader what it has not read, or note how far it has come."""
+        with self._lock:
+            self._readers[reader.name] = reader
+            self._save()
+
+    def forget(self, name: str) -> None:
+        """Wait for a reader no longer."""
+        with self._lock:
+            self._readers.pop(name, None)
+            self._save()
+
+    def protected(self, newest: int) -> int | None:
+        """The epoch after which everything must stay, or None where no reader waits."""
+        with self._lock:
+            waiting = [one.epoch for one in self._readers.values() if newest - one.epoch <= one.limit_epochs]
+        return min(waiting, default=None)
+
+    def _save(self) -> None:
+        replace_file(self._path, json.dumps([asdict(one) for one in self._readers.values()]).encode())

@@ -1,0 +1,150 @@
+"""A base holds what the deltas come to, for every reader."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import duckdb_extension_delta
+import numpy as np
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from headrace.ledger import base as bases
+from headrace.ledger.base import Base, Shape
+from headrace.state.delta import Delta, consolidate
+
+SCHEMA = pa.schema([("c0", pa.int64()), ("c1", pa.string())])
+PLAIN = Shape(("id", "name"), SCHEMA)
+KEYED = Shape(("id", "name"), SCHEMA, key=(0,))
+HIDDEN = Shape(("c0", "c1"), SCHEMA, hidden=True)
+Rows = Counter[tuple[int | None, str | None]]
+
+
+def delta_of(rows: Rows) -> Delta:
+    pairs = [pair for pair, n in rows.items() if n]
+    columns = [pa.array([a for a, _ in pairs], pa.int64()), pa.array([b for _, b in pairs], pa.string())]
+    return consolidate(pa.table(columns, schema=SCHEMA), np.array([rows[pair] for pair in pairs], dtype=np.int64))
+
+
+def read_by_delta_rs(path: Path) -> Rows:
+    return Counter(tuple(row.values()) for row in DeltaTable(str(path)).to_pyarrow_table().to_pylist())
+
+
+def by_duckdb(query: str) -> list[Any]:
+    extension = next(Path(duckdb_extension_delta.__file__).parent.glob("extensions/*/delta.duckdb_extension"))
+    with duckdb.connect(config={"allow_unsigned_extensions": "true"}) as connection:
+        connection.execute(f"LOAD '{extension}'")
+        return connection.execute(query).fetchall()
+
+
+def read_by_duckdb(path: Path) -> Rows:
+    return Counter(by_duckdb(f"SELECT * FROM delta_scan('{path}')"))
+
+
+def held(base: Base, shape: Shape) -> Rows:
+    found: Rows = Counter()
+    for content in base.contents(shape):
+        for row, weight in zip(content.rows.to_pylist(), content.weights.tolist(), strict=True):
+            found[row["c0"], row["c1"]] += weight
+    return found
+
+
+@pytest.mark.parametrize("shape", [PLAIN, HIDDEN], ids=["plain", "hidden"])
+@pytest.mark.parametrize("seed", range(3))
+def test_random_folds_come_to_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: Shape, seed: int
+) -> None:
+    monkeypatch.setattr(bases, "_FILE_ROWS", 40)
+    monkeypatch.setattr(bases, "_JOIN_AT", 3)
+    random = np.random.default_rng(seed)
+    path, model = tmp_path / "t", Counter[Any]()
+    base = Base(path)
+    base.replace(shape, iter([]), 1)
+    for epoch in range(2, 40):
+        change: Rows = Counter()
+        for _ in range(int(random.integers(1, 30))):
+            value = None if random.random() < 0.1 else f"v{random.integers(0, 3)}"
+            change[int(random.integers(0, 40)), value] += int(random.integers(1, 3))
+        if epoch % 3 == 0:
+            for pair in random.permutation(np.array(list(model), dtype=object))[:10].tolist() if model else []:
+                change[tuple(pair)] -= int(random.integers(1, model[tuple(pair)] + 1))
+        net = delta_of(change)
+        if len(net) == 0:
+            continue
+        base.fold(shape, net, epoch)
+        model.update(change)
+        model = Counter({pair: n for pair, n in model.items() if n})
+        if epoch % 7 == 0:
+            base = Base(path)
+        assert base.epoch == epoch
+        assert held(base, shape) == model
+        if not shape.hidden and epoch % 5 == 0:
+            assert read_by_delta_rs(path) == model
+    for file in list(base.unreferenced()):
+        file.unlink()
+    assert held(Base(path), shape) == model
+    if not shape.hidden:
+        assert read_by_delta_rs(path) == model
+        assert read_by_duckdb(path) == model
+    assert len(base.files) < 60
+
+
+def test_the_change_feed_sums_to_the_table(tmp_path: Path) -> None:
+    base = Base(tmp_path / "t")
+    base.replace(KEYED, iter([delta_of(Counter({(i, "a"): 1 for i in range(5)}))]), 1)
+    base.fold(KEYED, delta_of(Counter({(9, "new"): 1})), 2)
+    base.fold(KEYED, delta_of(Counter({(1, "a"): -1, (1, "b"): 1, (2, "a"): -1})), 4)
+    feed = pa.table(DeltaTable(str(tmp_path / "t")).load_cdf(starting_version=0)).to_pylist()
+    summed: Rows = Counter()
+    for row in feed:
+        summed[row["id"], row["name"]] += 1 if row["_change_type"] in ("insert", "update_postimage") else -1
+    assert Counter({k: n for k, n in summed.items() if n}) == read_by_delta_rs(tmp_path / "t")
+    last = {(row["id"], row["name"], row["_change_type"]) for row in feed if row["_commit_version"] == 2}
+    assert last == {(1, "a", "update_preimage"), (1, "b", "update_postimage"), (2, "a", "delete")}
+    history = DeltaTable(str(tmp_path / "t")).history()
+    assert '"epoch": 4' in history[0]["userMetadata"]
+
+
+def test_new_columns_replace_the_table(tmp_path: Path) -> None:
+    base = Base(tmp_path / "t")
+    base.replace(PLAIN, iter([delta_of(Counter({(1, "a"): 2}))]), 1)
+    renamed = Shape(("id", "title"), SCHEMA)
+    assert Base(tmp_path / "t").fits(PLAIN)
+    assert not Base(tmp_path / "t").fits(renamed)
+    base.replace(renamed, iter([delta_of(Counter({(1, "a"): 2}))]), 2)
+    assert DeltaTable(str(tmp_path / "t")).to_pyarrow_table().column_names == ["id", "title"]
+    assert Base(tmp_path / "t").fits(renamed)
+
+
+def test_every_type_lies_in_a_base(tmp_path: Path) -> None:
+    import datetime as dt
+    from decimal import Decimal
+
+    columns: dict[str, Any] = {
+        "c0": pa.array([1, None], pa.int8()),
+        "c1": pa.array([1, None], pa.int16()),
+        "c2": pa.array([Decimal("1.10"), None], pa.decimal128(10, 2)),
+        "c3": pa.array([dt.datetime(2024, 1, 1), None], pa.timestamp("us", "UTC")),
+        "c4": pa.array([dt.datetime(1582, 10, 15), None], pa.timestamp("us")),
+        "c5": pa.array([b"\0", None], pa.binary()),
+        "c6": pa.array([[1, None], None], pa.list_(pa.int32())),
+        "c7": pa.array([[("a", 1.5)], None], pa.map_(pa.string(), pa.float64())),
+        "c8": pa.array([{"x": -0.0, "y": True}, None], pa.struct([("x", pa.float32()), ("y", pa.bool_())])),
+        "c9": pa.array([dt.date(2024, 1, 1), None], pa.date32()),
+        "c10": pa.array([dt.timedelta(days=2), None], pa.duration("us")),
+        "c11": pa.nulls(2),
+    }
+    content = consolidate(pa.table(columns), np.array([1, 1]))
+    shape = Shape(tuple(f"a column {i}" for i in range(len(columns))), content.rows.schema)
+    Base(tmp_path / "t").replace(shape, iter([content]), 1)
+    again = Base(tmp_path / "t")
+    assert again.fits(shape)
+    (found,) = again.contents(shape)
+    assert found.rows.to_pylist() == content.rows.to_pylist()
+    assert found.rows.schema.equals(content.rows.schema)
+    assert DeltaTable(str(tmp_path / "t")).to_pyarrow_table().num_rows == 2
+    assert by_duckdb(f"SELECT count(*) FROM delta_scan('{tmp_path / 't'}')") == [(2,)]
