@@ -18,16 +18,16 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from headrace.engine.blame import guilty_row
-from headrace.engine.bulk import Bulk
 from headrace.engine.catalog import Catalog, Table, View, ViewDefinition
 from headrace.engine.define import make_view
 from headrace.engine.explain import Explanation, explain_view
 from headrace.engine.fold import Fold, Foldable, Moment, shape_of, sweep_after_crash
 from headrace.engine.frames import Frames
+from headrace.engine.group import Changes
 from headrace.engine.history import changes_table, refuse_expired, state_at
 from headrace.engine.judge import Verdict, compare
 from headrace.engine.loop import Call, Loop
-from headrace.engine.queries import Queries
+from headrace.engine.queries import Queries, Relations
 from headrace.engine.receipt import Receipt
 from headrace.engine.recover import recover
 from headrace.engine.work import Work, follow
@@ -155,8 +155,8 @@ class Headrace:
                     # A view that fails by the clock alone fails again, loudly, at the next change.
                     continue
 
-    def apply_worked_out(self, work_out: Callable[[], Mapping[str, Bulk | Sequence[object]]]) -> Receipt:
-        """Apply changes that depend on what is committed when their turn comes."""
+    def apply_worked_out(self, work_out: Callable[[Relations], Changes]) -> Receipt:
+        """Apply changes that depend on what the relations hold when their turn comes."""
         self._refuse_read_only()
         return self._loop.submit(Call(work_out))
 
@@ -323,10 +323,6 @@ class Headrace:
     def remember(self, key: str, receipt: Receipt) -> None:
         """Keep the receipt of an idempotency key."""
         self._receipts[key] = receipt
-
-    def table(self, name: str) -> Table:
-        """A table by name."""
-        return self.catalog.table(name)
 
     def follow(self, work: Work) -> None:
         """Bring every view up to date."""

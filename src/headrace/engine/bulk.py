@@ -9,10 +9,9 @@ import pyarrow as pa
 
 from headrace.engine.catalog import Table
 from headrace.errors import ChangesRejected, Rejection
-from headrace.rules.base import Epoch
 from headrace.state.delta import Delta, concat, consolidate, group, negate
 from headrace.state.hashing import identity
-from headrace.state.store import key_hashes, take
+from headrace.state.store import Snapshot, key_hashes, take
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,8 +25,8 @@ class Bulk:
         return max(self.removed.num_rows, self.added.num_rows)
 
 
-def bulk_delta(table: Table, epoch: Epoch, bulk: Bulk) -> Delta:
-    """The table's net change, or ChangesRejected."""
+def bulk_delta(table: Table, before: Snapshot, bulk: Bulk) -> Delta:
+    """The net change of a table that holds this, or ChangesRejected."""
     _refuse_nulls(table, bulk.added)
     schema = table.store.schema
     removed = consolidate(bulk.removed, np.full(bulk.removed.num_rows, -1, dtype=np.int64))
@@ -43,7 +42,6 @@ def bulk_delta(table: Table, epoch: Epoch, bulk: Bulk) -> Delta:
     rows = bulk.added if len(last) == len(numbers) else bulk.added.take(pa.array(np.sort(last)))
     added = consolidate(rows, np.ones(rows.num_rows, dtype=np.int64))
     wanted = np.unique(np.concatenate([key_hashes(rows, places), key_hashes(bulk.removed, places)]))
-    before = epoch.before(table.name)
     known = before.lookup(places, wanted) if before.runs else concat(schema, [])
     # A hash may be shared: only rows whose key is truly touched are replaced.
     touched = (

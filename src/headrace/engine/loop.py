@@ -10,21 +10,19 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from headrace.engine.bulk import Bulk, bulk_delta
-from headrace.engine.catalog import Table
+from headrace.engine.catalog import Catalog
+from headrace.engine.group import Changes, Group, ViewMoved
+from headrace.engine.queries import Relations
 from headrace.engine.receipt import Receipt
-from headrace.engine.tables import Pending
 from headrace.engine.work import Work
-from headrace.errors import ChangesRejected, HeadraceError, Rejection, ViewEvaluationError
-
-Changes = Mapping[str, Sequence[object] | Bulk]
+from headrace.errors import ViewEvaluationError
 
 
 @dataclass(eq=False)
 class Call:
     """One caller's changes; those of a statement are worked out when its turn comes."""
 
-    changes: Changes | Callable[[], Changes]
+    changes: Changes | Callable[[Relations], Changes]
     key: str | None = None
     quiet: bool = False
     done: bool = False
@@ -32,11 +30,6 @@ class Call:
     error: BaseException | None = None
     applied: dict[str, int] = field(default_factory=dict[str, int])
     stale: dict[str, int] = field(default_factory=dict[str, int])
-
-    @property
-    def alone(self) -> bool:
-        """Whether the call reads what is committed, and so must not share an epoch."""
-        return callable(self.changes)
 
 
 class Stopwatch:
@@ -83,57 +76,74 @@ class Loop:
 
     def _take(self) -> list[Call]:
         with self._arrivals:
-            group = [self._waiting.popleft()]
-            while not group[0].alone and self._waiting and not self._waiting[0].alone:
-                group.append(self._waiting.popleft())
+            group = list(self._waiting)
+            self._waiting.clear()
         return group
 
+    def _put_back(self, calls: Sequence[Call]) -> None:
+        with self._arrivals:
+            self._waiting.extendleft(reversed(calls))
+
     def _run(self, group: list[Call]) -> None:
+        """Bring every call of the group to its verdict, but for those that are put back for the next one."""
         try:
             self._run_together(group)
-        except ViewEvaluationError as error:
-            undone = [call for call in group if not call.done]
-            if len(undone) == 1:
-                undone[0].error, undone[0].done = self._host.blame(error), True
-            else:
-                for call in undone:
-                    self._run([call])
         except BaseException as error:
             for call in group:
-                if not call.done:
-                    call.error, call.done = error, True
-            if not isinstance(error, Exception):
+                if call.receipt is None:
+                    call.error = error
+            if isinstance(error, ViewEvaluationError):
+                self._find_guilty(group, error)
+            elif not isinstance(error, Exception):
                 raise
+        finally:
+            for call in group:
+                call.done = True
 
-    def _run_together(self, group: Sequence[Call]) -> None:
+    def _find_guilty(self, group: Sequence[Call], error: ViewEvaluationError) -> None:
+        """Try each call apart, the rejected ones too: what they were checked on top of may not come to be."""
+        if len(group) == 1:
+            group[0].error = self._host.blame(error)
+        else:
+            for call in group:
+                self._run([call])
+
+    def _run_together(self, calls: list[Call]) -> None:
         watch = Stopwatch()
         now = self._host.tick()
         work = self._host.begin(now)
-        pending: dict[str, Pending] = {}
+        group = Group(self._host.catalog, work, now, self._host.tombstone_retention)
         accepted: list[Call] = []
         keys: dict[str, Call] = {}
         twins: list[tuple[Call, Call]] = []
-        for call in group:
-            known = self._host.known(call.key)
-            if known is not None:
-                call.receipt, call.done = known, True
-            elif call.key is not None and call.key in keys:
+        for place, call in enumerate(calls):
+            call.error = None
+            call.receipt = self._host.known(call.key)
+            if call.receipt is not None:
+                continue
+            if call.key is not None and call.key in keys:
                 twins.append((call, keys[call.key]))
-            elif self._accept(call, work, pending, now):
-                accepted.append(call)
-                if call.key is not None:
-                    keys[call.key] = call
+                continue
+            try:
+                if not _accept(call, group):
+                    continue
+            except ViewMoved:
+                self._put_back(calls[place:])
+                del calls[place:]
+                break
+            accepted.append(call)
+            if call.key is not None:
+                keys[call.key] = call
         if not accepted:
             return
-        for one in pending.values():
-            for name, delta in one.deltas(now, self._host.tombstone_retention).items():
-                work.leave(name, delta)
+        for name, delta in group.deltas().items():
+            work.leave(name, delta)
         watch.lap("intake")
         self._host.follow(work)
         watch.lap("views")
         if all(call.quiet for call in accepted) and not self._host.moves_anything(work):
             for call in accepted:
-                call.receipt, call.done = Receipt(self._host.epoch), True
+                call.receipt = Receipt(self._host.epoch)
             return
         epoch = self._host.epoch + 1
         receipts = {call: Receipt(epoch, call.applied, call.stale, dict.fromkeys(call.applied, 0)) for call in accepted}
@@ -145,46 +155,27 @@ class Loop:
             call.receipt = Receipt(epoch, kept.applied, kept.stale, kept.dead, watch.seconds, watch.stages)
             if call.key is not None:
                 self._host.remember(call.key, call.receipt)
-            call.done = True
         for twin, first in twins:
-            twin.receipt, twin.error, twin.done = first.receipt, first.error, True
+            twin.receipt = first.receipt
 
-    def _accept(self, call: Call, work: Work, pending: dict[str, Pending], now: datetime) -> bool:
-        """Check one call on top of those accepted before it; a rejected one leaves no trace."""
-        call.applied, call.stale = {}, {}
-        try:
-            changes = call.changes() if callable(call.changes) else call.changes
-            marks: list[tuple[Pending, int]] = []
-            rejections: list[Rejection] = []
-            for name, listed in changes.items():
-                table = self._host.table(name)
-                if isinstance(listed, Bulk):
-                    work.leave(table.name, bulk_delta(table, work, listed))
-                    call.applied[table.name] = len(listed)
-                    call.stale[table.name] = 0
-                    continue
-                one = pending.get(table.name)
-                if one is None:
-                    one = pending[table.name] = Pending(table, work)
-                marks.append((one, one.overlay.checkpoint()))
-                verdict = one.overlay.take(listed, now)
-                rejections.extend(verdict.rejections)
-                call.applied[table.name] = call.applied.get(table.name, 0) + verdict.applied
-                call.stale[table.name] = call.stale.get(table.name, 0) + verdict.stale
-            if rejections:
-                for one, mark in reversed(marks):
-                    one.overlay.rollback(mark)
-                raise ChangesRejected(rejections)
-            return True
-        except HeadraceError as error:
-            call.error, call.done = error, True
-            return False
+
+def _accept(call: Call, group: Group) -> bool:
+    """Check one call on top of those accepted before it; a rejected one leaves no trace."""
+    try:
+        changes = call.changes(group.relations()) if callable(call.changes) else call.changes
+        call.applied, call.stale = group.take(changes)
+    except ViewMoved:
+        raise
+    except Exception as error:
+        call.error = error
+    return call.error is None
 
 
 class Host(Protocol):
     """What the loop needs of the home it runs in."""
 
     epoch: int
+    catalog: Catalog
 
     @property
     def tombstone_retention(self) -> timedelta:
@@ -201,10 +192,6 @@ class Host(Protocol):
 
     def known(self, key: str | None) -> Receipt | None:
         """The receipt of an idempotency key that was used before."""
-        ...
-
-    def table(self, name: str) -> Table:
-        """A table by name."""
         ...
 
     def follow(self, work: Work) -> None:

@@ -29,14 +29,15 @@ class Queries:
 
     def frame(self, sql: str, relations: Relations, line: int = 1, column: int = 1) -> Any:
         """A DataFrame of a query over the given relations."""
-        named = {token.text.strip("`").lower() for token in scan(sql)}
+        words = {token.text.strip("`").lower() for token in scan(sql)}
+        named = {name: relations[name] for name in words.intersection(relations)}
         catalyst = self._frames.catalyst
         with self._analysis:
             for name in self._registered - set(relations):
                 catalyst.session.catalog.dropTempView(name)
             self._registered = set()
-            for name in named.intersection(relations):
-                self._frames.frame(*relations[name]).createOrReplaceTempView(name)
+            for name, relation in named.items():
+                self._frames.frame(*relation).createOrReplaceTempView(name)
                 self._registered.add(name)
             try:
                 return catalyst.frame(catalyst.parse_query(sql))

@@ -13,6 +13,8 @@ from headrace.engine.catalog import Table, View, ViewDefinition
 from headrace.engine.define import make_table, table_contract
 from headrace.engine.explain import explain_view
 from headrace.engine.fill import refill
+from headrace.engine.group import Changes
+from headrace.engine.queries import Relations
 from headrace.engine.receipt import Receipt
 from headrace.engine.recover import table_definition, view_definition
 from headrace.engine.work import Work, evaluation_error
@@ -53,11 +55,11 @@ def run_statement(home: Headrace, statement: Statement) -> pa.Table | Receipt | 
     if isinstance(statement, Query):
         return _run_query(home, statement, None)
     if isinstance(statement, Insert):
-        return home.apply_worked_out(lambda: _insert_changes(home, statement))
+        return home.apply_worked_out(lambda relations: _insert_changes(home, statement, relations))
     if isinstance(statement, Update):
-        return home.apply_worked_out(lambda: _update_changes(home, statement))
+        return home.apply_worked_out(lambda relations: _update_changes(home, statement, relations))
     if isinstance(statement, Delete):
-        return home.apply_worked_out(lambda: _delete_changes(home, statement))
+        return home.apply_worked_out(lambda relations: _delete_changes(home, statement, relations))
     if isinstance(statement, CreateTable):
         home.define(lambda: _create_table(home, statement))
         return None
@@ -268,12 +270,11 @@ def _drop(home: Headrace, statement: Drop) -> None:
             query.close()
 
 
-def _insert_changes(home: Headrace, statement: Insert) -> Mapping[str, Bulk | Sequence[object]]:
+def _insert_changes(home: Headrace, statement: Insert, relations: Relations) -> Changes:
     table = home.catalog.table(statement.table)
     names = _target_columns(table, statement)
     source = f"VALUES {statement.values}" if statement.values is not None else statement.query or ""
-    snapshots = home.relations(home.snapshots())
-    frame = home.queries.frame(source, snapshots, statement.query_line, statement.query_column)
+    frame = home.queries.frame(source, relations, statement.query_line, statement.query_column)
     if len(frame.columns) != len(names):
         raise StatementError(
             f"INSERT INTO {table.name} gives {len(frame.columns)} columns for {len(names)}",
@@ -332,14 +333,14 @@ def _dicts(table: Table, rows: pa.Table) -> list[dict[str, Any]]:
     return rows.rename_columns(table.schema.names).to_pylist()
 
 
-def _matching(home: Headrace, table: Table, alias: str | None, columns: str, where: str | None) -> Any:
-    sql = f"SELECT {columns} FROM {table.name}{f' AS {alias}' if alias else ''}"
-    if where is not None:
-        sql += f" WHERE {where}"
-    return home.queries.frame(sql, home.relations(home.snapshots()))
+def _matching(home: Headrace, statement: Update | Delete, columns: str, relations: Relations) -> Any:
+    sql = f"SELECT {columns} FROM {statement.table}{f' AS {statement.alias}' if statement.alias else ''}"
+    if statement.where is not None:
+        sql += f" WHERE {statement.where}"
+    return home.queries.frame(sql, relations)
 
 
-def _update_changes(home: Headrace, statement: Update) -> Mapping[str, Bulk | Sequence[object]]:
+def _update_changes(home: Headrace, statement: Update, relations: Relations) -> Changes:
     table = home.catalog.table(statement.table)
     assigned = {name.lower(): expression for name, expression in statement.assignments}
     for name in assigned:
@@ -356,7 +357,7 @@ def _update_changes(home: Headrace, statement: Update) -> Mapping[str, Bulk | Se
         f"CAST({assigned.get(name.lower(), f'`{name}`')} AS {field.dataType.simpleString()}) AS _n{i}"
         for i, (name, field) in enumerate(zip(names, table.schema.fields, strict=True))
     )
-    frame = _matching(home, table, statement.alias, f"{old}, {new}", statement.where)
+    frame = _matching(home, statement, f"{old}, {new}", relations)
     from pyspark.sql.types import StructType
 
     both = StructType([*table.schema.fields, *table.schema.fields])
@@ -386,10 +387,10 @@ def _deletes(table: Table, before: pa.Table, after: pa.Table | None) -> list[obj
     ]
 
 
-def _delete_changes(home: Headrace, statement: Delete) -> Mapping[str, Bulk | Sequence[object]]:
+def _delete_changes(home: Headrace, statement: Delete, relations: Relations) -> Changes:
     table = home.catalog.table(statement.table)
     columns = ", ".join(f"`{name}`" for name in table.schema.names)
-    rows = _collect(home, _matching(home, table, statement.alias, columns, statement.where), table)
+    rows = _collect(home, _matching(home, statement, columns, relations), table)
     if table.contract.sequence is None:
         return {table.name: Bulk(rows, rows.slice(0, 0))}
     return {table.name: _deletes(table, rows, None)}

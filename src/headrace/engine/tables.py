@@ -1,4 +1,4 @@
-"""A table's committed rows, as intake asks for them, and its net change as a delta."""
+"""A table's rows, as intake asks for them, and its net change as a delta."""
 
 from __future__ import annotations
 
@@ -14,19 +14,18 @@ from headrace.engine.catalog import Table
 from headrace.intake.arrow import to_arrow
 from headrace.intake.overlay import Found, Net, Overlay
 from headrace.plans.prepared import conform
-from headrace.rules.base import Epoch
 from headrace.state.delta import Delta, combine, consolidate
 from headrace.state.hashing import identity
 from headrace.state.store import Snapshot, key_hashes, take
 
 
 class Pending:
-    """One table's changes of the epoch under way, on top of what it holds."""
+    """Changes of one table, on top of what it and its tombstones hold."""
 
-    def __init__(self, table: Table, epoch: Epoch) -> None:
+    def __init__(self, table: Table, snapshot: Snapshot, buried: Snapshot | None) -> None:
         self._table = table
-        self._epoch = epoch
-        self._snapshot = epoch.before(table.name)
+        self._snapshot = snapshot
+        self._buried = buried
         self._found: list[Delta] = []
         contract = table.contract
         self._key_places = [contract.schema.names.index(name) for name in contract.key]
@@ -54,12 +53,12 @@ class Pending:
 
     def _tombstones(self, keys: list[Any]) -> dict[Any, Any]:
         contract = self._table.contract
-        assert self._table.tombstones is not None
+        assert self._buried is not None
         fields = [contract.schema[name] for name in contract.key]
         wanted = _column_table(keys, fields)
         width = len(fields)
         hashes = np.unique(key_hashes(wanted, tuple(range(width))))
-        rows = self._epoch.before(self._table.tombstones.name).lookup(tuple(range(width)), hashes)
+        rows = self._buried.lookup(tuple(range(width)), hashes)
         columns = [rows.rows.column(i).to_pylist() for i in range(width)]
         sequences = rows.rows.column(width).to_pylist()
         return {contract.key_identity(key): sequences[i] for i, key in enumerate(zip(*columns, strict=True))}
@@ -76,7 +75,8 @@ class Pending:
         net = self.overlay.net()
         result = {self._table.name: self._rows_delta(net)}
         if self._table.tombstones is not None:
-            result[self._table.tombstones.name] = self._tombstone_delta(net, now, retention)
+            assert self._buried is not None
+            result[self._table.tombstones.name] = self._tombstone_delta(net, self._buried, now - retention)
         return result
 
     def _rows_delta(self, net: Net) -> Delta:
@@ -100,10 +100,8 @@ class Pending:
             np.concatenate([part.high for part in parts]),
         )
 
-    def _tombstone_delta(self, net: Net, now: datetime, retention: timedelta) -> Delta:
-        assert self._table.tombstones is not None
+    def _tombstone_delta(self, net: Net, snapshot: Snapshot, expired_at: datetime) -> Delta:
         contract = self._table.contract
-        snapshot = self._epoch.before(self._table.tombstones.name)
         width = len(contract.key)
         touched = [*(t.key for t in net.tombstones_set), *net.tombstones_removed]
         parts: list[tuple[pa.Table, np.ndarray]] = []
@@ -115,7 +113,7 @@ class Pending:
             columns = [known.rows.column(i).to_pylist() for i in range(width)]
             gone = [i for i, key in enumerate(zip(*columns, strict=True)) if contract.key_identity(key) in identities]
             parts.append((known.rows.take(pa.array(gone, type=pa.int64())), -known.weights[gone]))
-        expired = _expired(snapshot, width, now - retention)
+        expired = _expired(snapshot, width, expired_at)
         if expired is not None:
             parts.append(expired)
         rows = [(*t.key, t.sequence, t.deleted_at) for t in net.tombstones_set]
