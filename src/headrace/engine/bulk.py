@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from headrace.engine.catalog import Table
 from headrace.errors import ChangesRejected, Rejection
-from headrace.state.delta import Delta, concat, consolidate, group, negate
+from headrace.state.delta import Delta, concat, consolidate, found_among, group, negate
 from headrace.state.hashing import identity
 from headrace.state.store import Snapshot, key_hashes, take
 
@@ -44,20 +44,13 @@ def bulk_delta(table: Table, before: Snapshot, bulk: Bulk) -> Delta:
     wanted = np.unique(np.concatenate([key_hashes(rows, places), key_hashes(bulk.removed, places)]))
     known = before.lookup(places, wanted) if before.runs else concat(schema, [])
     # A hash may be shared: only rows whose key is truly touched are replaced.
-    touched = (
-        {
-            (int(a), int(b))
-            for source in (rows, bulk.removed)
-            for a, b in zip(*identity([source.column(i) for i in places], source.num_rows), strict=True)
-        }
-        if len(known)
-        else set[tuple[int, int]]()
-    )
-    known_low, known_high = identity([known.rows.column(i) for i in places], len(known))
-    replaced = [
-        i for i, pair in enumerate(zip(known_low.tolist(), known_high.tolist(), strict=True)) if pair in touched
-    ]
-    gone = negate(take(known, np.array(replaced, dtype=np.int64)))
+    touched = [identity([source.column(i) for i in places], source.num_rows) for source in (rows, bulk.removed)]
+    touched_low = np.concatenate([low for low, _ in touched])
+    touched_high = np.concatenate([high for _, high in touched])
+    order = np.lexsort((touched_high, touched_low))
+    known_keys = identity([known.rows.column(i) for i in places], len(known))
+    _, replaced = found_among(*known_keys, touched_low[order], touched_high[order])
+    gone = negate(take(known, np.flatnonzero(replaced)))
     return concat(schema, [gone, added])
 
 

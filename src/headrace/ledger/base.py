@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from headrace.errors import LedgerError
 from headrace.ledger.delta_log import Commit, DataFile, DeltaFolder, delta_schema, stored_type
 from headrace.ledger.durable import crash_point, is_temporary, make_folder, sync_folder, write_named
-from headrace.state.delta import Delta, group
+from headrace.state.delta import Delta, found_among, group
 from headrace.state.hashing import Hashes, identity
 
 _EPOCH = "headrace-base"
@@ -141,7 +141,7 @@ class Base:
         adds: list[DataFile] = []
         for one in list(self._folder.files.values()):
             low, high = self._identities(one, None, shape)
-            owner, hit = _owners(low, high, gone_low, gone_high)
+            owner, hit = found_among(low, high, gone_low, gone_high)
             if not bool(hit.any()):
                 continue
             rows, weights = self._rows(one, shape)
@@ -268,24 +268,6 @@ class Base:
 def _taken(net: Delta, places: npt.NDArray[np.int64], ones: bool = False) -> Delta:
     weights = np.ones(len(places), dtype=np.int64) if ones else net.weights[places]
     return Delta(net.rows.take(pa.array(places)), weights, net.low[places], net.high[places])
-
-
-def _owners(
-    low: Hashes, high: Hashes, sorted_low: Hashes, sorted_high: Hashes
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """For each identity its place among the sorted ones, and whether it is among them at all."""
-    place = np.searchsorted(sorted_low, low, side="left")
-    hit = np.zeros(len(low), dtype=bool)
-    # Equal low halves are so rare that a few steps to the right find every one.
-    while True:
-        inside = place < len(sorted_low)
-        same = inside & (sorted_low[np.minimum(place, len(sorted_low) - 1)] == low) & ~hit
-        match = same & (sorted_high[np.minimum(place, len(sorted_low) - 1)] == high)
-        hit |= match
-        onward = same & ~match
-        if not bool(onward.any()):
-            return place, hit
-        place = np.where(onward, place + 1, place)
 
 
 def _stored(rows: pa.Table, shape: Shape, weights: npt.NDArray[np.int64] | None) -> pa.Table:

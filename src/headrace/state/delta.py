@@ -110,3 +110,23 @@ def group(low: Hashes, high: Hashes) -> tuple[npt.NDArray[np.int64], npt.NDArray
     numbers = np.empty(len(low), dtype=np.int64)
     numbers[order] = np.cumsum(fresh) - 1
     return order[np.flatnonzero(fresh)], numbers
+
+
+def found_among(
+    low: Hashes, high: Hashes, sorted_low: Hashes, sorted_high: Hashes
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """For each identity its place among the sorted ones, and whether it is among them at all."""
+    found = np.zeros(len(low), dtype=bool)
+    place = np.searchsorted(sorted_low, low, side="left")
+    if len(sorted_low) == 0:
+        return place, found
+    # Equal low halves are so rare that a step or two to the right finds every one.
+    while True:
+        there = np.minimum(place, len(sorted_low) - 1)
+        same = (place < len(sorted_low)) & (sorted_low[there] == low) & ~found
+        match = same & (sorted_high[there] == high)
+        found |= match
+        onward = same & ~match
+        if not bool(onward.any()):
+            return place, found
+        place = np.where(onward, place + 1, place)
