@@ -274,7 +274,7 @@ class Ledger:
                 yield file
         if not self._deltas.exists():
             return
-        named = set(self._read(["file"]).column("file").drop_null().to_pylist())
+        named = set(self._read(["epoch", "file"]).column("file").drop_null().to_pylist())
         for file in self._deltas.iterdir():
             under_way = newest is not None and (is_temporary(file.name) or int(file.name.split("-")[0]) > newest)
             if file.name not in named and not under_way:
