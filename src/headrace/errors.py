@@ -11,6 +11,7 @@ HeadraceError
 ├── LedgerError           the durable log cannot be read or written
 │   └── EpochExpired      an epoch that is no longer, or not yet, readable
 ├── HomeBusy              another process owns the home
+├── OwnerLost             this process owned the home, and another took it over
 ├── ReadOnly              a write through a read-only opening
 └── SetupError            Java, jars or the machine are not as needed
 """
@@ -163,6 +164,12 @@ class HomeBusy(HeadraceError):
     """Another process owns the home."""
 
     code = "home_busy"
+
+
+class OwnerLost(HeadraceError):
+    """This process owned the home until another took it over; it can commit nothing any more."""
+
+    code = "owner_lost"
 
 
 class ReadOnly(HeadraceError):
