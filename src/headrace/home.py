@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import tempfile
@@ -20,6 +19,7 @@ from pyspark.sql import SparkSession
 from headrace.engine.blame import guilty_row
 from headrace.engine.bulk import Bulk
 from headrace.engine.catalog import Catalog, Table, View, ViewDefinition
+from headrace.engine.control import Control, ask_owner
 from headrace.engine.define import make_view
 from headrace.engine.explain import Explanation, explain_view
 from headrace.engine.frames import Frames
@@ -30,8 +30,17 @@ from headrace.engine.queries import Queries
 from headrace.engine.receipt import Receipt
 from headrace.engine.recover import recover
 from headrace.engine.work import Work, follow
-from headrace.errors import EpochExpired, HeadraceError, HomeBusy, ReadOnly, RelationNameError, ViewEvaluationError
+from headrace.errors import (
+    EpochExpired,
+    HeadraceError,
+    OwnerLost,
+    ReadOnly,
+    RelationNameError,
+    UnsupportedStatement,
+    ViewEvaluationError,
+)
 from headrace.ledger.ledger import Ledger, now_utc
+from headrace.owner import Ownership, take_ownership
 from headrace.plans.catalyst import Catalyst, arrow_schema
 from headrace.session import large_session, small_session, start_spark
 from headrace.settings import Settings
@@ -54,17 +63,30 @@ def open_home(
     chosen = settings or Settings()
     if overrides:
         chosen = Settings(**{**chosen.model_dump(), **overrides})
-    return Headrace(Path(home), spark or start_spark(chosen), chosen, read_only)
+    path = Path(home)
+    # Before Spark is started: a refusal should not take seconds.
+    ownership = None if read_only else take_ownership(path, chosen.owner_timeout)
+    try:
+        return Headrace(path, spark or start_spark(chosen), chosen, ownership)
+    except BaseException:
+        if ownership is not None:
+            ownership.release()
+        raise
+
+
+def ask_home(home: str | os.PathLike[str], verb: str, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What a verb comes to when the process that has the home open runs it; none when no process has."""
+    return ask_owner(Path(home), verb, arguments)
 
 
 class Headrace:
-    """An open home. Use it as a context manager, or close it."""
+    """An open home, read-only for one who does not own it. Use it as a context manager, or close it."""
 
-    def __init__(self, path: Path, spark: SparkSession, settings: Settings, read_only: bool = False) -> None:
+    def __init__(self, path: Path, spark: SparkSession, settings: Settings, ownership: Ownership | None) -> None:
         self.path = path
         self.settings = settings
-        self.read_only = read_only
-        self._lock_file = None if read_only else _own(path)
+        self.read_only = ownership is None
+        self._ownership = ownership
         self._scratch = Path(tempfile.mkdtemp(prefix="headrace-", dir=_memory_folder()))
         self._disk = Path(tempfile.mkdtemp(prefix="headrace-"))
         self.catalyst = Catalyst(small_session(spark))
@@ -85,6 +107,7 @@ class Headrace:
         recover(self, self._scratch)
         self._ticking = threading.Event()
         self._ticker: threading.Thread | None = None
+        self._control = None if ownership is None else self._listen(ownership)
         self._start_ticking()
 
     def __enter__(self) -> Headrace:
@@ -99,6 +122,8 @@ class Headrace:
         """Let go of the home; everything committed stays."""
         if self.closed:
             return
+        if self._control is not None:
+            self._control.close()
         self._ticking.set()
         if self._ticker is not None:
             self._ticker.join()
@@ -106,8 +131,8 @@ class Headrace:
             self.closed = True
             shutil.rmtree(self._scratch, ignore_errors=True)
             shutil.rmtree(self._disk, ignore_errors=True)
-            if self._lock_file is not None:
-                self._lock_file.close()
+            if self._ownership is not None:
+                self._ownership.release()
 
     def execute(self, sql: str) -> pa.Table | Receipt | None:
         """Run one statement or a script; the result is that of the last statement."""
@@ -121,6 +146,16 @@ class Headrace:
         for name in changes:
             self.catalog.table(name)
         return self._loop.submit(Call(changes, key))
+
+    def _listen(self, ownership: Ownership) -> Control:
+        """Run verbs for other processes from now on."""
+        control = Control({"fold": self.fold, "status": self._status})
+        try:
+            ownership.announce(control.address)
+        except BaseException:
+            control.close()
+            raise
+        return control
 
     def _start_ticking(self) -> None:
         """Follow the clock while the home is idle, if any view reads it."""
@@ -138,6 +173,8 @@ class Headrace:
             if self._reads_clock() and not self._ticking.is_set():
                 try:
                     self._loop.submit(Call({}, quiet=True))
+                except OwnerLost:
+                    return
                 except HeadraceError:
                     # A view that fails by the clock alone fails again, loudly, at the next change.
                     continue
@@ -185,6 +222,23 @@ class Headrace:
                 )
             )
         return Verdict(tuple(differences), tuple(view.name for view in views))
+
+    def fold(self) -> dict[str, Any]:
+        """Merge the deltas of old epochs into the bases of their relations."""
+        self._refuse_read_only()
+        raise UnsupportedStatement("fold is not available yet", hint="the ledger keeps every epoch until it is")
+
+    def _status(self) -> dict[str, Any]:
+        """What others may ask about the home while it is open here."""
+        with self._visible:
+            return {
+                "home": str(self.path),
+                "epoch": self.epoch,
+                "committed_at": self.committed_at.isoformat(),
+                "tables": [table.name for table in self.catalog.tables()],
+                "views": [view.name for view in self.catalog.views()],
+                "pid": os.getpid(),
+            }
 
     def _recomputed(self, view: View, snapshots: Mapping[str, Snapshot]) -> Any:
         """The view's query as Spark alone answers it: from its text, unless ties or the clock had to be settled."""
@@ -329,6 +383,9 @@ class Headrace:
         swap: Callable[[], None] = lambda: None,
     ) -> None:
         """Make an epoch durable, then visible: all of it at once."""
+        self._refuse_read_only()
+        if self._ownership is not None:
+            self._ownership.check()
         epoch = self.epoch + 1
         self.ledger.commit(epoch, now, head, work.deltas)
         with self._visible:
@@ -357,23 +414,3 @@ def _memory_folder() -> Path | None:
     memory = Path("/dev/shm")
     roomy = memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > _ROOM_FOR_LEAVES
     return memory if roomy else None
-
-
-def _own(path: Path) -> Any:
-    path.mkdir(parents=True, exist_ok=True)
-    file = open(path / "owner", "a+")  # noqa: SIM115 - the lock lives as long as the home is open
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.seek(0)
-        holder = file.read().strip() or "another process"
-        file.close()
-        raise HomeBusy(
-            f"the home {path} is in use",
-            detail=f"It is held by {holder}.",
-            hint="close it there, or open it with read_only=True",
-        ) from None
-    file.truncate(0)
-    file.write(f"process {os.getpid()}")
-    file.flush()
-    return file
