@@ -6,10 +6,13 @@ while a finished file is named.
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +27,7 @@ from headrace.state.delta import combine, concat
 from headrace.state.store import Snapshot
 
 _SMALL_FILES = 32
+_NICENESS = 10
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,8 @@ class Fold:
         self._folded_size = 0
         self._folded_at = time.monotonic()
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="headrace-fold", daemon=True)
+        self._worker = ThreadPoolExecutor(1, "headrace-fold", initializer=_give_way)
+        self._thread = threading.Thread(target=self._run, name="headrace-fold-timer", daemon=True)
         self.failure: HeadraceError | OSError | None = None
 
     def start(self) -> None:
@@ -102,6 +107,7 @@ class Fold:
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join()
+        self._worker.shutdown()
 
     def _run(self) -> None:
         seen, quiet_since = -1, time.monotonic()
@@ -126,7 +132,10 @@ class Fold:
         )
 
     def now(self) -> Report:
-        """Bring every base to the newest epoch."""
+        """Bring every base to the newest epoch, on a thread that gives way to epochs."""
+        return self._worker.submit(self._fold_all).result()
+
+    def _fold_all(self) -> Report:
         with self._turn:
             started = time.monotonic()
             moment = self._moment()
@@ -198,6 +207,12 @@ class Fold:
             if now - since >= grace:
                 path.unlink(missing_ok=True)
                 del self._doomed[path]
+
+
+def _give_way() -> None:
+    """Let epochs have the processor first; where threads have no priority of their own, nothing changes."""
+    if sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
 
 def restored(base: Base, shape: Shape) -> Any:
