@@ -38,6 +38,8 @@ _CHANGES = "_change_data"
 _FILE_ROWS = 1_000_000
 _JOIN_AT = 8
 _CHECKPOINT_EVERY = 20
+# How far back the change feed of a base reaches, in folds.
+_KEEP_COMMITS = 1000
 _WEIGHT = "weight"
 
 
@@ -62,7 +64,7 @@ class Base:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._folder = DeltaFolder(path, _CONFIGURATION, (_EPOCH,))
+        self._folder = DeltaFolder(path, _CONFIGURATION, (_EPOCH,), _KEEP_COMMITS)
         self.exists = self._folder.load()
 
     @property
@@ -219,7 +221,9 @@ class Base:
         kinds = _change_types(shape, net, places)
         table = rows.append_column("_change_type", pa.array(kinds, type=pa.string()))
         name, size = write_named(
-            self.path / _CHANGES, "cdc-", lambda sink: pq.write_table(table, sink, compression="zstd")
+            self.path / _CHANGES,
+            f"cdc-{self._folder.version + 1}-",
+            lambda sink: pq.write_table(table, sink, compression="zstd"),
         )
         sync_folder(self.path / _CHANGES)
         return DataFile(f"{_CHANGES}/{name}", size, table.num_rows)
@@ -258,11 +262,13 @@ class Base:
     def unreferenced(self) -> Iterator[Path]:
         """Files that the base no longer names."""
         yield from self._folder.unreferenced()
-        for folder in (_IDENTITIES, _CHANGES):
-            for file in (self.path / folder).glob("*"):
-                known = file.name.split(".parquet-")[0] + ".parquet" in self._folder.files
-                if is_temporary(file.name) or (folder == _IDENTITIES and not known):
-                    yield file
+        for file in (self.path / _IDENTITIES).glob("*"):
+            if is_temporary(file.name) or file.name.split(".parquet-")[0] + ".parquet" not in self._folder.files:
+                yield file
+        kept = range(self._folder.oldest_version(), self._folder.version + 1)
+        for file in (self.path / _CHANGES).glob("*"):
+            if is_temporary(file.name) or int(file.name.split("-")[1]) not in kept:
+                yield file
 
 
 def _taken(net: Delta, places: npt.NDArray[np.int64], ones: bool = False) -> Delta:

@@ -24,7 +24,6 @@ from headrace.errors import LedgerError, OwnerLost
 from headrace.ledger.durable import is_temporary, make_folder, put_if_absent, sync_folder
 
 _LOG = "_delta_log"
-_KEEP_COMMITS = 20
 _NO_ZONE = "timestamp_ntz"
 
 
@@ -56,8 +55,11 @@ class Commit:
 class DeltaFolder:
     """One Delta table in a folder, written by one owner."""
 
-    def __init__(self, path: Path, configuration: Mapping[str, str], applications: Sequence[str]) -> None:
+    def __init__(
+        self, path: Path, configuration: Mapping[str, str], applications: Sequence[str], keep_commits: int = 20
+    ) -> None:
         self.path = path
+        self._keep_commits = keep_commits
         self.version = -1
         self.files: dict[str, DataFile] = {}
         self.numbers: dict[str, int] = {}
@@ -151,8 +153,12 @@ class DeltaFolder:
         self._checkpointed = self.version
         for file in log.iterdir():
             number = file.name.split(".")[0]
-            if number.isdigit() and int(number) < self.version - (_KEEP_COMMITS if file.suffix == ".json" else 0):
+            if number.isdigit() and int(number) < self.version - (self._keep_commits if file.suffix == ".json" else 0):
                 file.unlink(missing_ok=True)
+
+    def oldest_version(self) -> int:
+        """The oldest commit that is still there by itself."""
+        return min((int(file.stem) for file in (self.path / _LOG).glob("*.json")), default=0)
 
     def unreferenced(self) -> Iterable[Path]:
         """Files in the folder that no commit names: left by a crash, or removed since."""
