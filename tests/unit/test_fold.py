@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace.engine.fold import Fold, Foldable, Moment, base_path, restored
+from headrace.engine.fold import Fold, Foldable, Moment, base_path
 from headrace.engine.history import refuse_expired, state_at
 from headrace.errors import EpochExpired
 from headrace.ledger.base import Base, Shape
@@ -82,8 +82,9 @@ class Home:
         return consolidate(pa.table(columns, schema=SCHEMA), np.array([change[p] for p in pairs], dtype=np.int64))
 
     def restored(self, name: str) -> Rows:
-        base = Base(base_path(self.path, name))
-        return content(restored(base, SHAPES[name]))
+        store = Store(name, SCHEMA)
+        store.replace(Base(base_path(self.path, name)).contents(SHAPES[name]))
+        return held(store.snapshot())
 
 
 def test_bases_follow_whatever_the_intervals(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from headrace.ledger.base import Base, Shape
 from headrace.ledger.ledger import Ledger, is_hidden, now_utc, plain_name, summed
 from headrace.ledger.readers import Readers
 from headrace.settings import Settings
-from headrace.state.delta import combine, concat
+from headrace.state.delta import concat
 from headrace.state.store import Snapshot
 
 _SMALL_FILES = 32
@@ -171,9 +171,8 @@ class Fold:
             if len(net):
                 base.fold(store.shape, net, epoch)
             return len(net)
-        runs = [run.delta for run in store.snapshot.runs]
-        whole = concat(store.shape.schema, runs)
-        base.replace(store.shape, iter([whole] if len(whole) else []), epoch)
+        whole = concat(store.shape.schema, [run.delta for run in store.snapshot.runs])
+        base.replace(store.shape, [whole], epoch)
         return len(whole)
 
     def _forget_dropped(self, moment: Moment) -> None:
@@ -215,13 +214,6 @@ def _give_way() -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
 
-def restored(base: Base, shape: Shape) -> Any:
-    """The content of a base, summed."""
-    parts = list(base.contents(shape))
-    whole = concat(shape.schema, parts)
-    return combine(whole.rows, whole.weights, whole.low, whole.high) if len(parts) == 1 else whole
-
-
 def sweep_after_crash(home: Path, ledger: Ledger, names: Mapping[str, Shape]) -> None:
     """Remove what a crash left behind; only the owner may, before it writes anything."""
     for path in list(ledger.unreferenced(None)):
@@ -236,4 +228,4 @@ def sweep_after_crash(home: Path, ledger: Ledger, names: Mapping[str, Shape]) ->
                 file.unlink(missing_ok=True)
 
 
-__all__ = ["Fold", "Foldable", "Moment", "Report", "base_path", "restored", "shape_of", "sweep_after_crash"]
+__all__ = ["Fold", "Foldable", "Moment", "Report", "base_path", "shape_of", "sweep_after_crash"]

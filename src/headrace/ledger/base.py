@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from headrace.errors import LedgerError
 from headrace.ledger.delta_log import Commit, DataFile, DeltaFolder, delta_schema, stored_type
 from headrace.ledger.durable import crash_point, is_temporary, make_folder, sync_folder, write_named
-from headrace.state.delta import Delta, found_among, group
+from headrace.state.delta import Delta, combine, found_among, group
 from headrace.state.hashing import Hashes, identity
 
 _EPOCH = "headrace-base"
@@ -87,11 +87,10 @@ class Base:
         return self.exists and json.loads(self._folder.schema_string) == json.loads(delta_schema(shape.stored))
 
     def contents(self, shape: Shape) -> Iterator[Delta]:
-        """All rows, a file at a time; equal rows are not summed."""
+        """All rows, a file at a time; equal rows of different files are not summed."""
         for one in self._folder.files.values():
             rows, weights = self._rows(one, shape)
-            low, high = self._identities(one, rows)
-            yield Delta(rows, weights, low, high)
+            yield combine(rows, weights, *self._identities(one, rows))
 
     def fold(self, shape: Shape, net: Delta, epoch: int) -> None:
         """Bring the base forward by the net change since its own epoch, in one commit."""
@@ -119,7 +118,7 @@ class Base:
         crash_point("base committed")
         self._folder.checkpoint(_CHECKPOINT_EVERY)
 
-    def replace(self, shape: Shape, contents: Iterator[Delta], epoch: int) -> None:
+    def replace(self, shape: Shape, contents: Iterable[Delta], epoch: int) -> None:
         """Hold just these rows, whatever was held before: for a relation whose columns are new."""
         removed = list(self._folder.files.values())
         make_folder(self.path)
