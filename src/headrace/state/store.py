@@ -30,9 +30,7 @@ class Run:
     orders: dict[int, tuple[npt.NDArray[np.float64], Positions]] = field(
         default_factory=dict[int, tuple[npt.NDArray[np.float64], Positions]]
     )
-    extremes: dict[int, tuple[Hashes, npt.NDArray[np.float64], Positions]] = field(
-        default_factory=dict[int, tuple[Hashes, npt.NDArray[np.float64], Positions]]
-    )
+    extremes: dict[int, tuple[Hashes, Positions]] = field(default_factory=dict[int, tuple[Hashes, Positions]])
 
     def index(self, key: Key) -> tuple[Hashes, Positions]:
         """The sorted key hashes and the places of their rows; made when first asked for."""
