@@ -7,6 +7,7 @@ bytes go by their bytes, structs field by field, arrays element by element.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,9 @@ def order_places(column: pa.ChunkedArray | pa.Array) -> list[Places]:
         return [(~gone).astype(np.int64), *(places for field in fields for places in order_places(field))]
     if pa.types.is_list(kind):
         return [_places_of([rank(value) for value in column.to_pylist()])]
-    places = np.asarray(pc.rank(column, sort_keys="ascending", tiebreaker="dense")).astype(np.int64)
+    places = np.asarray(pc.call_function("rank", [column], pc.RankOptions("ascending", tiebreaker="dense"))).astype(
+        np.int64
+    )
     return [np.where(gone, np.int64(0), places)]
 
 
@@ -55,7 +58,7 @@ def _places_of(ranks: list[tuple[Any, ...]]) -> Places:
     """The places of values that only Python can compare."""
     places = np.zeros(len(ranks), dtype=np.int64)
     order = sorted(range(len(ranks)), key=ranks.__getitem__)
-    for before, after in zip(order, order[1:], strict=False):
+    for before, after in pairwise(order):
         places[after] = places[before] + (ranks[after] != ranks[before])
     return places
 
