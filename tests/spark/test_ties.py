@@ -35,7 +35,8 @@ LISTS = {
 }
 CALLS = (
     "first_value(s) OVER w AS f, last_value(s) OVER w AS l, nth_value(s, 2) OVER w AS n, "
-    "nth_value(s, 2) IGNORE NULLS OVER w AS ni, first_value(s) IGNORE NULLS OVER w AS fi, "
+    "nth_value(s, 100001) OVER w AS nn, nth_value(s, 2) IGNORE NULLS OVER w AS ni, "
+    "first_value(s) IGNORE NULLS OVER w AS fi, "
     "last_value(s) IGNORE NULLS OVER w AS li, collect_list(s) OVER w AS cl, max_by(s, {high}) OVER w AS mx, "
     "min_by(d, {low}) OVER w AS mn, collect_list(v) FILTER (WHERE s > 'a') OVER w AS cf, last_value(m) OVER w AS lm, "
     "sum(v) OVER w AS total"

@@ -18,6 +18,7 @@ from headrace.plans.catalyst import Catalyst, Java, children, items, kind_of, op
 _PLACE_IN_ORDER = frozenset({"RowNumber", "NTile", "Lag", "Lead"})
 _PEERS_ALIKE = frozenset({"Rank", "DenseRank", "PercentRank", "CumeDist"})
 _BY_INPUT_ORDER = frozenset({"First", "Last", "NthValue", "CollectList", "CollectSet", "MaxBy", "MinBy", "MaxMinByK"})
+_MOST_PICKED = 100_000  # Spark's own bound of the third argument of min_by
 _LIMITS = ("GlobalLimit", "LocalLimit", "Offset")
 
 Finish = Callable[[Any], Any]
@@ -95,10 +96,12 @@ def _break_window(catalyst: Catalyst, plan: Java, notes: list[str]) -> Java:
     strict: list[Java] = []
     loose: list[Java] = []
     finishes: dict[int, Finish] = {}
+    by_place = False
     for alias in items(plan.windowExpressions()):
         felt = tied and _feels_ties(alias)
         if _picks_a_row(alias) and (tied or _picks_by_count(alias)):
             aggregate, finishes[alias.exprId().id()] = _picked(catalyst, alias, place.toAttribute())
+            by_place = by_place or not _picks_by_count(alias)
             alias = _with_window(catalyst, alias, aggregate, full if felt else order)
         elif felt:
             alias = _with_window(catalyst, alias, items(alias.child().children())[0], full)
@@ -108,9 +111,10 @@ def _break_window(catalyst: Catalyst, plan: Java, notes: list[str]) -> Java:
     notes.append("window: rows that tie in its order are ordered by all of their columns")
     window = catalyst.plan_class("Window")
     rows = plan.child()
-    if finishes:
+    if by_place:
         strict.append(place)
-    rows = window(catalyst.seq(strict), plan.partitionSpec(), catalyst.seq(full), rows, catalyst.none)
+    if strict:
+        rows = window(catalyst.seq(strict), plan.partitionSpec(), catalyst.seq(full), rows, catalyst.none)
     if loose:
         rows = window(catalyst.seq(loose), plan.partitionSpec(), plan.orderSpec(), rows, catalyst.none)
     rows = _resolved(catalyst, rows)
@@ -245,6 +249,9 @@ def _in_order(
         return F.call_function(function.prettyName(), value, _where(kept, order), _column(catalyst, inputs[2])), _same
     if name == "NthValue":
         nth = _column(catalyst, inputs[1])
+        if int(inputs[1].eval(None)) > _MOST_PICKED:
+            pairs = F.collect_list(_where(kept, F.struct(order.alias("o"), value.alias("v"))))
+            return pairs, lambda found: F.get(_values_in_order(found), nth - 1)
         return F.call_function("min_by", value, _where(kept, order), nth), lambda found: F.get(found, nth - 1)
     if name == "CollectSet" or (name == "CollectList" and distinct):
         values = F.collect_set(_where(kept, F.struct(value.alias("v"))))
