@@ -9,7 +9,8 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,12 @@ class Fold:
             or age >= self._settings.fold_at_latest.total_seconds()
             or self._ledger.size - self._folded_size >= self._settings.fold_log_bytes
         )
+
+    @contextmanager
+    def held_off(self) -> Generator[None, None, None]:
+        """Inside, no base moves and no file goes; epochs go on."""
+        with self._turn:
+            yield
 
     def now(self) -> Report:
         """Bring every base to the newest epoch."""
