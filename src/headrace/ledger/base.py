@@ -28,7 +28,7 @@ from headrace.ledger.durable import crash_point, is_temporary, is_whole, make_fo
 from headrace.state.delta import Delta, found_among, group
 from headrace.state.hashing import Hashes, identity
 
-_EPOCH = "headrace-base"
+BASE_EPOCH = "headrace-base"
 _CONFIGURATION = {
     "delta.enableChangeDataFeed": "true",
     "delta.enableDeletionVectors": "false",
@@ -63,7 +63,7 @@ class Base:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._folder = DeltaFolder(path, _CONFIGURATION, (_EPOCH,))
+        self._folder = DeltaFolder(path, _CONFIGURATION, (BASE_EPOCH,))
         # What the commit under way has written, and which identities were found whole since this was opened.
         self._fresh: list[Path] = []
         self._whole_identities: set[str] = set()
@@ -72,7 +72,7 @@ class Base:
     @property
     def epoch(self) -> int:
         """The epoch that it stands at; 0 when there is none yet."""
-        return self._folder.numbers.get(_EPOCH, 0)
+        return self._folder.numbers.get(BASE_EPOCH, 0)
 
     @property
     def rows(self) -> int:
@@ -124,7 +124,7 @@ class Base:
                 adds=adds,
                 removes=removed,
                 changes=changes,
-                numbers={_EPOCH: epoch},
+                numbers={BASE_EPOCH: epoch},
                 note={"epoch": epoch},
             )
         )
@@ -150,7 +150,7 @@ class Base:
             if isinstance(error, OSError):
                 raise LedgerError(
                     f"the base {self.path.name} cannot be written",
-                    detail=f"{error}. Nothing is lost: it stays at epoch {self.epoch}, and the log has what came after.",
+                    detail=f"{error}. Nothing is lost: it stays at epoch {self.epoch}, and the log has the rest.",
                     hint="free space or mend the rights of the home's folder; the next fold tries again",
                 ) from error
             raise
@@ -163,7 +163,12 @@ class Base:
         crash_point("base written")
         self._folder.commit(
             Commit(
-                "FOLD", adds=adds, removes=removed, numbers={_EPOCH: epoch}, schema=shape.stored, note={"epoch": epoch}
+                "FOLD",
+                adds=adds,
+                removes=removed,
+                numbers={BASE_EPOCH: epoch},
+                schema=shape.stored,
+                note={"epoch": epoch},
             )
         )
 
@@ -297,8 +302,9 @@ class Base:
                 return found[0], found[1]
         if rows is None:
             assert shape is not None
-            rows = self._rows(one, shape)[0]
-        low, high = identity(rows.columns, one.rows)
+            low, high = identity(self._rows(one, shape)[0].columns, one.rows)
+        else:
+            low, high = identity(rows.columns, one.rows)
         if keep:
             self._write_identities(one.path, low, high)
         return low, high

@@ -17,6 +17,13 @@ _TEMPORARY = ".tmp-"
 _COPY_BYTES = 1024 * 1024
 _crash_at = os.environ.get("HEADRACE_CRASH_AT", "")
 
+Progress = Callable[[int, int], None]
+"""Called with the bytes done and the bytes to do."""
+
+
+def no_progress(done: int, total: int) -> None:
+    """For callers that do not watch."""
+
 
 def crash_point(name: str) -> None:
     """Die here, as by a power cut, if the environment says so: HEADRACE_CRASH_AT=<point>[:<times to pass it first>]."""

@@ -41,8 +41,8 @@ _SCHEMA = pa.schema(
     ]
 )
 RESTORING = "restoring"
-_OWNER, _EPOCH, _OLDEST = "headrace-owner", "headrace-epoch", "headrace-oldest"
-_COMPACTED = "headrace-compacted"
+_OWNER, NEWEST_EPOCH, OLDEST_EPOCH = "headrace-owner", "headrace-epoch", "headrace-oldest"
+COMPACTED_EPOCH = "headrace-compacted"
 _CONFIGURATION = {"delta.deletedFileRetentionDuration": "interval 1 hours"}
 _CHECKPOINT_EVERY = 100
 _SEGMENT_BYTES = 64 * 1024 * 1024
@@ -78,7 +78,9 @@ class Ledger:
     """The committed epochs of one home."""
 
     def __init__(self, home: Path, inline_bytes: int) -> None:
-        self._folder = DeltaFolder(home / "ledger", _CONFIGURATION, (_OWNER, _EPOCH, _OLDEST, _COMPACTED))
+        self._folder = DeltaFolder(
+            home / "ledger", _CONFIGURATION, (_OWNER, NEWEST_EPOCH, OLDEST_EPOCH, COMPACTED_EPOCH)
+        )
         self._home = home
         self._deltas = home / "deltas"
         self._inline_bytes = inline_bytes
@@ -118,17 +120,22 @@ class Ledger:
     @property
     def oldest(self) -> int:
         """The oldest epoch that can still be read: changes after it are all there."""
-        return self._folder.numbers.get(_OLDEST, 0)
+        return self._folder.numbers.get(OLDEST_EPOCH, 0)
+
+    @property
+    def exists(self) -> bool:
+        """Whether the home has one."""
+        return self._folder.version >= 0
 
     @property
     def epoch(self) -> int:
         """The newest epoch."""
-        return self._folder.numbers.get(_EPOCH, 0)
+        return self._folder.numbers.get(NEWEST_EPOCH, 0)
 
     @property
     def compacted(self) -> int:
         """The epoch up to which the log has no rows of hidden relations any more: their bases have them."""
-        return self._folder.numbers.get(_COMPACTED, 0)
+        return self._folder.numbers.get(COMPACTED_EPOCH, 0)
 
     @property
     def files(self) -> list[DataFile]:
@@ -179,7 +186,7 @@ class Ledger:
             crash_point("data written")
             with self._turn:
                 schema = _SCHEMA if self._folder.version < 0 else None
-                numbers, note = {_EPOCH: epoch}, {"epoch": epoch}
+                numbers, note = {NEWEST_EPOCH: epoch}, {"epoch": epoch}
                 self._folder.commit(Commit("EPOCH", adds=[file], numbers=numbers, note=note, schema=schema))
         except BaseException as error:
             self._withdraw(written, error)
@@ -286,7 +293,9 @@ class Ledger:
         wanted = np.array([self._stays(row, expired, keep) for row in table.drop_columns(["delta"]).to_pylist()], bool)
         table = table.filter(pa.array(wanted)).sort_by([("relation", "ascending"), ("epoch", "ascending")])
         self._guarded(
-            lambda: self._replace(files, table, {_COMPACTED: until, _OLDEST: max(expired, self.oldest)}, stale)
+            lambda: self._replace(
+                files, table, {COMPACTED_EPOCH: until, OLDEST_EPOCH: max(expired, self.oldest)}, stale
+            )
         )
         if stale:
             self._heads = [head for head in self._heads if head.epoch > expired or head.defines]

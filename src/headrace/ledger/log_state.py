@@ -28,7 +28,10 @@ class LogDamage:
 
 @dataclass
 class LogState:
-    """A table as of the newest version that is known for sure, and what is damaged."""
+    """A table as of the newest version that is known for sure, and what is damaged.
+
+    `known` says whether that is also the newest that was written; `later_numbers` come from sound commits after it.
+    """
 
     version: int = -1
     files: dict[str, int] = field(default_factory=dict[str, int])
@@ -36,10 +39,11 @@ class LogState:
     changes: dict[str, int] = field(default_factory=dict[str, int])
     later_numbers: dict[str, int] = field(default_factory=dict[str, int])
     damaged: list[LogDamage] = field(default_factory=list[LogDamage])
+    known: bool = True
 
     @property
-    def complete(self) -> bool:
-        """Whether the newest version is known."""
+    def loads(self) -> bool:
+        """Whether any Delta reader can load the newest version."""
         return not any(one.needed for one in self.damaged)
 
 
@@ -59,8 +63,11 @@ def read_log(path: Path) -> LogState:
             _follow(state, actions)
             break
     newest = max([*commits, *checkpoints], default=-1)
-    known = True
-    for version in sorted({*commits, *range(state.version + 1, newest + 1)}):
+    first = state.version + 1
+    if state.damaged and state.version < 0:
+        first = min(commits, default=newest + 1)
+    known = first == state.version + 1
+    for version in sorted({*commits, *range(first, newest + 1)}):
         file = path / "_delta_log" / f"{version:020d}.json"
         lines = commit_lines(file) if version in commits else None
         needed = version > state.version
@@ -76,6 +83,7 @@ def read_log(path: Path) -> LogState:
             _follow(state, actions)
         elif needed:
             state.later_numbers.update(_numbers(actions))
+    state.known = known
     return state
 
 

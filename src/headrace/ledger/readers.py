@@ -10,6 +10,8 @@ from pathlib import Path
 from headrace.errors import LedgerError
 from headrace.ledger.durable import replace_file
 
+READERS = "readers.json"
+
 
 @dataclass(frozen=True)
 class Reader:
@@ -24,7 +26,7 @@ class Readers:
     """The registered readers of one home."""
 
     def __init__(self, home: Path) -> None:
-        self._path = home / "readers.json"
+        self._path = home / READERS
         self._lock = threading.Lock()
         self._readers: dict[str, Reader] = {}
         if self._path.exists():
