@@ -144,7 +144,7 @@ class Ledger:
 
     def large_files(self) -> set[str]:
         """The names of the files of large deltas that its rows name."""
-        return set(self._read(["file"]).column("file").drop_null().to_pylist())
+        return set(self._read(["epoch", "file"]).column("file").drop_null().to_pylist())
 
     def copy_log(self, home: Path) -> None:
         """Begin the ledger of another home, to which the same files were copied."""
