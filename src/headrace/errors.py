@@ -11,7 +11,7 @@ HeadraceError
 ├── LedgerError           the durable log cannot be read or written
 │   └── EpochExpired      an epoch that is no longer, or not yet, readable
 ├── HomeBusy              another process owns the home
-├── OwnerLost             another process has taken the home over
+├── OwnerLost             this process owned the home, and another took it over
 ├── ReadOnly              a write through a read-only opening
 └── SetupError            Java, jars or the machine are not as needed
 """
@@ -167,7 +167,7 @@ class HomeBusy(HeadraceError):
 
 
 class OwnerLost(HeadraceError):
-    """Another process has taken the home over; this one can commit nothing more."""
+    """This process owned the home until another took it over; it can commit nothing any more."""
 
     code = "owner_lost"
 

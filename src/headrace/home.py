@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
-import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -19,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from headrace.engine.blame import guilty_row
 from headrace.engine.catalog import Catalog, Table, View, ViewDefinition
+from headrace.engine.control import Control, ask_owner
 from headrace.engine.define import make_view
 from headrace.engine.explain import Explanation, explain_view
 from headrace.engine.fold import Fold, Foldable, Moment, shape_of, sweep_after_crash
@@ -31,17 +30,28 @@ from headrace.engine.queries import Queries, Relations
 from headrace.engine.receipt import Receipt
 from headrace.engine.recover import recover
 from headrace.engine.work import Work, follow
-from headrace.errors import EpochExpired, HeadraceError, HomeBusy, ReadOnly, RelationNameError, ViewEvaluationError
+from headrace.errors import (
+    EpochExpired,
+    HeadraceError,
+    LedgerError,
+    OwnerLost,
+    ReadOnly,
+    RelationNameError,
+    ViewEvaluationError,
+)
 from headrace.ledger.base import Shape
 from headrace.ledger.ledger import Ledger, now_utc
 from headrace.ledger.readers import Readers
+from headrace.owner import Ownership, take_ownership
 from headrace.plans.catalyst import Catalyst, arrow_schema
+from headrace.scratch import Scratch
 from headrace.session import large_session, small_session, start_spark
 from headrace.settings import Settings
 from headrace.sql.resolve import CLOCK, CLOCK_SCHEMA, register
 from headrace.state.delta import Delta, consolidate
 from headrace.state.store import Snapshot, Store
 
+_READ_ATTEMPTS = 3
 _ROOM_FOR_LEAVES = 512 * 1024 * 1024
 
 
@@ -57,21 +67,34 @@ def open_home(
     chosen = settings or Settings()
     if overrides:
         chosen = Settings(**{**chosen.model_dump(), **overrides})
-    return Headrace(Path(home), spark or start_spark(chosen), chosen, read_only)
+    path = Path(home)
+    # Before Spark is started: a refusal should not take seconds.
+    ownership = None if read_only else take_ownership(path, chosen.owner_timeout)
+    try:
+        return Headrace(path, spark or start_spark(chosen), chosen, ownership)
+    except BaseException:
+        if ownership is not None:
+            ownership.release()
+        raise
+
+
+def ask_home(home: str | os.PathLike[str], verb: str, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What a verb comes to when the process that has the home open runs it; none when no process has."""
+    return ask_owner(Path(home), verb, arguments)
 
 
 class Headrace:
-    """An open home. Use it as a context manager, or close it."""
+    """An open home, read-only for one who does not own it. Use it as a context manager, or close it."""
 
-    def __init__(self, path: Path, spark: SparkSession, settings: Settings, read_only: bool = False) -> None:
+    def __init__(self, path: Path, spark: SparkSession, settings: Settings, ownership: Ownership | None) -> None:
         self.path = path
         self.settings = settings
-        self.read_only = read_only
-        self._lock_file = None if read_only else _own(path)
-        self._scratch = Path(tempfile.mkdtemp(prefix="headrace-", dir=_memory_folder()))
-        self._disk = Path(tempfile.mkdtemp(prefix="headrace-"))
+        self.read_only = ownership is None
+        self._ownership = ownership
+        self._leaves = Scratch(_memory_folder())
+        self._disk = Scratch()
         self.catalyst = Catalyst(small_session(spark))
-        self.frames = Frames(Catalyst(large_session(spark)), self._disk)
+        self.frames = Frames(Catalyst(large_session(spark)), self._disk.path)
         self.catalog = Catalog()
         self.clock = Store(CLOCK, arrow_schema(f.dataType for f in CLOCK_SCHEMA.fields))
         self.ledger = Ledger(path, settings.inline_bytes)
@@ -87,17 +110,29 @@ class Headrace:
         self.queries = Queries(self.frames)
         self.closed = False
         register(self.catalyst, CLOCK, CLOCK_SCHEMA)
-        self.ledger.open()
-        if not read_only:
-            self.ledger.claim(1)
-        recover(self, self._scratch)
+        self._load(ownership)
         self._fold = Fold(path, self.ledger, self.readers, settings, self._moment)
-        if not read_only:
+        if ownership is not None:
             sweep_after_crash(path, self.ledger, self.shapes())
             self._fold.start()
         self._ticking = threading.Event()
         self._ticker: threading.Thread | None = None
+        self._control = None if ownership is None else self._listen(ownership)
         self._start_ticking()
+
+    def _load(self, ownership: Ownership | None) -> None:
+        """Bring the home to its newest epoch; files that an owner folds away meanwhile are looked for again."""
+        for attempt in range(_READ_ATTEMPTS):
+            try:
+                self.ledger.open()
+                if ownership is not None:
+                    self.ledger.claim(ownership.fence)
+                recover(self, self._leaves.path)
+                return
+            except LedgerError:
+                if ownership is not None or attempt == _READ_ATTEMPTS - 1:
+                    raise
+                self.catalog.relations.clear()
 
     def __enter__(self) -> Headrace:
         return self
@@ -111,16 +146,18 @@ class Headrace:
         """Let go of the home; everything committed stays."""
         if self.closed:
             return
+        if self._control is not None:
+            self._control.close()
         self._ticking.set()
         if self._ticker is not None:
             self._ticker.join()
         self._fold.stop()
         with self._loop.turn:
             self.closed = True
-            shutil.rmtree(self._scratch, ignore_errors=True)
-            shutil.rmtree(self._disk, ignore_errors=True)
-            if self._lock_file is not None:
-                self._lock_file.close()
+            self._leaves.close()
+            self._disk.close()
+            if self._ownership is not None:
+                self._ownership.release()
 
     def execute(self, sql: str) -> pa.Table | Receipt | None:
         """Run one statement or a script; the result is that of the last statement."""
@@ -134,6 +171,16 @@ class Headrace:
         for name in changes:
             self.catalog.table(name)
         return self._loop.submit(Call(changes, key))
+
+    def _listen(self, ownership: Ownership) -> Control:
+        """Run verbs for other processes from now on."""
+        control = Control({"fold": self.fold, "status": self._status})
+        try:
+            ownership.announce(control.address)
+        except BaseException:
+            control.close()
+            raise
+        return control
 
     def _start_ticking(self) -> None:
         """Follow the clock while the home is idle, if any view reads it."""
@@ -151,6 +198,8 @@ class Headrace:
             if self._reads_clock() and not self._ticking.is_set():
                 try:
                     self._loop.submit(Call({}, quiet=True))
+                except OwnerLost:
+                    return
                 except HeadraceError:
                     # A view that fails by the clock alone fails again, loudly, at the next change.
                     continue
@@ -198,6 +247,18 @@ class Headrace:
                 )
             )
         return Verdict(tuple(differences), tuple(view.name for view in views))
+
+    def _status(self) -> dict[str, Any]:
+        """What others may ask about the home while it is open here."""
+        with self._visible:
+            return {
+                "home": str(self.path),
+                "epoch": self.epoch,
+                "committed_at": self.committed_at.isoformat(),
+                "tables": [table.name for table in self.catalog.tables()],
+                "views": [view.name for view in self.catalog.views()],
+                "pid": os.getpid(),
+            }
 
     def _recomputed(self, view: View, snapshots: Mapping[str, Snapshot]) -> Any:
         """The view's query as Spark alone answers it: from its text, unless ties or the clock had to be settled."""
@@ -366,6 +427,9 @@ class Headrace:
         swap: Callable[[], None] = lambda: None,
     ) -> None:
         """Make an epoch durable, then visible: all of it at once."""
+        self._refuse_read_only()
+        if self._ownership is not None:
+            self._ownership.check()
         epoch = self.epoch + 1
         self.ledger.commit(epoch, now, head, work.deltas)
         with self._visible:
@@ -389,7 +453,7 @@ class Headrace:
 
     def make_view(self, definition: ViewDefinition) -> View:
         """A view of this home, not yet part of it."""
-        return make_view(self.catalyst, self.catalog, self._scratch, definition)
+        return make_view(self.catalyst, self.catalog, self._leaves.path, definition)
 
 
 def _memory_folder() -> Path | None:
@@ -397,23 +461,3 @@ def _memory_folder() -> Path | None:
     memory = Path("/dev/shm")
     roomy = memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > _ROOM_FOR_LEAVES
     return memory if roomy else None
-
-
-def _own(path: Path) -> Any:
-    path.mkdir(parents=True, exist_ok=True)
-    file = open(path / "owner", "a+")  # noqa: SIM115 - the lock lives as long as the home is open
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.seek(0)
-        holder = file.read().strip() or "another process"
-        file.close()
-        raise HomeBusy(
-            f"the home {path} is in use",
-            detail=f"It is held by {holder}.",
-            hint="close it there, or open it with read_only=True",
-        ) from None
-    file.truncate(0)
-    file.write(f"process {os.getpid()}")
-    file.flush()
-    return file

@@ -47,6 +47,12 @@ class Settings(BaseSettings):
         gt=0,
         description="How finely now() advances, and how late a row that the clock alone moves may be.",
     )
+    owner_timeout: timedelta = Field(
+        default=timedelta(seconds=30),
+        ge=timedelta(seconds=1),
+        description="How long the owner of a home may be silent before another process may take its place. "
+        "An owner whose process ended is replaced at once.",
+    )
     verify_digits: int = Field(
         default=9,
         ge=1,

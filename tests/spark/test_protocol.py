@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import headrace
-from headrace.errors import ChangesRejected, HeadraceError, HomeBusy
+from headrace.errors import ChangesRejected, HeadraceError, HomeBusy, OwnerLost, ReadOnly
+from headrace.home import ask_home
 
 TABLES = """
 CREATE TABLE t (id BIGINT PRIMARY KEY, g STRING, v INT);
@@ -124,7 +126,63 @@ def test_keys_in_any_order_with_gaps(shop: Any) -> None:
 
 
 def test_two_writers_cannot_own_one_home(shop: Any, spark: Any, tmp_path: Path) -> None:
-    with pytest.raises(HomeBusy):
+    with pytest.raises(HomeBusy, match=f"process {os.getpid()} on"):
         headrace.open(str(tmp_path / "home"), spark=spark)
     shop.apply({"bag": [insert(a=1, s="x")]})
     assert rows(shop, "bag") == [(1, "x")]
+
+
+def test_readers_open_beside_the_owner(shop: Any, spark: Any, tmp_path: Path) -> None:
+    shop.apply({"bag": [insert(a=1, s="x")]})
+    with headrace.open(str(tmp_path / "home"), spark=spark, read_only=True) as reader:
+        shop.apply({"bag": [insert(a=2, s="y")]})
+        assert rows(reader, "bag") == [(1, "x")]
+        with pytest.raises(ReadOnly):
+            reader.apply({"bag": [insert(a=3, s="z")]})
+    assert rows(shop, "bag") == [(1, "x"), (2, "y")]
+
+
+def test_who_was_replaced_commits_nothing(shop: Any, spark: Any, tmp_path: Path) -> None:
+    shop.apply({"bag": [insert(a=1, s="x")]})
+    epoch = shop.epoch
+    # As if this process had been stopped beyond its timeout, and another had come and gone.
+    (tmp_path / "home" / "owner.json").unlink()
+    for _ in range(2):
+        with pytest.raises(OwnerLost):
+            shop.apply({"bag": [insert(a=2, s="y")]})
+        with pytest.raises(OwnerLost):
+            shop.execute("CREATE TABLE other (a INT)")
+    assert shop.epoch == epoch
+    with headrace.open(str(tmp_path / "home"), spark=spark) as next_owner:
+        shop.close()
+        next_owner.apply({"bag": [insert(a=3, s="z")]})
+        assert rows(next_owner, "bag") == [(1, "x"), (3, "z")]
+        assert next_owner.epoch == epoch + 1
+
+
+def test_a_closed_home_commits_nothing(shop: Any) -> None:
+    shop.close()
+    with pytest.raises(OwnerLost):
+        shop.apply({"bag": [insert(a=1, s="x")]})
+
+
+def test_others_ask_the_owner(shop: Any, tmp_path: Path) -> None:
+    shop.apply({"bag": [insert(a=1, s="x")]})
+    status = ask_home(tmp_path / "home", "status", {})
+    assert status is not None
+    assert (status["epoch"], status["pid"]) == (shop.epoch, os.getpid())
+    assert set(status["tables"]) == {"t", "bag"}
+    shop.close()
+    assert ask_home(tmp_path / "home", "status", {}) is None
+
+
+def test_a_home_that_cannot_be_opened_is_left_free(shop: Any, spark: Any, tmp_path: Path) -> None:
+    shop.close()
+    log = tmp_path / "home" / "ledger" / "_delta_log"
+    log.rename(tmp_path / "aside")
+    log.write_text("")
+    with pytest.raises(HeadraceError):
+        headrace.open(str(tmp_path / "home"), spark=spark)
+    log.unlink()
+    (tmp_path / "aside").rename(log)
+    headrace.open(str(tmp_path / "home"), spark=spark).close()

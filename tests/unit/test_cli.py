@@ -3,6 +3,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from dataclasses import dataclass, field
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,9 +14,11 @@ import pytest
 import headrace
 from headrace.cli.main import run
 from headrace.cli.show import json_form
+from headrace.engine.control import Control
 from headrace.errors import StatementError
+from headrace.owner import take_ownership
 
-VERBS = ["run", "query", "changes", "explain", "verify", "status"]
+VERBS = ["run", "query", "changes", "explain", "verify", "status", "fold"]
 
 
 @dataclass
@@ -55,6 +58,9 @@ class StandInHome:
                 return f"{name}: whole"
 
         return Explanation(incremental=False, reasons=["a window without PARTITION BY"])
+
+    def fold(self) -> dict[str, object]:
+        return {"epoch": 7, "files": 3}
 
     def verify(self, name: str | None = None) -> object:
         return SimpleNamespace(ok=name != "bad", differences=["bad: one row too many"] if name == "bad" else [])
@@ -163,6 +169,38 @@ def test_explain_changes_and_status_answer(home: StandInHome, capsys: pytest.Cap
     assert json.loads(capsys.readouterr().out) == [{"name": "v", "since": 3, "until": None}]
     assert code_of("status", "--json") == 0
     assert json.loads(capsys.readouterr().out)["epoch"] == 7
+
+
+def test_fold_opens_a_home_that_nobody_owns(home: StandInHome, capsys: pytest.CaptureFixture[str]) -> None:
+    assert code_of("fold", "--json") == 0
+    assert json.loads(capsys.readouterr().out).items() >= {"epoch": 7, "files": 3}.items()
+    assert code_of("fold") == 0
+    assert "files: 3" in capsys.readouterr().out
+
+
+def test_fold_goes_through_the_running_owner(
+    home: StandInHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse() -> dict[str, object]:
+        raise StatementError("not now", detail="It is busy.", hint="wait")
+
+    answers = iter([lambda: {"epoch": 9}, refuse])
+    control = Control({"fold": lambda: next(answers)()})
+    ownership = take_ownership(tmp_path, timedelta(seconds=30))
+    ownership.announce(control.address)
+    monkeypatch.setattr(headrace, "open", lambda home, **options: pytest.fail("the home was opened"))
+    assert code_of("fold", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["epoch"] == 9
+    assert code_of("fold") == 1
+    assert capsys.readouterr().err.splitlines() == ["error: not now", "detail: It is busy.", "hint: wait"]
+    ownership.release()
+    control.close()
+
+
+def test_fold_does_not_create_a_home(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert code_of("fold", "--home", str(tmp_path / "none")) == 1
+    assert "there is no home at" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

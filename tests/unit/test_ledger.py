@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.errors import LedgerError
+from headrace.errors import LedgerError, OwnerLost
 from headrace.ledger.durable import is_whole
 from headrace.ledger.ledger import Entry, Ledger, now_utc, summed
 from headrace.state.delta import Delta, consolidate, empty, weights_of
@@ -167,3 +167,28 @@ def test_a_ledger_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 
 def test_time_is_utc_to_the_microsecond() -> None:
     assert now_utc().tzinfo is UTC
+
+
+def test_everything_is_synced_before_an_epoch_is_acknowledged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr("os.fsync", lambda file: synced.append(str(Path(f"/proc/self/fd/{file}").readlink())))
+    ledger = opened(tmp_path, inline_bytes=0)
+    ledger.claim(1)
+    synced.clear()
+    ledger.commit(1, NOW, {}, {"t": delta((1, "a", 1))})
+    where = [Path(path).parent.name if ".tmp-" in path else Path(path).name for path in synced]
+    # The new folder's name; the large delta, its folder; the rows, their folder; the commit, its folder.
+    assert where[-7:] == [tmp_path.name, "deltas", "deltas", "ledger", "ledger", "_delta_log", "_delta_log"]
+
+
+def test_a_writer_that_was_replaced_cannot_commit(tmp_path: Path) -> None:
+    first, second = opened(tmp_path), opened(tmp_path)
+    first.claim(1)
+    first.commit(1, NOW, {}, {"t": delta((1, "a", 1))})
+    second.open()
+    second.claim(2)
+    with pytest.raises(OwnerLost, match="another process"):
+        first.commit(2, NOW, {}, {"t": delta((9, "stale", 1))})
+    second.commit(2, NOW, {}, {"t": delta((2, "b", 1))})
+    assert listed(opened(tmp_path)) == [(1, "t", [(1, "a", 1)]), (2, "t", [(2, "b", 1)])]
+    assert list(opened(tmp_path).unreferenced(None)) == []

@@ -149,10 +149,10 @@ def test_replacing_forgets_what_was_held() -> None:
     store = Store("t", SCHEMA)
     store.apply(delta([((1, "a", 0.0), 1)]))
     before = store.snapshot()
-    store.replace(delta([((2, "b", None), 3)]))
+    store.replace([delta([((2, "b", None), 3)])])
     assert content(store.snapshot().all()) == {(2, "b", None): 3}
     assert content(before.all()) == {(1, "a", 0.0): 1}
-    store.replace(empty(SCHEMA))
+    store.replace([empty(SCHEMA)])
     assert store.snapshot().runs == ()
 
 

@@ -8,6 +8,7 @@ import typer
 
 from headrace.cli.changes import changes
 from headrace.cli.explain import explain
+from headrace.cli.fold import fold
 from headrace.cli.query import query
 from headrace.cli.run import run as run_scripts
 from headrace.cli.status import status
@@ -33,6 +34,7 @@ for name, verb in (
     ("explain", explain),
     ("verify", verify),
     ("status", status),
+    ("fold", fold),
 ):
     app.command(name)(verb)
 

@@ -6,12 +6,14 @@ import json
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import typer
 from rich.console import Console
 
 import headrace
 from headrace.errors import HeadraceError, SetupError
+from headrace.home import ask_home
 
 
 def report(error: HeadraceError, *, as_json: bool) -> None:
@@ -42,17 +44,30 @@ def errors_reported(*, as_json: bool, debug: bool) -> Generator[None, None, None
 
 @contextmanager
 def opened(
-    home: str, *, write: bool = False, as_json: bool = False, debug: bool = False
+    home: str,
+    *,
+    write: bool = False,
+    create: bool = True,
+    as_json: bool = False,
+    debug: bool = False,
 ) -> Generator[headrace.Headrace, None, None]:
-    """The open home, read-only unless `write`; only a verb that writes may create it."""
+    """The open home, read-only unless `write`; only a verb that writes may also `create` it."""
     with errors_reported(as_json=as_json, debug=debug):
-        if not write and "://" not in home and not Path(home).exists():
+        if not (write and create) and "://" not in home and not Path(home).exists():
             raise SetupError(
                 f"there is no home at {home}",
-                detail="This verb only reads, so it does not create one.",
+                detail="This verb works on what is there, so it does not create one.",
                 hint=f"name another with --home or HEADRACE_HOME, or create it: headrace run --home {home} script.sql",
             )
         with Console(stderr=True).status("Starting Spark and opening the home"):
             hr = headrace.open(home, read_only=not write)
         with hr:
             yield hr
+
+
+def through_owner(
+    home: str, verb: str, *, as_json: bool = False, debug: bool = False, **arguments: Any
+) -> dict[str, Any] | None:
+    """What the process that has the home open answers; none if no process has, and the verb opens it itself."""
+    with errors_reported(as_json=as_json, debug=debug):
+        return ask_home(home, verb, arguments)

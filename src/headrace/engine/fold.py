@@ -6,10 +6,13 @@ while a finished file is named.
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -21,10 +24,11 @@ from headrace.ledger.base import Base, Shape
 from headrace.ledger.ledger import Ledger, is_hidden, now_utc, plain_name, summed
 from headrace.ledger.readers import Readers
 from headrace.settings import Settings
-from headrace.state.delta import combine, concat
+from headrace.state.delta import concat
 from headrace.state.store import Snapshot
 
 _SMALL_FILES = 32
+_NICENESS = 10
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,8 @@ class Fold:
         self._folded_size = 0
         self._folded_at = time.monotonic()
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="headrace-fold", daemon=True)
+        self._worker = ThreadPoolExecutor(1, "headrace-fold", initializer=_give_way)
+        self._thread = threading.Thread(target=self._run, name="headrace-fold-timer", daemon=True)
         self.failure: HeadraceError | OSError | None = None
 
     def start(self) -> None:
@@ -103,6 +108,7 @@ class Fold:
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join()
+        self._worker.shutdown()
 
     def _run(self) -> None:
         seen, quiet_since = -1, time.monotonic()
@@ -133,7 +139,10 @@ class Fold:
             yield
 
     def now(self) -> Report:
-        """Bring every base to the newest epoch."""
+        """Bring every base to the newest epoch, on a thread that gives way to epochs."""
+        return self._worker.submit(self._fold_all).result()
+
+    def _fold_all(self) -> Report:
         with self._turn:
             started = time.monotonic()
             moment = self._moment()
@@ -169,9 +178,8 @@ class Fold:
             if len(net):
                 base.fold(store.shape, net, epoch)
             return len(net)
-        runs = [run.delta for run in store.snapshot.runs]
-        whole = concat(store.shape.schema, runs)
-        base.replace(store.shape, iter([whole] if len(whole) else []), epoch)
+        whole = concat(store.shape.schema, [run.delta for run in store.snapshot.runs])
+        base.replace(store.shape, [whole], epoch)
         return len(whole)
 
     def _forget_dropped(self, moment: Moment) -> None:
@@ -207,11 +215,10 @@ class Fold:
                 del self._doomed[path]
 
 
-def restored(base: Base, shape: Shape) -> Any:
-    """The content of a base, summed."""
-    parts = list(base.contents(shape))
-    whole = concat(shape.schema, parts)
-    return combine(whole.rows, whole.weights, whole.low, whole.high) if len(parts) == 1 else whole
+def _give_way() -> None:
+    """Let epochs have the processor first; where threads have no priority of their own, nothing changes."""
+    if sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
 
 def sweep_after_crash(home: Path, ledger: Ledger, names: Mapping[str, Shape]) -> None:
@@ -228,4 +235,4 @@ def sweep_after_crash(home: Path, ledger: Ledger, names: Mapping[str, Shape]) ->
                 file.unlink(missing_ok=True)
 
 
-__all__ = ["Fold", "Foldable", "Moment", "Report", "base_path", "restored", "shape_of", "sweep_after_crash"]
+__all__ = ["Fold", "Foldable", "Moment", "Report", "base_path", "shape_of", "sweep_after_crash"]

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from headrace.engine.catalog import ViewDefinition
 from headrace.engine.define import make_table, make_view
-from headrace.engine.fold import base_path, restored
+from headrace.engine.fold import base_path
 from headrace.engine.receipt import Receipt
 from headrace.errors import LedgerError
 from headrace.intake.table import TableContract
@@ -71,11 +71,11 @@ def _restore_stores(home: Headrace) -> None:
     shapes = home.shapes()
     for store in home.all_stores():
         if store.name in bases:
-            store.replace(restored(bases[store.name], shapes[store.name]))
+            store.replace(bases[store.name].contents(shapes[store.name]))
             store.apply(summed(store.schema, entries.get(store.name, [])))
             home.changed_at[store.name] = since[store.name]
         else:
-            store.replace(summed(store.schema, entries.get(store.name, [])))
+            store.replace([summed(store.schema, entries.get(store.name, []))])
         if store.name in entries:
             home.changed_at[store.name] = entries[store.name][-1].epoch
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from headrace.errors import LedgerError
 from headrace.ledger.delta_log import Commit, DataFile, DeltaFolder, delta_schema, stored_type
 from headrace.ledger.durable import crash_point, is_temporary, is_whole, make_folder, sync_folder, write_named
-from headrace.state.delta import Delta, found_among, group
+from headrace.state.delta import Delta, combine, found_among, group
 from headrace.state.hashing import Hashes, identity
 
 BASE_EPOCH = "headrace-base"
@@ -39,6 +39,8 @@ _CHANGES = "_change_data"
 _FILE_ROWS = 1_000_000
 _JOIN_AT = 8
 _CHECKPOINT_EVERY = 20
+# How far back the change feed of a base reaches, in folds.
+_KEEP_COMMITS = 1000
 _WEIGHT = "weight"
 
 
@@ -63,7 +65,7 @@ class Base:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._folder = DeltaFolder(path, _CONFIGURATION, (BASE_EPOCH,))
+        self._folder = DeltaFolder(path, _CONFIGURATION, (BASE_EPOCH,), _KEEP_COMMITS)
         # What the commit under way has written, and which identities were found whole since this was opened.
         self._fresh: list[Path] = []
         self._whole_identities: set[str] = set()
@@ -94,11 +96,10 @@ class Base:
         return self.exists and json.loads(self._folder.schema_string) == json.loads(delta_schema(shape.stored))
 
     def contents(self, shape: Shape) -> Iterator[Delta]:
-        """All rows, a file at a time; equal rows are not summed."""
+        """All rows, a file at a time; equal rows of different files are not summed."""
         for one in self._folder.files.values():
             rows, weights = self._rows(one, shape)
-            low, high = self._identities(one, rows)
-            yield Delta(rows, weights, low, high)
+            yield combine(rows, weights, *self._identities(one, rows))
 
     def fold(self, shape: Shape, net: Delta, epoch: int) -> None:
         """Bring the base forward by the net change since its own epoch, in one commit."""
@@ -130,7 +131,7 @@ class Base:
         )
         crash_point("base committed")
 
-    def replace(self, shape: Shape, contents: Iterator[Delta], epoch: int) -> None:
+    def replace(self, shape: Shape, contents: Iterable[Delta], epoch: int) -> None:
         """Hold just these rows, whatever was held before: for a relation whose columns are new."""
         with self._whole_or_not():
             self._replace(shape, contents, epoch)
@@ -155,7 +156,7 @@ class Base:
                 ) from error
             raise
 
-    def _replace(self, shape: Shape, contents: Iterator[Delta], epoch: int) -> None:
+    def _replace(self, shape: Shape, contents: Iterable[Delta], epoch: int) -> None:
         removed = list(self._folder.files.values())
         make_folder(self.path)
         adds = [file for content in contents for file in self._write(shape, content)]
@@ -263,7 +264,9 @@ class Base:
         kinds = _change_types(shape, net, places)
         table = rows.append_column("_change_type", pa.array(kinds, type=pa.string()))
         name, size = write_named(
-            self.path / _CHANGES, "cdc-", lambda sink: pq.write_table(table, sink, compression="zstd")
+            self.path / _CHANGES,
+            f"cdc-{self._folder.version + 1}-",
+            lambda sink: pq.write_table(table, sink, compression="zstd"),
         )
         self._fresh.append(self.path / _CHANGES / name)
         sync_folder(self.path / _CHANGES)
@@ -320,11 +323,13 @@ class Base:
     def unreferenced(self) -> Iterator[Path]:
         """Files that the base no longer names."""
         yield from self._folder.unreferenced()
-        for folder in (_IDENTITIES, _CHANGES):
-            for file in (self.path / folder).glob("*"):
-                known = file.name.split(".parquet-")[0] + ".parquet" in self._folder.files
-                if is_temporary(file.name) or (folder == _IDENTITIES and not known):
-                    yield file
+        for file in (self.path / _IDENTITIES).glob("*"):
+            if is_temporary(file.name) or file.name.split(".parquet-")[0] + ".parquet" not in self._folder.files:
+                yield file
+        kept = range(self._folder.oldest_version(), self._folder.version + 1)
+        for file in (self.path / _CHANGES).glob("*"):
+            if is_temporary(file.name) or int(file.name.split("-")[1]) not in kept:
+                yield file
 
 
 def _taken(net: Delta, places: npt.NDArray[np.int64], ones: bool = False) -> Delta:

@@ -24,7 +24,6 @@ from headrace.errors import LedgerError, OwnerLost
 from headrace.ledger.durable import is_temporary, make_folder, put_if_absent, replace_file
 
 _LOG = "_delta_log"
-_KEEP_COMMITS = 20
 _NO_ZONE = "timestamp_ntz"
 
 
@@ -56,8 +55,11 @@ class Commit:
 class DeltaFolder:
     """One Delta table in a folder, written by one owner."""
 
-    def __init__(self, path: Path, configuration: Mapping[str, str], applications: Sequence[str]) -> None:
+    def __init__(
+        self, path: Path, configuration: Mapping[str, str], applications: Sequence[str], keep_commits: int = 20
+    ) -> None:
         self.path = path
+        self._keep_commits = keep_commits
         self.version = -1
         self.files: dict[str, DataFile] = {}
         self.numbers: dict[str, int] = {}
@@ -174,7 +176,7 @@ class DeltaFolder:
         self._checkpointed = self.version
         for file in log.iterdir():
             number = file.name.split(".")[0]
-            if number.isdigit() and int(number) < self.version - (_KEEP_COMMITS if file.suffix == ".json" else 0):
+            if number.isdigit() and int(number) < self.version - (self._keep_commits if file.suffix == ".json" else 0):
                 file.unlink(missing_ok=True)
 
     def copy_log(self, path: Path, note: Mapping[str, Any]) -> None:
@@ -182,6 +184,10 @@ class DeltaFolder:
         copy = DeltaFolder(path, self._configuration, self._applications)
         files = list(self.files.values())
         copy.commit(Commit("COPY", adds=files, numbers=self.numbers, schema=self.schema_string, note=note))
+
+    def oldest_version(self) -> int:
+        """The oldest commit that is still there by itself."""
+        return min((int(file.stem) for file in (self.path / _LOG).glob("*.json")), default=0)
 
     def unreferenced(self) -> Iterable[Path]:
         """Files in the folder that no commit names: left by a crash, or removed since."""
@@ -251,17 +257,21 @@ def commit_lines(file: Path) -> list[str] | None:
         return None
 
 
-def damaged_commits(path: Path) -> list[Path]:
-    """The commit files whose content is not what was written."""
-    return [file for file in log_files(path) if file.suffix == ".json" and commit_lines(file) is None]
+def damaged_commits(path: Path, after: int = -1) -> list[Path]:
+    """The commit files after a version whose content is not what was written."""
+    commits = [file for file in log_files(path) if file.suffix == ".json" and (version_of(file) or 0) > after]
+    return [file for file in commits if commit_lines(file) is None]
 
 
 def needed_but_damaged(path: Path) -> list[Path]:
     """The damaged commits that no checkpoint stands in for."""
-    damaged = damaged_commits(path)
-    # Looked for afterwards: the owner may sum up the log, and drop commits, while they are read here.
-    covered = max((version_of(file) or 0 for file in (path / _LOG).glob("*.checkpoint.parquet")), default=-1)
-    return [file for file in damaged if (version_of(file) or 0) > covered]
+    damaged = damaged_commits(path, _covered(path))
+    # Asked again: the owner may have summed up the log, and dropped commits, while they were read here.
+    return [file for file in damaged if (version_of(file) or 0) > _covered(path)] if damaged else []
+
+
+def _covered(path: Path) -> int:
+    return max((version_of(file) or 0 for file in (path / _LOG).glob("*.checkpoint.parquet")), default=-1)
 
 
 def damage(path: Path) -> str:

@@ -7,7 +7,7 @@ stretch, and when rows that cancel each other make up half of a store, it is wri
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -223,9 +223,9 @@ class Store:
             chosen = [take_run(run.delta, np.flatnonzero(o == part)) for run, o in zip(runs, owners, strict=True)]
             yield from _indexed(_runs_of(concat(self.schema, chosen)), runs)
 
-    def replace(self, delta: Delta) -> None:
-        """Hold just this, whatever was held before."""
-        self._runs = tuple(_runs_of(delta))
+    def replace(self, parts: Iterable[Delta]) -> None:
+        """Hold just the sum of these, whatever was held before; one part at a time is in the heap."""
+        self._runs = tuple(run for part in parts for run in _runs_of(part))
 
 
 def _worth_merging(before: int, last: int) -> bool:

@@ -1,0 +1,151 @@
+"""Fold keeps bases current and the home small, and forgets only what nobody needs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from headrace.engine.fold import Fold, Foldable, Moment, base_path
+from headrace.engine.history import refuse_expired, state_at
+from headrace.errors import EpochExpired
+from headrace.ledger.base import Base, Shape
+from headrace.ledger.ledger import Ledger, now_utc, summed
+from headrace.ledger.readers import Reader, Readers
+from headrace.settings import Settings
+from headrace.state.delta import Delta, consolidate
+from headrace.state.store import Snapshot, Store
+
+SCHEMA = pa.schema([("c0", pa.int64()), ("c1", pa.string())])
+SHAPES = {"t": Shape(("id", "name"), SCHEMA), "v#0": Shape(("c0", "c1"), SCHEMA, hidden=True)}
+Rows = Counter[tuple[int, str]]
+
+
+def content(delta: Delta) -> Rows:
+    pairs = zip(delta.rows.to_pylist(), delta.weights.tolist(), strict=True)
+    return Counter({(row["c0"], row["c1"]): weight for row, weight in pairs})
+
+
+def held(snapshot: Snapshot) -> Rows:
+    total: Rows = Counter()
+    for run in snapshot.runs:
+        for pair, weight in content(run.delta).items():
+            total[pair] += weight
+    return Counter({pair: n for pair, n in total.items() if n})
+
+
+class Home:
+    """A table and a hidden store, changed at random; what they held at each epoch is remembered."""
+
+    def __init__(self, path: Path, **settings: Any) -> None:
+        self.path = path
+        self.settings = Settings(vacuum_grace=timedelta(0), **settings)
+        self.ledger = Ledger(path, inline_bytes=2000)
+        self.ledger.open()
+        self.ledger.claim(1)
+        self.readers = Readers(path)
+        self.stores = {name: Store(name, SCHEMA) for name in SHAPES}
+        self.epoch = 0
+        self.past: list[Rows] = [Counter()]
+        self.fold = Fold(path, self.ledger, self.readers, self.settings, self.moment)
+        self.random = np.random.default_rng(3)
+
+    def moment(self) -> Moment:
+        return Moment(
+            self.epoch,
+            {name: Foldable(SHAPES[name], store.snapshot(), self.epoch, 1) for name, store in self.stores.items()},
+        )
+
+    def advance(self, epochs: int) -> None:
+        for _ in range(epochs):
+            self.epoch += 1
+            head = {"reset": list(SHAPES)} if self.epoch == 1 else {}
+            deltas = {name: self._change(store) for name, store in self.stores.items()}
+            self.ledger.commit(self.epoch, now_utc(), head, deltas)
+            for name, delta in deltas.items():
+                self.stores[name].apply(delta)
+            self.past.append(held(self.stores["t"].snapshot()))
+
+    def _change(self, store: Store) -> Delta:
+        change: Rows = Counter()
+        for pair in list(held(store.snapshot()))[: int(self.random.integers(0, 6))]:
+            change[pair] -= 1
+        for _ in range(int(self.random.integers(1, 12))):
+            change[int(self.random.integers(0, 40)), f"v{self.random.integers(0, 3)}"] += 1
+        pairs = [pair for pair, n in change.items() if n]
+        columns = [pa.array([a for a, _ in pairs], pa.int64()), pa.array([b for _, b in pairs], pa.string())]
+        return consolidate(pa.table(columns, schema=SCHEMA), np.array([change[p] for p in pairs], dtype=np.int64))
+
+    def restored(self, name: str) -> Rows:
+        store = Store(name, SCHEMA)
+        store.replace(Base(base_path(self.path, name)).contents(SHAPES[name]))
+        return held(store.snapshot())
+
+
+def test_bases_follow_whatever_the_intervals(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    for epochs in (1, 3, 50, 2, 40):
+        home.advance(epochs)
+        report = home.fold.now()
+        assert report.epoch == home.epoch
+        assert home.restored("t") == home.past[-1]
+        assert home.restored("v#0") == held(home.stores["v#0"].snapshot())
+    for epoch in range(0, home.epoch, 7):
+        newest = home.stores["t"].snapshot()
+        assert held(state_at(home.ledger, "t", newest, home.epoch, epoch)) == home.past[epoch]
+    assert list(home.ledger.unreferenced(home.epoch)) == []
+
+
+def test_the_log_keeps_what_users_read_and_drops_what_only_recovery_needs(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.advance(60)
+    home.fold.now()
+    again = Ledger(tmp_path, 2000)
+    again.open()
+    assert [entry.epoch for entry in again.entries("t")] == list(range(1, 61))
+    assert list(again.entries("v#0")) == []
+    assert content(summed(SCHEMA, list(again.entries("t")))) == home.past[-1]
+
+
+def test_expired_epochs_go_and_say_so(tmp_path: Path) -> None:
+    home = Home(tmp_path, keep_epochs=50)
+    home.advance(150)
+    home.fold.now()
+    again = Ledger(tmp_path, 2000)
+    again.open()
+    assert again.oldest == home.ledger.oldest == 100
+    with pytest.raises(EpochExpired, match="epoch 99 has expired") as expired:
+        refuse_expired(again, 99)
+    assert "100" in expired.value.detail
+    newest = home.stores["t"].snapshot()
+    assert held(state_at(again, "t", newest, home.epoch, 100)) == home.past[100]
+    assert [head.epoch for head in again.heads()] == [1, *range(101, 151)]
+
+
+def test_a_reader_holds_the_log_until_its_limit(tmp_path: Path) -> None:
+    home = Home(tmp_path, keep_epochs=10)
+    home.readers.register(Reader("feed", epoch=40, limit_epochs=100))
+    home.advance(120)
+    home.fold.now()
+    assert home.ledger.oldest == 40
+    Readers(tmp_path).register(Reader("feed", epoch=90, limit_epochs=100))
+    home.advance(100)
+    home.fold.now()
+    assert home.ledger.oldest == 210, "the limit of the reader was passed"
+
+
+def test_files_stay_bounded(tmp_path: Path) -> None:
+    home = Home(tmp_path, keep_epochs=64)
+    counts: list[int] = []
+    for _ in range(12):
+        home.advance(64)
+        home.fold.now()
+        home.fold.now()
+        counts.append(sum(1 for path in tmp_path.rglob("*") if path.is_file()))
+    assert max(counts[6:]) <= 2 * max(counts[:6])
+    assert max(counts) < 500

@@ -1,0 +1,375 @@
+"""One owner per home, against real processes that are killed, stopped and continued."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace.owner
+from headrace.errors import HomeBusy, LedgerError, OwnerLost
+from headrace.owner import Ownership, living_owner, take_ownership
+
+SHORT, MIDDLE, LONG = timedelta(seconds=1), timedelta(seconds=3), timedelta(seconds=30)
+
+# Without the public face of the package, which imports Spark: eight of these start within a second.
+CHILD = f"""
+import json, os, sys, types
+from datetime import timedelta
+from pathlib import Path
+package = types.ModuleType("headrace")
+package.__path__ = [{str(Path(headrace.__file__).parent)!r}]
+sys.modules["headrace"] = package
+from headrace.errors import HeadraceError
+from headrace.owner import take_ownership
+home, seconds = Path(sys.argv[1]), float(sys.argv[2])
+print(json.dumps("ready"), flush=True)
+pid, held = os.getpid(), None
+for word in sys.stdin:
+    try:
+        if word.strip() == "take":
+            held = take_ownership(home, timedelta(seconds=seconds))
+            answer = held.fence
+        elif word.strip() == "check":
+            answer = held.check()
+        elif word.strip() == "fork":
+            if os.fork():
+                os.wait()
+                continue
+            held.release()
+            answer = held.check()
+        else:
+            answer = held.release()
+        print(json.dumps(answer), flush=True)
+    except HeadraceError as error:
+        print(json.dumps([error.code, error.message, error.detail, error.hint]), flush=True)
+    if os.getpid() != pid:
+        os._exit(0)
+"""
+
+
+class Child:
+    """Another process that takes, checks and releases as it is told."""
+
+    def __init__(self, home: Path, timeout: timedelta) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", CHILD, str(home), str(timeout.total_seconds())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.hear() == "ready"
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def tell(self, word: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(word + "\n")
+        self.process.stdin.flush()
+
+    def hear(self) -> Any:
+        assert self.process.stdout is not None
+        return json.loads(self.process.stdout.readline())
+
+    def do(self, word: str) -> Any:
+        self.tell(word)
+        return self.hear()
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+class Children:
+    """Starts children of one home, and ends them with the test."""
+
+    def __init__(self, home: Path, stack: ExitStack) -> None:
+        self._home, self._stack = home, stack
+
+    def __call__(self, timeout: timedelta = LONG) -> Child:
+        child = Child(self._home, timeout)
+        self._stack.callback(child.end)
+        return child
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def child(home: Path) -> Iterator[Children]:
+    with ExitStack() as stack:
+        yield Children(home, stack)
+
+
+@pytest.fixture
+def owned(home: Path) -> Iterator[Ownership]:
+    ownership = take_ownership(home, LONG)
+    yield ownership
+    ownership.release()
+
+
+def record(home: Path) -> dict[str, Any]:
+    return json.loads((home / "owner.json").read_text())
+
+
+def rewrite(home: Path, **parts: Any) -> None:
+    (home / "owner.json").write_text(json.dumps({**record(home), **parts}))
+
+
+def test_a_second_process_is_refused_with_who_holds_the_home(home: Path, child: Children) -> None:
+    first, second = child(), child()
+    assert first.do("take") == 1
+    code, message, detail, hint = second.do("take")
+    assert code == "home_busy"
+    assert str(home) in message
+    assert f"process {first.pid} on {os.uname().nodename} since 20" in detail
+    assert "read_only=True" in hint
+    assert first.do("check") is None
+
+
+def test_a_released_home_is_free_and_the_fence_rises(home: Path, child: Children) -> None:
+    first, second = child(), child()
+    assert first.do("take") == 1
+    assert first.do("release") is None
+    assert not (home / "owner.json").exists()
+    assert second.do("take") == 2
+    assert first.do("check")[0] == "owner_lost"
+    assert first.do("release") is None
+    assert second.do("check") is None
+    assert record(home)["pid"] == second.pid
+
+
+@pytest.mark.parametrize("fetched", [True, False], ids=["fetched", "zombie"])
+def test_a_killed_owner_is_replaced_at_once(home: Path, child: Children, fetched: bool) -> None:
+    first = child()
+    assert first.do("take") == 1
+    first.process.kill()
+    if fetched:
+        first.process.wait()
+    else:
+        os.waitid(os.P_PID, first.pid, os.WEXITED | os.WNOWAIT)
+    started_at = time.monotonic()
+    ownership = take_ownership(home, LONG)
+    assert time.monotonic() - started_at < 5
+    assert ownership.fence == 2
+    ownership.release()
+
+
+def test_a_stopped_owner_is_replaced_and_finds_out_when_it_wakes(home: Path, child: Children) -> None:
+    first, second = child(SHORT), child(SHORT)
+    first.do("take")
+    first.process.send_signal(signal.SIGSTOP)
+    assert second.do("take")[0] == "home_busy"
+    time.sleep(1.2)
+    assert second.do("take") == 2
+    first.process.send_signal(signal.SIGCONT)
+    code, _, detail, _ = first.do("check")
+    assert code == "owner_lost"
+    assert f"process {second.pid} on" in detail
+    time.sleep(0.5)
+    assert second.do("check") is None
+    assert first.do("release") is None
+    assert record(home)["pid"] == second.pid
+
+
+def test_a_stopped_owner_finds_out_even_if_the_next_one_has_left(home: Path, child: Children) -> None:
+    first, second = child(SHORT), child(SHORT)
+    first.do("take")
+    first.process.send_signal(signal.SIGSTOP)
+    time.sleep(1.2)
+    assert second.do("take") == 2
+    second.do("release")
+    first.process.send_signal(signal.SIGCONT)
+    assert first.do("check")[0] == "owner_lost"
+    time.sleep(0.5)
+    assert not (home / "owner.json").exists()
+
+
+def test_an_owner_that_beats_keeps_its_home_beyond_the_timeout(home: Path, child: Children) -> None:
+    first, second = child(SHORT), child(SHORT)
+    first.do("take")
+    time.sleep(2.5)
+    assert second.do("take")[0] == "home_busy"
+    assert first.do("check") is None
+
+
+def test_the_owner_says_how_long_it_may_be_silent(home: Path, child: Children) -> None:
+    first, hasty = child(LONG), child(SHORT)
+    first.do("take")
+    first.process.send_signal(signal.SIGSTOP)
+    time.sleep(1.5)
+    assert hasty.do("take")[0] == "home_busy"
+
+
+def test_a_reused_pid_is_no_owner(home: Path, child: Children) -> None:
+    first = child()
+    first.do("take")
+    rewrite(home, started="1")
+    ownership = take_ownership(home, LONG)
+    assert ownership.fence == 2
+    assert first.do("check")[0] == "owner_lost"
+    ownership.release()
+
+
+def test_of_another_machine_only_the_heartbeat_counts(home: Path, child: Children) -> None:
+    first = child()
+    first.do("take")
+    first.end()
+    rewrite(home, machine="elsewhere", host="elsewhere", timeout=1.0)
+    with pytest.raises(HomeBusy, match=f"process {first.pid} on elsewhere"):
+        take_ownership(home, LONG)
+    time.sleep(1.1)
+    take_ownership(home, LONG).release()
+
+
+def test_two_openings_in_one_process_are_refused_however_old_the_heartbeat(home: Path, owned: Ownership) -> None:
+    os.utime(home / "owner.json", (1, 1))
+    with pytest.raises(HomeBusy, match=f"process {os.getpid()} on .* \\(this process\\)"):
+        take_ownership(home, LONG)
+    owned.check()
+    owned.release()
+    take_ownership(home, LONG).release()
+
+
+def test_a_home_that_could_not_be_released_is_free_in_its_own_process(home: Path) -> None:
+    first = take_ownership(home, LONG)
+    kept = (home / "owner.json").read_bytes()
+    first.release()
+    (home / "owner.json").write_bytes(kept)
+    second = take_ownership(home, LONG)
+    assert second.fence == 2
+    second.release()
+
+
+@pytest.mark.parametrize("remains", ["nothing", "a dead owner"])
+def test_of_racing_processes_one_wins(home: Path, child: Children, remains: str) -> None:
+    if remains == "a dead owner":
+        dead = child()
+        dead.do("take")
+        dead.end()
+    racers = [child() for _ in range(8)]
+    for racer in racers:
+        racer.tell("take")
+    answers = [racer.hear() for racer in racers]
+    winners = [racer for racer, answer in zip(racers, answers, strict=True) if isinstance(answer, int)]
+    assert len(winners) == 1
+    assert [racer.do("check") for racer in winners] == [None]
+    assert {answer[0] for answer in answers if not isinstance(answer, int)} == {"home_busy"}
+
+
+def test_of_those_who_wait_for_a_silent_owner_one_wins(home: Path, child: Children) -> None:
+    first = child(SHORT)
+    first.do("take")
+    first.process.send_signal(signal.SIGSTOP)
+    racers = [child(SHORT) for _ in range(4)]
+    time.sleep(1.2)
+    for racer in racers:
+        racer.tell("take")
+    answers = [racer.hear() for racer in racers]
+    assert sorted(answer if isinstance(answer, int) else 0 for answer in answers) == [0, 0, 0, 2]
+
+
+@pytest.mark.parametrize("moved", [-3600, 3600], ids=["clock set forward", "clock set back"])
+def test_a_clock_that_was_set_takes_no_home_from_its_owner(home: Path, child: Children, moved: int) -> None:
+    first, second = child(MIDDLE), child(MIDDLE)
+    first.do("take")
+    heard_at = time.time() + moved
+    os.utime(home / "owner.json", (heard_at, heard_at))
+    assert second.do("take")[0] == "home_busy"
+    assert first.do("check") is None
+
+
+def test_a_heartbeat_from_the_future_protects_nobody_who_is_silent(home: Path, child: Children) -> None:
+    first, second = child(SHORT), child(SHORT)
+    first.do("take")
+    first.process.send_signal(signal.SIGSTOP)
+    heard_at = time.time() + 3600
+    os.utime(home / "owner.json", (heard_at, heard_at))
+    assert second.do("take") == 2
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"pid": 1}'])
+def test_an_unreadable_file_is_judged_by_its_time(home: Path, content: bytes) -> None:
+    take_ownership(home, LONG).release()
+    (home / "owner.json").write_bytes(content)
+    with pytest.raises(HomeBusy, match="unknown"):
+        take_ownership(home, LONG)
+    assert living_owner(home) is not None
+
+
+def test_a_removed_file_is_a_lost_home(home: Path, owned: Ownership) -> None:
+    (home / "owner.json").unlink()
+    with pytest.raises(OwnerLost):
+        owned.check()
+    rewritten = owned.owner
+    with pytest.raises(OwnerLost):
+        owned.announce("anywhere")
+    assert owned.owner == rewritten
+    assert not (home / "owner.json").exists()
+
+
+def test_lost_is_lost_also_if_the_file_comes_back(home: Path, owned: Ownership) -> None:
+    kept = (home / "owner.json").read_bytes()
+    (home / "owner.json").unlink()
+    with pytest.raises(OwnerLost):
+        owned.check()
+    (home / "owner.json").write_bytes(kept)
+    with pytest.raises(OwnerLost):
+        owned.check()
+
+
+def test_a_fork_does_not_own_what_its_parent_owns(home: Path, child: Children) -> None:
+    first = child()
+    first.do("take")
+    assert first.do("fork")[0] == "owner_lost"
+    assert first.do("check") is None
+    assert record(home)["pid"] == first.pid
+
+
+def test_the_address_is_for_all_to_see(home: Path, owned: Ownership) -> None:
+    assert living_owner(home) == owned.owner
+    owned.announce("/somewhere/control")
+    seen = living_owner(home)
+    assert seen is not None
+    assert (seen.address, seen.token, seen.fence) == ("/somewhere/control", owned.token, owned.fence)
+    owned.check()
+    owned.release()
+    assert living_owner(home) is None
+
+
+def test_nothing_but_the_lock_stays_behind(home: Path, owned: Ownership) -> None:
+    owned.announce("/somewhere/control")
+    owned.release()
+    assert [path.name for path in home.iterdir()] == ["owner.lock"]
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LedgerError) as caught:
+        take_ownership(tmp_path / "file" / "home", LONG)
+    assert "read_only=True" in caught.value.hint
+
+
+def test_a_check_that_cannot_look_is_no_loss(home: Path, owned: Ownership, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(home: Path) -> None:
+        raise OSError(5, "input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(headrace.owner, "look", failing)
+        with pytest.raises(LedgerError):
+            owned.check()
+    owned.check()
