@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,25 @@ class Inspection:
     def ok(self) -> bool:
         """Whether nothing is damaged that cannot be worked out anew."""
         return all(one.harmless for one in self.damaged)
+
+    def verdict(self) -> str:
+        """What it comes to, in a sentence or two."""
+        if self.ok:
+            return f"every epoch from {self.oldest_epoch} to {self.newest_epoch} is whole"
+        if self.whole_epoch == self.newest_epoch:
+            return (
+                f"epoch {self.newest_epoch}, the newest, is still whole: a damaged base is built anew from the log "
+                "once its folder is removed; other damage concerns older epochs, or the change feed of a base"
+            )
+        if self.whole_epoch is not None:
+            return f"epoch {self.whole_epoch} is still whole; the newest is {self.newest_epoch}"
+        alone = ", ".join(f"{name} at epoch {epoch}" for name, epoch in sorted(self.bases.items()))
+        rest = f"; bases that are whole by themselves: {alone}" if alone else ""
+        return f"no epoch is whole any more; the newest is {self.newest_epoch}{rest}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The inspection as plain values."""
+        return {"ok": self.ok, **asdict(self)}
 
 
 def inspect_storage(home: Path, progress: Progress = no_progress) -> Inspection:

@@ -86,7 +86,8 @@ def newest_whole_epoch(kept: Kept) -> int | None:
     turns = [epoch for epoch, _ in began]
     lost_head = kept.first_lost_head()
     last = kept.newest if lost_head is None else min(kept.newest, lost_head - 1)
-    for epoch in range(last, kept.oldest - 1, -1):
+    # The empty home that everything began with is of no use to anyone.
+    for epoch in range(last, max(kept.oldest, min(kept.newest, 1)) - 1, -1):
         place = bisect_right(turns, epoch)
         relations = began[place - 1][1] if place else {}
         if all(kept.reaches(relation, start, epoch) for relation, start in relations.items()):
