@@ -11,6 +11,7 @@ from typing import Any
 
 import headrace
 from headrace.ledger.backup import read_manifest, restore
+from headrace.ledger.base import Base
 from tests.small_homes import flip
 
 SETUP = """
@@ -73,7 +74,7 @@ def test_a_backup_of_a_home_at_work(spark: Any, tmp_path: Path) -> None:
         assert again.epoch == epoch + 1
 
     assert _verified(tmp_path / "again")[0] == 0
-    file = sorted((tmp_path / "again" / "tables" / "total").glob("*.parquet"))[0]
+    file = Base(tmp_path / "again" / "tables" / "total").files[0]
     flip(file)
     code, found = _verified(tmp_path / "again")
     assert code == 1
