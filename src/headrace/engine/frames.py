@@ -27,6 +27,8 @@ from headrace.plans.catalyst import (
     arrow_schema,
     children,
     items,
+    nullable_frame,
+    nullable_type,
 )
 from headrace.plans.prepared import conform
 from headrace.rules.inputs import repeated
@@ -54,7 +56,7 @@ class Frames:
 
     def frame(self, snapshot: Snapshot, schema: StructType) -> Any:
         """All rows of a relation."""
-        nullable = StructType([StructField(f.name, f.dataType, True) for f in schema.fields])
+        nullable = StructType([StructField(f.name, nullable_type(f.dataType), True) for f in schema.fields])
         if snapshot.size <= _IN_MEMORY:
             return self._in_memory(repeated(snapshot.all()), nullable)
         large = [run for run in snapshot.runs if len(run.delta) > _IN_MEMORY]
@@ -157,7 +159,7 @@ class Frames:
     def collect(self, frame: Any, schema: StructType, large: bool) -> pa.Table:
         """All rows of a DataFrame as c0, c1, ...; a large one is written by Spark and read from its files."""
         types = [field.dataType for field in schema.fields]
-        renamed = frame.toDF(*(f"c{i}" for i in range(len(types))))
+        renamed = nullable_frame(frame.toDF(*(f"c{i}" for i in range(len(types)))))
         if not large or not types or any(isinstance(kind, NullType) for kind in types):
             return conform(renamed.toArrow(), types)
         with self._lock:

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
 from headrace.engine.frames import Frames
-from headrace.plans.catalyst import arrow_type
+from headrace.plans.catalyst import arrow_type, nullable_frame
 from headrace.sql.resolve import query_error
 from headrace.sql.tokens import scan
 from headrace.state.store import Snapshot
@@ -51,11 +51,11 @@ class Queries:
         """The rows of a query."""
         frame = self.frame(sql, relations, line, column)
         try:
-            table = frame.toArrow()
+            table = nullable_frame(frame).toArrow()
         except (PySparkException, Py4JJavaError) as error:
             raise query_error(error, line, column) from None
         columns = [
             c if c.type.equals(arrow_type(f.dataType)) else c.cast(arrow_type(f.dataType))
             for c, f in zip(table.columns, frame.schema.fields, strict=True)
         ]
-        return pa.table(columns, names=table.column_names)
+        return pa.table(columns, names=frame.columns)

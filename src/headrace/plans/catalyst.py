@@ -277,6 +277,16 @@ def nullable_type(kind: DataType) -> DataType:
     return kind
 
 
+def nullable_frame(frame: Any) -> Any:
+    """The same columns with every part of them allowed to be NULL: Arrow refuses a NULL around what never is one."""
+    types = [(field.dataType, nullable_type(field.dataType)) for field in frame.schema.fields]
+    if all(own == loose for own, loose in types):
+        return frame
+    names = [f"c{i}" for i in range(len(types))]
+    plain = frame.toDF(*names)
+    return plain.select(*(plain[name].cast(loose).alias(name) for name, (_, loose) in zip(names, types, strict=True)))
+
+
 def arrow_schema(types: Iterable[DataType]) -> pa.Schema:
     """An Arrow schema of positional columns c0, c1, ..."""
     return pa.schema([pa.field(f"c{i}", arrow_type(kind)) for i, kind in enumerate(types)])

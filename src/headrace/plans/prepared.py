@@ -17,7 +17,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.types import DataType, NullType, StructField, StructType
 
-from headrace.plans.catalyst import Attribute, Catalyst, Java, analyzed_plan, arrow_type, attribute, items, kind_of
+from headrace.plans.catalyst import (
+    Attribute,
+    Catalyst,
+    Java,
+    analyzed_plan,
+    arrow_type,
+    attribute,
+    items,
+    kind_of,
+    nullable_frame,
+)
 
 _FRESH_EACH_RUN = frozenset(
     {
@@ -94,7 +104,7 @@ class PreparedQuery:
 
     def _plan(self) -> None:
         leaves = [self._leaf(i) for i in range(len(self._shapes))]
-        self._frame = self._catalyst.frame(self._build(leaves))
+        self._frame = nullable_frame(self._catalyst.frame(self._build(leaves)))
         executed = self._frame._jdf.queryExecution().executedPlan()
         self._reusable = _reads_anew(executed)
         self.plans += 1

@@ -198,6 +198,9 @@ def _direct_results(node: GroupFold) -> list[Result] | None:
         if kind_of(inner) == "AttributeReference" and inner.exprId().id() in places:
             direct.append(_column(places[inner.exprId().id()]))
             continue
+        field: int | None = None
+        if kind_of(inner) == "GetStructField":
+            field, inner = inner.ordinal(), inner.child()
         if kind_of(inner) != "AggregateExpression":
             return None
         known = [
@@ -206,7 +209,7 @@ def _direct_results(node: GroupFold) -> list[Result] | None:
         taken = _direct_call(*known[0]) if known else None
         if taken is None:
             return None
-        direct.append(taken)
+        direct.append(taken if field is None else _field(taken, field))
     return direct
 
 
@@ -221,6 +224,10 @@ def _direct_call(call: Call, start: int) -> Result | None:
 
 def _column(place: int) -> Result:
     return lambda leaf: leaf.column(place)
+
+
+def _field(taken: Result, field: int) -> Result:
+    return lambda leaf: taken(leaf).flatten()[field]
 
 
 def _average(start: int, kind: DecimalType) -> Result:

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType, LongType
 
 from headrace.ir.nodes import MOMENTS, Call
-from headrace.plans.catalyst import Java, arrow_type, data_type, items
+from headrace.plans.catalyst import Java, arrow_type, data_type, items, nullable_type
 from headrace.rules.values import Folded
 from headrace.state.delta import Delta
 from headrace.state.exact import decimals, plus, sum_by, times, unscaled
@@ -203,7 +203,7 @@ class PairPower(Partial):
 def fill_groups(frame: Any, width: int, partials: Sequence[Partial]) -> Any:
     """All groups with their partials, computed by Spark."""
     groups = [F.col(f"c{i}").alias(f"g{i}") for i in range(width)]
-    columns = [partial.fill().cast(partial.type).alias(f"p{i}") for i, partial in enumerate(partials)]
+    columns = [partial.fill().cast(nullable_type(partial.type)).alias(f"p{i}") for i, partial in enumerate(partials)]
     return frame.groupBy(*groups).agg(*columns)
 
 

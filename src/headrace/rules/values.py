@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -80,7 +81,8 @@ class ValueStore:
         self._store = workshop.store([types[i] for i in self._columns], plan, self._fill, weighted=True)
 
     def _fill(self, frame: Any) -> Any:
-        kept = frame.dropna(subset=[f"c{i}" for i in self.places])
+        # Not dropna(), which would drop NaN as well.
+        kept = frame.where(reduce(lambda a, b: a & b, [F.col(f"c{i}").isNotNull() for i in self.places]))
         named = kept.select(*(F.col(f"c{place}").alias(f"v{i}") for i, place in enumerate(self._columns)))
         return named.groupBy(*named.columns).agg(F.count(F.lit(1)).alias("weight"))
 

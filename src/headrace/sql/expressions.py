@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pyspark.sql.types import (
+    ArrayType,
     ByteType,
     DataType,
     DateType,
@@ -15,6 +16,7 @@ from pyspark.sql.types import (
     LongType,
     MapType,
     ShortType,
+    StructType,
     TimestampNTZType,
     TimestampType,
     VariantType,
@@ -101,6 +103,12 @@ def _exact(kind: DataType) -> bool:
 
 
 def _comparable(kind: DataType) -> bool:
+    """Whether the driver knows Spark's order of a type's values."""
+    if isinstance(kind, StructType):
+        names = {name.lower() for name in kind.names}
+        return 0 < len(names) == len(kind.names) and all(_comparable(field.dataType) for field in kind.fields)
+    if isinstance(kind, ArrayType):
+        return _comparable(kind.elementType)
     return kind.typeName() in (
         "byte",
         "short",

@@ -322,7 +322,7 @@ def _lower_window(context: Lowering, plan: Java) -> Node:
         upper_keys = {k.exprId().id() for k in keys if kind_of(k) == "AttributeReference"}
         if len(upper_keys) != len(keys) or len(lower_keys) != node.partitionSpec().size():
             break
-        if not lower_keys or not upper_keys or not (lower_keys <= upper_keys or upper_keys <= lower_keys):
+        if bool(lower_keys) != bool(upper_keys) or not (lower_keys <= upper_keys or upper_keys <= lower_keys):
             break
         common = keys if upper_keys <= lower_keys else items(node.partitionSpec())
         common_ids = {k.exprId().id() for k in common}

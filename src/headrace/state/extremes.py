@@ -1,42 +1,67 @@
-"""The smallest or largest value of one group in a multiset, without reading the group."""
+"""The smallest or largest value of one group in a multiset, without reading the group.
+
+Values are ordered as Spark orders them: NULL comes first, NaN is larger than every number, 0.0 equals -0.0, strings and
+bytes go by their bytes, structs field by field, arrays element by element.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.state import mapped
 from headrace.state.delta import combine
 from headrace.state.hashing import Hashes, hash_columns
-from headrace.state.store import Positions, Run, key_hashes, order_numbers
+from headrace.state.store import Positions, Run, key_hashes
 
 _FIRST_CHUNK = 8
-Index = tuple[Hashes, npt.NDArray[np.float64], Positions]
+Index = tuple[Hashes, Positions]
+Places = npt.NDArray[np.int64]
 
 
-def rank(value: Any) -> tuple[bool, Any]:
-    """A sort key in Spark's order: NaN is larger than every number."""
-    return (True, 0.0) if isinstance(value, float) and value != value else (False, value)
+def rank(value: Any) -> tuple[Any, ...]:
+    """A sort key in Spark's order."""
+    if value is None:
+        return (0,)
+    if isinstance(value, float) and value != value:
+        return (2,)
+    if isinstance(value, dict):
+        return (1, tuple(rank(part) for part in value.values()))
+    if isinstance(value, list):
+        return (1, tuple(rank(part) for part in value))
+    return (1, value)
 
 
-def value_numbers(column: pa.ChunkedArray) -> npt.NDArray[np.float64]:
-    """Values of any ordered type as numbers that never contradict their order; equal numbers may differ."""
+def order_places(column: pa.ChunkedArray | pa.Array) -> list[Places]:
+    """Each value's place in the column's order, equal for equal values; a struct has several, the first weighs most."""
     kind = column.type
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        heads = [_head(value.encode() if isinstance(value, str) else value) for value in column.to_pylist()]
-        return np.array(heads, dtype=np.float64)
-    if pa.types.is_boolean(kind):
-        column = column.cast(pa.int8())
-    numbers = order_numbers(column)
-    return np.where(np.isnan(numbers), np.inf, numbers)
+    gone = np.asarray(column.is_null())
+    if pa.types.is_null(kind):
+        return [np.zeros(len(column), dtype=np.int64)]
+    if pa.types.is_struct(kind):
+        fields = column.flatten()
+        return [(~gone).astype(np.int64), *(places for field in fields for places in order_places(field))]
+    if pa.types.is_list(kind):
+        return [_places_of([rank(value) for value in column.to_pylist()])]
+    places = np.asarray(pc.call_function("rank", [column], pc.RankOptions("ascending", tiebreaker="dense"))).astype(
+        np.int64
+    )
+    return [np.where(gone, np.int64(0), places)]
 
 
-def _head(value: bytes | None) -> float:
-    return float(int.from_bytes((value or b"")[:6].ljust(6, b"\0"), "big"))
+def _places_of(ranks: list[tuple[Any, ...]]) -> Places:
+    """The places of values that only Python can compare."""
+    places = np.zeros(len(ranks), dtype=np.int64)
+    order = sorted(range(len(ranks)), key=ranks.__getitem__)
+    for before, after in pairwise(order):
+        places[after] = places[before] + (ranks[after] != ranks[before])
+    return places
 
 
 def ordered_index(run: Run, groups: int) -> Index:
@@ -46,9 +71,9 @@ def ordered_index(run: Run, groups: int) -> Index:
         hashes = key_hashes(run.delta.rows, tuple(range(groups)))
         if groups == 0:
             hashes = np.zeros(len(run.delta), dtype=np.uint64)
-        numbers = value_numbers(run.delta.rows.column(groups))
-        order = np.lexsort((numbers, hashes))
-        cached = (mapped.numbers(hashes[order]), mapped.numbers(numbers[order]), mapped.numbers(order))
+        places = order_places(run.delta.rows.column(groups))
+        order = np.lexsort((*reversed(places), hashes))
+        cached = (mapped.numbers(hashes[order]), mapped.numbers(order))
         run.extremes[groups] = cached
     return cached
 
@@ -57,20 +82,22 @@ def extreme(runs: Sequence[Run], groups: int, low: np.uint64, high: np.uint64, l
     """The extreme value of the group with these two hashes, or None when it has no value."""
     indexes = [ordered_index(run, groups) for run in runs]
     bounds = [
-        (int(np.searchsorted(h, low, side="left")), int(np.searchsorted(h, low, side="right"))) for h, _, _ in indexes
+        (int(np.searchsorted(h, low, side="left")), int(np.searchsorted(h, low, side="right"))) for h, _ in indexes
     ]
     chunk = _FIRST_CHUNK
     while True:
         parts: list[tuple[Run, Positions]] = []
-        frontier: float | None = None
-        for run, (_, numbers, order), (start, end) in zip(runs, indexes, bounds, strict=True):
+        edges: list[tuple[Any, ...]] = []
+        for run, (_, order), (start, end) in zip(runs, indexes, bounds, strict=True):
             if start == end:
                 continue
             first, last = (max(start, end - chunk), end) if largest else (start, min(end, start + chunk))
             parts.append((run, order[first:last]))
             if last - first < end - start:
-                edge = float(numbers[first] if largest else numbers[last - 1])
-                frontier = edge if frontier is None else (max if largest else min)(frontier, edge)
+                edge = int(order[first if largest else last - 1])
+                edges.append(rank(run.delta.rows.column(groups)[edge].as_py()))
+        # Beyond the nearest edge of a run lie values of other runs whose weights are not all at hand.
+        frontier = (max(edges) if largest else min(edges)) if edges else None
         best = _best(parts, groups, high, largest, frontier)
         if best is not None or frontier is None:
             return best
@@ -82,7 +109,7 @@ def _best(
     groups: int,
     high: np.uint64,
     largest: bool,
-    frontier: float | None,
+    frontier: tuple[Any, ...] | None,
 ) -> Any:
     if not parts:
         return None
@@ -99,11 +126,10 @@ def _best(
     if groups:
         columns = [merged.rows.column(i) for i in range(groups)]
         live &= hash_columns(columns, len(merged), 1) == high
-    if frontier is not None:
-        numbers = value_numbers(merged.rows.column(groups))
-        live &= numbers > frontier if largest else numbers < frontier
     places = np.flatnonzero(live)
-    if len(places) == 0:
-        return None
     values = merged.rows.column(groups).take(pa.array(places)).to_pylist()
+    if frontier is not None:
+        values = [value for value in values if (rank(value) > frontier if largest else rank(value) < frontier)]
+    if not values:
+        return None
     return max(values, key=rank) if largest else min(values, key=rank)

@@ -33,9 +33,7 @@ class Run:
     orders: dict[int, tuple[npt.NDArray[np.float64], Positions]] = field(
         default_factory=dict[int, tuple[npt.NDArray[np.float64], Positions]]
     )
-    extremes: dict[int, tuple[Hashes, npt.NDArray[np.float64], Positions]] = field(
-        default_factory=dict[int, tuple[Hashes, npt.NDArray[np.float64], Positions]]
-    )
+    extremes: dict[int, tuple[Hashes, Positions]] = field(default_factory=dict[int, tuple[Hashes, Positions]])
 
     @cached_property
     def cancelling(self) -> int:
