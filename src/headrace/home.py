@@ -39,6 +39,7 @@ from headrace.errors import (
     RelationNameError,
     ViewEvaluationError,
 )
+from headrace.ledger.backup import backup
 from headrace.ledger.base import Shape
 from headrace.ledger.ledger import Ledger, now_utc
 from headrace.ledger.readers import Readers
@@ -174,7 +175,7 @@ class Headrace:
 
     def _listen(self, ownership: Ownership) -> Control:
         """Run verbs for other processes from now on."""
-        control = Control({"fold": self.fold, "status": self._status})
+        control = Control({"fold": self.fold, "backup": self.backup, "status": self._status})
         try:
             ownership.announce(control.address)
         except BaseException:
@@ -309,6 +310,12 @@ class Headrace:
         """Bring every base to the newest epoch now."""
         self._refuse_read_only()
         return self._fold.now().to_json()
+
+    def backup(self, destination: str | os.PathLike[str]) -> dict[str, Any]:
+        """Copy the newest epoch, older ones included, into an empty folder, while epochs go on."""
+        self._refuse_read_only()
+        with self._fold.held_off():
+            return backup(self.path, Path(destination))
 
     def snapshots_at(self, epoch: int) -> dict[str, Snapshot]:
         """Every relation at an earlier epoch, from the ledger."""

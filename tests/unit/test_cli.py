@@ -17,8 +17,9 @@ from headrace.cli.show import json_form
 from headrace.engine.control import Control
 from headrace.errors import StatementError
 from headrace.owner import take_ownership
+from tests.small_homes import flip, fold, make_home
 
-VERBS = ["run", "query", "changes", "explain", "verify", "status", "fold"]
+VERBS = ["run", "query", "changes", "explain", "verify", "status", "fold", "backup", "restore"]
 
 
 @dataclass
@@ -85,7 +86,7 @@ def test_help_teaches_by_example(verb: str, capsys: pytest.CaptureFixture[str]) 
     assert code_of(verb, "--help") == 0
     said = capsys.readouterr().out
     assert f"headrace {verb}" in said.split("Examples:")[1]
-    assert {"--home", "--json", "--debug"} <= set(said.replace(",", " ").split())
+    assert {"--json", "--debug"} | ({"--home"} if verb != "restore" else set()) <= set(said.replace(",", " ").split())
 
 
 def test_the_command_alone_lists_its_verbs(capsys: pytest.CaptureFixture[str]) -> None:
@@ -216,3 +217,53 @@ def test_fold_does_not_create_a_home(tmp_path: Path, capsys: pytest.CaptureFixtu
 )
 def test_json_forms(value: object, form: object) -> None:
     assert json_form(value) == form
+
+
+def test_a_closed_home_is_backed_up_without_spark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home, copy, again = (str(tmp_path / name) for name in ("home", "copy", "again"))
+    fold(tmp_path / "home", make_home(tmp_path / "home", 3), 2)
+    assert code_of("backup", copy, "--home", home, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["epoch"] == 3
+    assert code_of("backup", copy, "--home", home) == 1
+    assert "is not empty" in capsys.readouterr().err
+    assert code_of("restore", copy, again) == 0
+    assert "at epoch 3" in capsys.readouterr().out
+    assert code_of("restore", copy, again, "--json") == 1
+    assert json.loads(capsys.readouterr().err)["code"] == "ledger_error"
+    assert code_of("verify", "--storage", "--home", again) == 0
+    assert "every epoch from 0 to 3 is whole" in capsys.readouterr().out
+
+
+def test_backup_goes_through_the_running_owner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked: list[str] = []
+
+    def backup(destination: str) -> dict[str, object]:
+        asked.append(destination)
+        return {"epoch": 9, "files": 1, "bytes": 2, "seconds": 0.1}
+
+    control = Control({"backup": backup})
+    ownership = take_ownership(tmp_path, timedelta(seconds=30))
+    ownership.announce(control.address)
+    try:
+        assert code_of("backup", "some/copy", "--home", str(tmp_path)) == 0
+    finally:
+        control.close()
+        ownership.release()
+    assert asked == [str(Path.cwd() / "some" / "copy")]
+    assert "epoch 9" in capsys.readouterr().out
+
+
+def test_damage_ends_with_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_home(tmp_path / "home", 3)
+    (file,) = (tmp_path / "home").glob("ledger/epoch-000000000002-*")
+    flip(file)
+    assert code_of("verify", "--storage", "--home", str(tmp_path / "home")) == 1
+    said = capsys.readouterr().out
+    assert file.name in said
+    assert "epoch 1 is still whole; the newest is 3" in said
+    assert code_of("verify", "--storage", "--home", str(tmp_path / "home"), "--json") == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["ok"], found["whole_epoch"], found["damaged"][0]["epochs"]) == (False, 1, [2, 2])
+    assert code_of("verify", "v", "--storage", "--home", str(tmp_path / "home")) == 2
+    assert code_of("verify", "--storage", "--home", str(tmp_path / "none")) == 1
+    assert "there is no home at" in capsys.readouterr().err

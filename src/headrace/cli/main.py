@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 import typer
 
+from headrace.cli.backup import backup
 from headrace.cli.changes import changes
 from headrace.cli.explain import explain
 from headrace.cli.fold import fold
 from headrace.cli.query import query
+from headrace.cli.restore import restore
 from headrace.cli.run import run as run_scripts
 from headrace.cli.status import status
 from headrace.cli.verify import verify
@@ -35,6 +37,8 @@ for name, verb in (
     ("verify", verify),
     ("status", status),
     ("fold", fold),
+    ("backup", backup),
+    ("restore", restore),
 ):
     app.command(name)(verb)
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Generator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import typer
 from rich.console import Console
 
 import headrace
-from headrace.errors import HeadraceError, SetupError
+from headrace.errors import HeadraceError
 from headrace.home import ask_home
+from headrace.storage import existing
 
 
 def report(error: HeadraceError, *, as_json: bool) -> None:
@@ -53,12 +53,8 @@ def opened(
 ) -> Generator[headrace.Headrace, None, None]:
     """The open home, read-only unless `write`; only a verb that writes may also `create` it."""
     with errors_reported(as_json=as_json, debug=debug):
-        if not (write and create) and "://" not in home and not Path(home).exists():
-            raise SetupError(
-                f"there is no home at {home}",
-                detail="This verb works on what is there, so it does not create one.",
-                hint=f"name another with --home or HEADRACE_HOME, or create it: headrace run --home {home} script.sql",
-            )
+        if not (write and create) and "://" not in home:
+            existing(home)
         with Console(stderr=True).status("Starting Spark and opening the home"):
             hr = headrace.open(home, read_only=not write)
         with hr:

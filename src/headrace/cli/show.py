@@ -6,13 +6,15 @@ import base64
 import datetime as dt
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from decimal import Decimal
 from typing import Any, cast
 
 import pyarrow as pa
 import typer
 from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -56,6 +58,15 @@ def receipt_parts(receipt: headrace.Receipt) -> dict[str, object]:
     """The receipt as a plain mapping."""
     names = ("epoch", "applied", "stale", "dead", "seconds", "stages")
     return {name: getattr(receipt, name) for name in names}
+
+
+@contextmanager
+def watched(what: str) -> Generator[Callable[[int, int], None], None, None]:
+    """A bar on stderr that fills as bytes are done; what it gives is called with the bytes done and the bytes to do."""
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def show_json(value: object) -> None:

@@ -11,8 +11,9 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,12 @@ class Fold:
             or age >= self._settings.fold_at_latest.total_seconds()
             or self._ledger.size - self._folded_size >= self._settings.fold_log_bytes
         )
+
+    @contextmanager
+    def held_off(self) -> Generator[None, None, None]:
+        """Inside, no base moves and no file goes; epochs go on."""
+        with self._turn:
+            yield
 
     def now(self) -> Report:
         """Bring every base to the newest epoch, on a thread that gives way to epochs."""

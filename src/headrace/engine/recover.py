@@ -16,7 +16,7 @@ from headrace.engine.receipt import Receipt
 from headrace.errors import LedgerError
 from headrace.intake.table import TableContract
 from headrace.ledger.base import Base
-from headrace.ledger.ledger import Entry, summed
+from headrace.ledger.ledger import Entry, is_hidden, summed
 from headrace.sql.resolve import register
 
 if TYPE_CHECKING:
@@ -57,10 +57,11 @@ def _restore_stores(home: Headrace) -> None:
             bases[name], since[name] = base, base.epoch
         else:
             since[name] = max(home.reset_at.get(name, 0) - 1, 0)
-            if since[name] < home.ledger.oldest and home.reset_at.get(name, 0):
+            begins = home.ledger.compacted if is_hidden(name) else home.ledger.oldest
+            if since[name] < begins and home.reset_at.get(name, 0):
                 raise LedgerError(
                     f"the state of {name} cannot be restored",
-                    detail=f"Its base is missing, and the log begins after epoch {home.ledger.oldest}.",
+                    detail=f"Its base is missing, and the log begins after epoch {begins}.",
                     hint="restore the home from a backup",
                 )
     entries: dict[str, list[Entry]] = {}

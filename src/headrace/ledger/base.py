@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,11 @@ import pyarrow.parquet as pq
 
 from headrace.errors import LedgerError
 from headrace.ledger.delta_log import Commit, DataFile, DeltaFolder, delta_schema, stored_type
-from headrace.ledger.durable import crash_point, is_temporary, make_folder, sync_folder, write_named
+from headrace.ledger.durable import crash_point, is_temporary, is_whole, make_folder, sync_folder, write_named
 from headrace.state.delta import Delta, combine, found_among, group
 from headrace.state.hashing import Hashes, identity
 
-_EPOCH = "headrace-base"
+BASE_EPOCH = "headrace-base"
 _CONFIGURATION = {
     "delta.enableChangeDataFeed": "true",
     "delta.enableDeletionVectors": "false",
@@ -64,13 +65,16 @@ class Base:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._folder = DeltaFolder(path, _CONFIGURATION, (_EPOCH,), _KEEP_COMMITS)
+        self._folder = DeltaFolder(path, _CONFIGURATION, (BASE_EPOCH,), _KEEP_COMMITS)
+        # What the commit under way has written, and which identities were found whole since this was opened.
+        self._fresh: list[Path] = []
+        self._whole_identities: set[str] = set()
         self.exists = self._folder.load()
 
     @property
     def epoch(self) -> int:
         """The epoch that it stands at; 0 when there is none yet."""
-        return self._folder.numbers.get(_EPOCH, 0)
+        return self._folder.numbers.get(BASE_EPOCH, 0)
 
     @property
     def rows(self) -> int:
@@ -81,6 +85,11 @@ class Base:
     def files(self) -> list[Path]:
         """Its data files."""
         return [self.path / name for name in self._folder.files]
+
+    @property
+    def size(self) -> int:
+        """The bytes of its data files."""
+        return sum(one.size for one in self._folder.files.values())
 
     def fits(self, shape: Shape) -> bool:
         """Whether it exists with just these columns."""
@@ -94,6 +103,11 @@ class Base:
 
     def fold(self, shape: Shape, net: Delta, epoch: int) -> None:
         """Bring the base forward by the net change since its own epoch, in one commit."""
+        with self._whole_or_not():
+            self._fold(shape, net, epoch)
+        self._folder.checkpoint(_CHECKPOINT_EVERY)
+
+    def _fold(self, shape: Shape, net: Delta, epoch: int) -> None:
         come = np.flatnonzero(net.weights > 0)
         go = np.flatnonzero(net.weights < 0)
         removed, adds = self._rewrite(shape, net, go) if len(go) else ([], [])
@@ -111,15 +125,38 @@ class Base:
                 adds=adds,
                 removes=removed,
                 changes=changes,
-                numbers={_EPOCH: epoch},
+                numbers={BASE_EPOCH: epoch},
                 note={"epoch": epoch},
             )
         )
         crash_point("base committed")
-        self._folder.checkpoint(_CHECKPOINT_EVERY)
 
     def replace(self, shape: Shape, contents: Iterable[Delta], epoch: int) -> None:
         """Hold just these rows, whatever was held before: for a relation whose columns are new."""
+        with self._whole_or_not():
+            self._replace(shape, contents, epoch)
+        self.exists = True
+
+    @contextmanager
+    def _whole_or_not(self) -> Generator[None, None, None]:
+        """Inside, files are written and named by one commit; where that fails, they go."""
+        self._fresh.clear()
+        try:
+            yield
+        except BaseException as error:
+            if not self._folder.log_file(self._folder.version + 1).exists():
+                for path in self._fresh:
+                    if path.name not in self._folder.files:
+                        path.unlink(missing_ok=True)
+            if isinstance(error, OSError):
+                raise LedgerError(
+                    f"the base {self.path.name} cannot be written",
+                    detail=f"{error}. Nothing is lost: it stays at epoch {self.epoch}, and the log has the rest.",
+                    hint="free space or mend the rights of the home's folder; the next fold tries again",
+                ) from error
+            raise
+
+    def _replace(self, shape: Shape, contents: Iterable[Delta], epoch: int) -> None:
         removed = list(self._folder.files.values())
         make_folder(self.path)
         adds = [file for content in contents for file in self._write(shape, content)]
@@ -127,10 +164,14 @@ class Base:
         crash_point("base written")
         self._folder.commit(
             Commit(
-                "FOLD", adds=adds, removes=removed, numbers={_EPOCH: epoch}, schema=shape.stored, note={"epoch": epoch}
+                "FOLD",
+                adds=adds,
+                removes=removed,
+                numbers={BASE_EPOCH: epoch},
+                schema=shape.stored,
+                note={"epoch": epoch},
             )
         )
-        self.exists = True
 
     def _rewrite(self, shape: Shape, net: Delta, go: npt.NDArray[np.int64]) -> tuple[list[DataFile], list[DataFile]]:
         """Write the files anew that hold rows which go; every copy of such a row goes, those left come back."""
@@ -141,7 +182,7 @@ class Base:
         removed: list[DataFile] = []
         adds: list[DataFile] = []
         for one in list(self._folder.files.values()):
-            low, high = self._identities(one, None, shape)
+            low, high = self._identities(one, None, shape, keep=True)
             owner, hit = found_among(low, high, gone_low, gone_high)
             if not bool(hit.any()):
                 continue
@@ -195,7 +236,6 @@ class Base:
         if not shape.hidden and bool(np.any(content.weights != 1)):
             content = _taken(content, np.repeat(np.arange(len(content)), content.weights), ones=True)
         written: list[DataFile] = []
-        make_folder(self.path / _IDENTITIES)
         for start in range(0, len(content), _FILE_ROWS):
             part = slice(start, start + _FILE_ROWS)
             rows = content.rows.slice(start, _FILE_ROWS)
@@ -203,15 +243,19 @@ class Base:
             name, size = write_named(
                 self.path, "rows-", lambda sink, table=table: pq.write_table(table, sink, compression="zstd")
             )
-            identities = np.stack([content.low[part], content.high[part]])
-            write_named(
-                self.path / _IDENTITIES,
-                f"{name}-",
-                lambda sink, identities=identities: np.lib.format.write_array(sink, identities),
-                ".npy",
-            )
+            self._fresh.append(self.path / name)
+            self._write_identities(name, content.low[part], content.high[part])
             written.append(DataFile(name, size, table.num_rows))
         return written
+
+    def _write_identities(self, name: str, low: Hashes, high: Hashes) -> None:
+        identities = np.stack([low, high])
+        folder = self.path / _IDENTITIES
+        make_folder(folder)
+        made, _ = write_named(folder, f"{name}-", lambda sink: np.lib.format.write_array(sink, identities), ".npy")
+        if name not in self._folder.files:
+            self._fresh.append(folder / made)
+        self._whole_identities.add(made)
 
     def _write_changes(self, shape: Shape, net: Delta) -> DataFile:
         make_folder(self.path / _CHANGES)
@@ -224,6 +268,7 @@ class Base:
             f"cdc-{self._folder.version + 1}-",
             lambda sink: pq.write_table(table, sink, compression="zstd"),
         )
+        self._fresh.append(self.path / _CHANGES / name)
         sync_folder(self.path / _CHANGES)
         return DataFile(f"{_CHANGES}/{name}", size, table.num_rows)
 
@@ -244,19 +289,36 @@ class Base:
         columns = [_restored(table.column(i), shape.schema.field(i).type) for i in range(width)]
         return pa.table(columns, schema=shape.schema), weights
 
-    def _identities(self, one: DataFile, rows: pa.Table | None, shape: Shape | None = None) -> tuple[Hashes, Hashes]:
-        """The identities of a file's rows, in their order; worked out anew where they are not at hand."""
-        for path in (self.path / _IDENTITIES).glob(f"{one.path}-*.npy"):
+    def _identities(
+        self, one: DataFile, rows: pa.Table | None, shape: Shape | None = None, keep: bool = False
+    ) -> tuple[Hashes, Hashes]:
+        """The identities of a file's rows, in their order; worked out anew where they are not at hand or damaged."""
+        for path in self.identity_files(one.path):
             try:
+                if path.name not in self._whole_identities and not is_whole(path):
+                    continue
                 found = np.load(path, mmap_mode="r")
             except (OSError, ValueError):
                 continue
             if found.shape == (2, one.rows):
+                self._whole_identities.add(path.name)
                 return found[0], found[1]
-        if rows is not None:
-            return identity(rows.columns, one.rows)
-        assert shape is not None
-        return identity(self._rows(one, shape)[0].columns, one.rows)
+        if rows is None:
+            assert shape is not None
+            low, high = identity(self._rows(one, shape)[0].columns, one.rows)
+        else:
+            low, high = identity(rows.columns, one.rows)
+        if keep:
+            self._write_identities(one.path, low, high)
+        return low, high
+
+    def identity_files(self, name: str) -> Iterator[Path]:
+        """Where the identities of a file's rows lie; they are a cache."""
+        return (self.path / _IDENTITIES).glob(f"{name}-*.npy")
+
+    def copy_log(self, path: Path) -> None:
+        """Begin a base elsewhere, to which the same files were copied."""
+        self._folder.copy_log(path, {"epoch": self.epoch})
 
     def unreferenced(self) -> Iterator[Path]:
         """Files that the base no longer names."""

@@ -18,10 +18,10 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from headrace.errors import LedgerError, OwnerLost
-from headrace.ledger.durable import is_temporary, make_folder, put_if_absent, sync_folder
+from headrace.ledger.durable import is_temporary, make_folder, put_if_absent, replace_file
 
 _LOG = "_delta_log"
 _NO_ZONE = "timestamp_ntz"
@@ -47,7 +47,7 @@ class Commit:
     removes: Sequence[DataFile] = ()
     changes: Sequence[DataFile] = ()
     numbers: Mapping[str, int] = field(default_factory=dict[str, int])
-    schema: pa.Schema | None = None
+    schema: pa.Schema | str | None = None
     note: Mapping[str, Any] = field(default_factory=dict[str, Any])
     moves_rows: bool = True
 
@@ -68,19 +68,21 @@ class DeltaFolder:
         self._applications = applications
         self._id = str(uuid.uuid4())
         self._checkpointed = -1
+        self._unconfirmed = -1
 
     def load(self) -> bool:
         """Read the table's log; whether there is a table."""
         try:
             table = DeltaTable(str(self.path))
-        except TableNotFoundError:
-            return False
+        except TableNotFoundError as error:
+            if not log_files(self.path):
+                return False
+            raise self._unreadable(str(error)) from error
         except Exception as error:
-            raise LedgerError(
-                f"the log of {self.path.name} cannot be read",
-                detail=f"{error}. {damage(self.path)}".strip(),
-                hint="run 'headrace verify --storage', and restore from a backup what it names",
-            ) from error
+            raise self._unreadable(str(error)) from error
+        if needed_but_damaged(self.path):
+            # Cut off between two lines, a commit still reads well, with some of its files left out.
+            raise self._unreadable("A commit is not what was written")
         self.version = table.version()
         self._checkpointed = self.version
         self._id = str(table.metadata().id)
@@ -97,14 +99,17 @@ class DeltaFolder:
         actions: list[dict[str, Any]] = []
         now = int(time.time() * 1000)
         if commit.schema is not None:
-            schema_string = delta_schema(commit.schema)
+            schema_string = commit.schema if isinstance(commit.schema, str) else delta_schema(commit.schema)
             if self.version < 0 or _NO_ZONE in schema_string:
                 actions.append({"protocol": _protocol(schema_string)})
             actions.append({"metaData": self._metadata(schema_string, now)})
             self.schema_string = schema_string
         for name, number in commit.numbers.items():
             actions.append({"txn": {"appId": name, "version": number, "lastUpdated": now}})
-        actions.extend({"remove": _remove(one, now, commit.moves_rows)} for one in commit.removes)
+        # A file that is written again under its old name, because its content is the same, stays.
+        added = {one.path for one in commit.adds}
+        removes = [one for one in commit.removes if one.path not in added]
+        actions.extend({"remove": _remove(one, now, commit.moves_rows)} for one in removes)
         actions.extend({"add": _add(one, now, commit.moves_rows)} for one in commit.adds)
         actions.extend(
             {"cdc": {"path": one.path, "partitionValues": {}, "size": one.size, "dataChange": False}}
@@ -115,13 +120,15 @@ class DeltaFolder:
             "timestamp": now,
             "operation": commit.operation,
             "operationParameters": {},
-            "isBlindAppend": not commit.removes,
+            "isBlindAppend": not removes,
             "engineInfo": "headrace",
             "userMetadata": json.dumps({**commit.note, "sha256": checksum(lines)}),
         }
         lines.insert(0, json.dumps({"commitInfo": info}, separators=(",", ":")))
         make_folder(self.path / _LOG)
         version = self.version + 1
+        if version == self._unconfirmed:
+            raise self._not_confirmed("An earlier commit was not confirmed either")
         try:
             put_if_absent(self.log_file(version), ("\n".join(lines) + "\n").encode())
         except FileExistsError:
@@ -130,9 +137,14 @@ class DeltaFolder:
                 detail=f"Version {version} of {self.path.name} was written by it. Nothing of this epoch was committed.",
                 hint="open the home again, if the other process has gone",
             ) from None
+        except OSError as error:
+            if not self.log_file(version).exists():
+                raise
+            self._unconfirmed = version
+            raise self._not_confirmed(str(error)) from error
         self.version = version
         self.numbers.update(commit.numbers)
-        for one in commit.removes:
+        for one in removes:
             self.files.pop(one.path, None)
         self.files.update({one.path: one for one in commit.adds})
 
@@ -144,17 +156,34 @@ class DeltaFolder:
         """Sum up the log in a checkpoint when it has grown, and drop the commits that it covers."""
         if self.version - self._checkpointed < every:
             return
-        DeltaTable(str(self.path)).create_checkpoint()
         log = self.path / _LOG
-        for file in log.glob("*.checkpoint*.parquet"):
-            _sync_file(file)
-        _sync_file(log / "_last_checkpoint")
-        sync_folder(log)
+        try:
+            DeltaTable(str(self.path)).create_checkpoint()
+            for file in log.glob("*.checkpoint.parquet"):
+                _sync_file(file)
+            _sync_file(log / "_last_checkpoint")
+            # delta-rs names no checksum anywhere; without one, what was altered later would go unseen.
+            made = log / f"{self.version:020d}.checkpoint.parquet"
+            with open(made, "rb") as content:
+                digest = hashlib.file_digest(content, "sha256").hexdigest()
+            replace_file(checksum_file(made), digest.encode())
+        except (OSError, DeltaError) as error:
+            raise LedgerError(
+                f"the log of {self.path.name} cannot be summed up in a checkpoint",
+                detail=f"{error}. Nothing is lost: its commits are all there.",
+                hint="free space or mend the rights of the home's folder; the next fold tries again",
+            ) from error
         self._checkpointed = self.version
         for file in log.iterdir():
             number = file.name.split(".")[0]
             if number.isdigit() and int(number) < self.version - (self._keep_commits if file.suffix == ".json" else 0):
                 file.unlink(missing_ok=True)
+
+    def copy_log(self, path: Path, note: Mapping[str, Any]) -> None:
+        """Begin a table elsewhere, in one commit, that names this one's columns, files and numbers."""
+        copy = DeltaFolder(path, self._configuration, self._applications)
+        files = list(self.files.values())
+        copy.commit(Commit("COPY", adds=files, numbers=self.numbers, schema=self.schema_string, note=note))
 
     def oldest_version(self) -> int:
         """The oldest commit that is still there by itself."""
@@ -170,6 +199,20 @@ class DeltaFolder:
         for file in (self.path / _LOG).iterdir() if (self.path / _LOG).exists() else ():
             if is_temporary(file.name):
                 yield file
+
+    def _unreadable(self, why: str) -> LedgerError:
+        return LedgerError(
+            f"the log of {self.path.name} cannot be read",
+            detail=f"{why.strip().rstrip('.')}. {damage(self.path)}".strip(),
+            hint="run 'headrace verify --storage', and restore from a backup what it names",
+        )
+
+    def _not_confirmed(self, why: str) -> LedgerError:
+        return LedgerError(
+            f"the disk has not confirmed a commit of {self.path.name}",
+            detail=f"{why}. The commit can be read now, but it may not outlive a power cut.",
+            hint="mend the disk and open the home again: its newest epoch says what is there",
+        )
 
     def _metadata(self, schema_string: str, now: int) -> dict[str, Any]:
         return {
@@ -188,18 +231,47 @@ def checksum(lines: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def damaged_commits(path: Path) -> list[Path]:
-    """The commit files whose content is not what was written."""
-    found: list[Path] = []
-    for file in sorted((path / _LOG).glob("*.json")):
-        try:
-            first, *rest = file.read_text().splitlines()
-            note = json.loads(json.loads(first)["commitInfo"]["userMetadata"])
-            if note["sha256"] != checksum(rest):
-                found.append(file)
-        except (ValueError, KeyError, TypeError):
-            found.append(file)
-    return found
+def log_files(path: Path) -> list[Path]:
+    """The commits and checkpoints of a table, in order."""
+    return sorted(file for file in (path / _LOG).glob("*") if version_of(file) is not None)
+
+
+def version_of(file: Path) -> int | None:
+    """The version that a commit or a checkpoint belongs to; none for other files."""
+    number, _, kind = file.name.partition(".")
+    return int(number) if number.isdigit() and kind in ("json", "checkpoint.parquet") else None
+
+
+def checksum_file(checkpoint: Path) -> Path:
+    """Where the checksum of a checkpoint lies."""
+    return checkpoint.with_name(f"{checkpoint.name}.sha256")
+
+
+def commit_lines(file: Path) -> list[str] | None:
+    """The lines of a commit after its note; none if they are not what was written."""
+    try:
+        first, *rest = file.read_text().splitlines()
+        note = json.loads(json.loads(first)["commitInfo"]["userMetadata"])
+        return rest if note["sha256"] == checksum(rest) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def damaged_commits(path: Path, after: int = -1) -> list[Path]:
+    """The commit files after a version whose content is not what was written."""
+    commits = [file for file in log_files(path) if file.suffix == ".json" and (version_of(file) or 0) > after]
+    return [file for file in commits if commit_lines(file) is None]
+
+
+def needed_but_damaged(path: Path) -> list[Path]:
+    """The damaged commits that no checkpoint stands in for."""
+    damaged = damaged_commits(path, _covered(path))
+    # Asked again: the owner may have summed up the log, and dropped commits, while they were read here.
+    return [file for file in damaged if (version_of(file) or 0) > _covered(path)] if damaged else []
+
+
+def _covered(path: Path) -> int:
+    return max((version_of(file) or 0 for file in (path / _LOG).glob("*.checkpoint.parquet")), default=-1)
 
 
 def damage(path: Path) -> str:

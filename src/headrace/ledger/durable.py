@@ -14,7 +14,15 @@ from pathlib import Path
 from typing import Any
 
 _TEMPORARY = ".tmp-"
+_COPY_BYTES = 1024 * 1024
 _crash_at = os.environ.get("HEADRACE_CRASH_AT", "")
+
+Progress = Callable[[int, int], None]
+"""Called with the bytes done and the bytes to do."""
+
+
+def no_progress(done: int, total: int) -> None:
+    """For callers that do not watch."""
 
 
 def crash_point(name: str) -> None:
@@ -104,8 +112,39 @@ def is_whole(path: Path) -> bool:
         return hashlib.file_digest(file, "sha256").hexdigest() in path.name
 
 
+def what_is_wrong(path: Path, size: int | None = None) -> str:
+    """What is wrong with a file whose name was made of its content, in words; empty when nothing is."""
+    try:
+        held = path.stat().st_size
+        if size is not None and held < size:
+            return f"it has {held} of its {size} bytes"
+        return "" if is_whole(path) else "its content has changed since it was written"
+    except FileNotFoundError:
+        return "it is missing"
+    except OSError as error:
+        return f"it cannot be read ({error.strerror or error})"
+
+
+def copy_file(source: Path, target: Path, progress: Callable[[int], None]) -> tuple[int, str]:
+    """Copy a file and sync the copy; its size and the SHA-256 of what was copied. The caller syncs the folder."""
+    digest = hashlib.sha256()
+    size = 0
+    with open(source, "rb") as content, open(target, "xb") as copy:
+        while part := content.read(_COPY_BYTES):
+            digest.update(part)
+            copy.write(part)
+            size += len(part)
+            progress(len(part))
+        copy.flush()
+        os.fsync(copy.fileno())
+    return size, digest.hexdigest()
+
+
 def put_if_absent(path: Path, content: bytes) -> None:
-    """Give a name to whole content, durably; FileExistsError if the name is taken."""
+    """Give a name to whole content, durably; FileExistsError if the name is taken.
+
+    After any other error the name is not there, unless the disk failed to confirm it.
+    """
     temporary = path.parent / f"{_TEMPORARY}{uuid.uuid4().hex}"
     try:
         with open(temporary, "xb") as file:

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as dataset
 import pyarrow.parquet as pq
 
-from headrace.errors import HeadraceError, LedgerError
+from headrace.errors import HeadraceError, LedgerError, OwnerLost
 from headrace.ledger.delta_log import Commit, DataFile, DeltaFolder
 from headrace.ledger.durable import crash_point, is_temporary, make_folder, sync_folder, write_named
 from headrace.state.delta import Delta, consolidate, empty
@@ -40,7 +40,9 @@ _SCHEMA = pa.schema(
         pa.field("committed_at", pa.timestamp("us", "UTC"), nullable=False),
     ]
 )
-_OWNER, _EPOCH, _OLDEST = "headrace-owner", "headrace-epoch", "headrace-oldest"
+RESTORING = "restoring"
+_OWNER, NEWEST_EPOCH, OLDEST_EPOCH = "headrace-owner", "headrace-epoch", "headrace-oldest"
+COMPACTED_EPOCH = "headrace-compacted"
 _CONFIGURATION = {"delta.deletedFileRetentionDuration": "interval 1 hours"}
 _CHECKPOINT_EVERY = 100
 _SEGMENT_BYTES = 64 * 1024 * 1024
@@ -76,7 +78,10 @@ class Ledger:
     """The committed epochs of one home."""
 
     def __init__(self, home: Path, inline_bytes: int) -> None:
-        self._folder = DeltaFolder(home / "ledger", _CONFIGURATION, (_OWNER, _EPOCH, _OLDEST))
+        self._folder = DeltaFolder(
+            home / "ledger", _CONFIGURATION, (_OWNER, NEWEST_EPOCH, OLDEST_EPOCH, COMPACTED_EPOCH)
+        )
+        self._home = home
         self._deltas = home / "deltas"
         self._inline_bytes = inline_bytes
         # One commit at a time; whatever takes long is written before.
@@ -85,7 +90,17 @@ class Ledger:
 
     def open(self) -> None:
         """Find the ledger of the home, if there is one."""
-        self._folder.load()
+        if (self._home / RESTORING).exists():
+            raise LedgerError(
+                f"the home {self._home} was not restored to the end",
+                hint="remove the folder, and run 'headrace restore' again",
+            )
+        if not self._folder.load() and any(self._home.glob("*/*/_delta_log")):
+            raise LedgerError(
+                f"the ledger of the home {self._home} is missing",
+                detail="There are tables, but nothing that says which epochs they belong to. Nothing was changed.",
+                hint="put the folder 'ledger' back, or restore the home from a backup",
+            )
         self._heads = [
             Head(row["epoch"], row["committed_at"], json.loads(row["head"]))
             for row in self._read(["epoch", "head", "committed_at"], relation="").to_pylist()
@@ -105,7 +120,35 @@ class Ledger:
     @property
     def oldest(self) -> int:
         """The oldest epoch that can still be read: changes after it are all there."""
-        return self._folder.numbers.get(_OLDEST, 0)
+        return self._folder.numbers.get(OLDEST_EPOCH, 0)
+
+    @property
+    def exists(self) -> bool:
+        """Whether the home has one."""
+        return self._folder.version >= 0
+
+    @property
+    def epoch(self) -> int:
+        """The newest epoch."""
+        return self._folder.numbers.get(NEWEST_EPOCH, 0)
+
+    @property
+    def compacted(self) -> int:
+        """The epoch up to which the log has no rows of hidden relations any more: their bases have them."""
+        return self._folder.numbers.get(COMPACTED_EPOCH, 0)
+
+    @property
+    def files(self) -> list[DataFile]:
+        """Its data files."""
+        return list(self._folder.files.values())
+
+    def large_files(self) -> set[str]:
+        """The names of the files of large deltas that its rows name."""
+        return set(self._read(["epoch", "file"]).column("file").drop_null().to_pylist())
+
+    def copy_log(self, home: Path) -> None:
+        """Begin the ledger of another home, to which the same files were copied."""
+        self._folder.copy_log(home / "ledger", {"epoch": self.epoch})
 
     @property
     def size(self) -> int:
@@ -143,15 +186,19 @@ class Ledger:
             crash_point("data written")
             with self._turn:
                 schema = _SCHEMA if self._folder.version < 0 else None
-                numbers, note = {_EPOCH: epoch}, {"epoch": epoch}
+                numbers, note = {NEWEST_EPOCH: epoch}, {"epoch": epoch}
                 self._folder.commit(Commit("EPOCH", adds=[file], numbers=numbers, note=note, schema=schema))
-        except (HeadraceError, OSError) as error:
-            # Once its log file is named, an epoch exists, even if the disk then failed to say so.
-            if isinstance(error, HeadraceError) or not self._folder.log_file(self._folder.version + 1).exists():
-                for path in written:
-                    path.unlink(missing_ok=True)
+        except BaseException as error:
+            self._withdraw(written, error)
             raise
         crash_point("committed")
+
+    def _withdraw(self, written: Sequence[Path], error: BaseException) -> None:
+        """Remove the files of a commit that failed."""
+        # Once its log file is named, an epoch exists, even if the disk then failed to say so.
+        if isinstance(error, OwnerLost) or not self._folder.log_file(self._folder.version + 1).exists():
+            for path in written:
+                path.unlink(missing_ok=True)
 
     def _write_rows(self, batch: pa.Table) -> DataFile:
         make_folder(self._folder.path)
@@ -182,7 +229,7 @@ class Ledger:
         except OSError as error:
             raise LedgerError(
                 "the ledger cannot be written",
-                detail=f"{error}. Nothing of this epoch was committed.",
+                detail=f"{error}. Nothing of it was committed.",
                 hint="free space or mend the rights of the home's folder, then send the call again",
             ) from error
 
@@ -245,17 +292,29 @@ class Ledger:
         table = pa.concat_tables([self._parquet(self._folder.path / one.path) for one in files]).cast(_SCHEMA)
         wanted = np.array([self._stays(row, expired, keep) for row in table.drop_columns(["delta"]).to_pylist()], bool)
         table = table.filter(pa.array(wanted)).sort_by([("relation", "ascending"), ("epoch", "ascending")])
-        adds: list[DataFile] = []
-        per_file = max(1, int(table.num_rows * _SEGMENT_BYTES / max(table.nbytes, 1)))
-        for start in range(0, table.num_rows, per_file):
-            adds.append(self._write_rows(table.slice(start, per_file)))
-        crash_point("segment written")
-        with self._turn:
-            numbers = {_OLDEST: expired} if stale else {}
-            self._folder.commit(Commit("COMPACT", adds=adds, removes=files, numbers=numbers, moves_rows=stale))
+        self._guarded(
+            lambda: self._replace(
+                files, table, {COMPACTED_EPOCH: until, OLDEST_EPOCH: max(expired, self.oldest)}, stale
+            )
+        )
         if stale:
             self._heads = [head for head in self._heads if head.epoch > expired or head.defines]
         crash_point("segment committed")
+
+    def _replace(self, files: Sequence[DataFile], table: pa.Table, numbers: Mapping[str, int], stale: bool) -> None:
+        """Let other files hold the rows that these have held."""
+        adds: list[DataFile] = []
+        per_file = max(1, int(table.num_rows * _SEGMENT_BYTES / max(table.nbytes, 1)))
+        try:
+            for start in range(0, table.num_rows, per_file):
+                adds.append(self._write_rows(table.slice(start, per_file)))
+            crash_point("segment written")
+            with self._turn:
+                self._folder.commit(Commit("COMPACT", adds=adds, removes=files, numbers=numbers, moves_rows=stale))
+        except BaseException as error:
+            kept = {one.path for one in files}
+            self._withdraw([self._folder.path / one.path for one in adds if one.path not in kept], error)
+            raise
 
     def _stays(self, row: Mapping[str, Any], expired: int, keep: Callable[[str], bool]) -> bool:
         if row["relation"] == "":
@@ -274,7 +333,7 @@ class Ledger:
                 yield file
         if not self._deltas.exists():
             return
-        named = set(self._read(["epoch", "file"]).column("file").drop_null().to_pylist())
+        named = self.large_files()
         for file in self._deltas.iterdir():
             under_way = newest is not None and (is_temporary(file.name) or int(file.name.split("-")[0]) > newest)
             if file.name not in named and not under_way:

@@ -7,7 +7,10 @@ import threading
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from headrace.errors import LedgerError
 from headrace.ledger.durable import replace_file
+
+READERS = "readers.json"
 
 
 @dataclass(frozen=True)
@@ -23,11 +26,18 @@ class Readers:
     """The registered readers of one home."""
 
     def __init__(self, home: Path) -> None:
-        self._path = home / "readers.json"
+        self._path = home / READERS
         self._lock = threading.Lock()
         self._readers: dict[str, Reader] = {}
         if self._path.exists():
-            self._readers = {one["name"]: Reader(**one) for one in json.loads(self._path.read_text())}
+            try:
+                self._readers = {one["name"]: Reader(**one) for one in json.loads(self._path.read_text())}
+            except (ValueError, KeyError, TypeError) as error:
+                raise LedgerError(
+                    f"{self._path} cannot be read",
+                    detail=f"{error}. It says how far each registered reader has come.",
+                    hint="put it back from a backup, or remove it and register the readers again",
+                ) from error
 
     def register(self, reader: Reader) -> None:
         """Keep for a reader what it has not read, or note how far it has come."""

@@ -1,0 +1,52 @@
+"""`headrace backup`: a consistent copy of one epoch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from headrace.cli.opening import errors_reported, through_owner
+from headrace.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption
+from headrace.cli.show import show_json, watched
+from headrace.storage import backup_home, existing
+
+
+def backup(
+    destination: Annotated[str, typer.Argument(help="A folder that does not exist yet or is empty.")],
+    home: HomeOption = DEFAULT_HOME,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Copy the home as of its newest epoch, older epochs included, into a folder.
+
+    Where a process has the home open, that process does it, and goes on taking changes meanwhile. Otherwise the
+    files are copied here, without Spark. Every file is checked while it is copied; backup.json is written last, and a
+    folder without it is no backup.
+
+    Examples:
+
+        headrace backup /mnt/backups/shop-monday
+
+        headrace backup ../copy --home shop --json
+
+        headrace restore /mnt/backups/shop-monday shop-again
+    """
+    # The process that has the home open may have been started in another folder.
+    folder = str(Path(destination).absolute())
+    with errors_reported(as_json=as_json, debug=debug):
+        existing(home)
+    with Console(stderr=True).status("Copying the newest epoch"):
+        result = through_owner(home, "backup", as_json=as_json, debug=debug, destination=folder)
+    if result is None:
+        with errors_reported(as_json=as_json, debug=debug), watched("Copying the newest epoch") as progress:
+            result = backup_home(home, folder, progress)
+    if as_json:
+        show_json({"home": home, **result})
+        return
+    typer.echo(
+        f"epoch {result['epoch']} of {home} is in {destination}: "
+        f"{result['files']} files, {result['bytes']:,} bytes, {result['seconds']:.1f} s"
+    )

@@ -1,0 +1,286 @@
+"""Backup: a copy of one epoch, made while epochs go on, and brought up elsewhere.
+
+Data files carry the SHA-256 of their content in their names, so that a copy is checked while it is made. Logs are not
+copied but begun anew: one commit each, which names just the copied files. The manifest comes last; a folder without it
+is no backup.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from headrace.errors import LedgerError
+from headrace.ledger.base import Base
+from headrace.ledger.durable import Progress, copy_file, is_whole, make_folder, no_progress, replace_file, sync_folder
+from headrace.ledger.ledger import RESTORING, Ledger, now_utc
+from headrace.ledger.readers import READERS
+
+MANIFEST = "backup.json"
+_FORMAT = 1
+_ROOM_FOR_LOGS = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Copied:
+    """A file of a backup."""
+
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a backup holds, and of which epoch."""
+
+    epoch: int
+    oldest_epoch: int
+    backed_up_at: str
+    files: Mapping[str, Copied]
+
+    @property
+    def size(self) -> int:
+        """The bytes of all of its files."""
+        return sum(one.size for one in self.files.values())
+
+    def summary(self) -> dict[str, Any]:
+        """What a user wants to know of it."""
+        return {
+            "epoch": self.epoch,
+            "oldest_epoch": self.oldest_epoch,
+            "backed_up_at": self.backed_up_at,
+            "files": len(self.files),
+            "bytes": self.size,
+        }
+
+
+def backup(home: Path, destination: Path, progress: Progress = no_progress) -> dict[str, Any]:
+    """Copy the newest epoch of a home, its history included; the caller holds fold off, or owns the home."""
+    started = time.monotonic()
+    _refuse_taken(destination, "the destination")
+    if destination.resolve().is_relative_to(home.resolve()):
+        raise LedgerError("the destination lies inside the home", hint="name a folder outside, best on another disk")
+    ledger = Ledger(home, 0)
+    ledger.open()
+    if not ledger.exists:
+        raise LedgerError(f"there is no ledger in {home}", hint="name the folder of a home that has been opened once")
+    bases = [base for base in map(Base, sorted(home.glob("tables/*")) + sorted(home.glob("state/*"))) if base.exists]
+    sources = list(_sources(home, ledger, bases))
+    total = sum(source.stat().st_size for source in sources if source.exists())
+    with _all_or_nothing(destination, "the backup cannot be written"):
+        make_folder(destination)
+        _refuse_narrow(destination, total)
+        counted = _Counted(progress, total)
+        copied = {_inside(home, source): _copy(home, source, destination, counted) for source in sources}
+        for base in bases:
+            base.copy_log(destination / base.path.relative_to(home))
+        ledger.copy_log(destination)
+        for log in sorted(destination.glob("**/_delta_log/*.json")):
+            content = log.read_bytes()
+            copied[_inside(destination, log)] = Copied(len(content), hashlib.sha256(content).hexdigest())
+        _sync_folders(destination, copied)
+        manifest = Manifest(ledger.epoch, ledger.oldest, now_utc().isoformat(), copied)
+        replace_file(destination / MANIFEST, _written(manifest))
+    progress(total, total)
+    return {**manifest.summary(), "destination": str(destination), "seconds": time.monotonic() - started}
+
+
+def restore(source: Path, home: Path, progress: Progress = no_progress) -> dict[str, Any]:
+    """Bring a backup up as a home of its own; every file is checked before the first is copied."""
+    started = time.monotonic()
+    manifest = read_manifest(source)
+    _refuse_taken(home, "the home")
+    total = 2 * manifest.size
+    counted = _Counted(progress, total)
+    damaged = [
+        f"{name}: {wrong}" for name, one in manifest.files.items() if (wrong := _check(source, name, one, counted))
+    ]
+    if damaged:
+        raise LedgerError(
+            f"the backup {source} is damaged",
+            detail="; ".join(damaged[:10]) + (f"; and {len(damaged) - 10} more" if len(damaged) > 10 else ""),
+            hint="put these files back or take another backup; nothing was restored",
+        )
+    with _all_or_nothing(home, "the home cannot be restored"):
+        make_folder(home)
+        _refuse_narrow(home, manifest.size)
+        replace_file(home / RESTORING, str(source).encode())
+        for name, expected in manifest.files.items():
+            target = home / name
+            make_folder(target.parent)
+            if Copied(*copy_file(source / name, target, counted.add)) != expected:
+                raise LedgerError(f"the file {name} of the backup changed while it was copied", hint="restore again")
+        _sync_folders(home, manifest.files)
+        (home / RESTORING).unlink()
+        sync_folder(home)
+        ledger = Ledger(home, 0)
+        ledger.open()
+        if ledger.epoch != manifest.epoch:
+            raise LedgerError(f"the backup holds epoch {ledger.epoch}, not {manifest.epoch} as its manifest says")
+    return {**manifest.summary(), "home": str(home), "seconds": time.monotonic() - started}
+
+
+def read_manifest(source: Path) -> Manifest:
+    """What a backup says of itself; an error if it was never finished, or altered since."""
+    try:
+        parts = json.loads((source / MANIFEST).read_bytes())
+        content = parts["backup"]
+        if parts["sha256"] != _digest(content):
+            raise ValueError("its checksum does not match")
+        if content["format"] != _FORMAT:
+            raise LedgerError(
+                f"the backup {source} has format {content['format']}, and this release reads format {_FORMAT}",
+                hint="restore it with the release that made it",
+            )
+        files = {_safe(name): Copied(**one) for name, one in content["files"].items()}
+        return Manifest(content["epoch"], content["oldest_epoch"], content["backed_up_at"], files)
+    except FileNotFoundError:
+        raise LedgerError(
+            f"{source} is not a whole backup",
+            detail=f"It has no {MANIFEST}, which is written last: it was not finished, or it is another folder.",
+            hint="take the backup again, or name the folder that 'headrace backup' wrote",
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise LedgerError(
+            f"the manifest of the backup {source} cannot be read",
+            detail=f"{MANIFEST}: {error}.",
+            hint="put the file back or take another backup; nothing was restored",
+        ) from error
+
+
+class _Counted:
+    """Adds up what was done, and tells it."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self._progress, self._total, self._done = progress, total, 0
+
+    def add(self, part: int) -> None:
+        self._done += part
+        self._progress(self._done, self._total)
+
+
+def _sources(home: Path, ledger: Ledger, bases: list[Base]) -> Iterator[Path]:
+    """Every file that the epoch needs, logs apart; of the identities, which are a cache, those that are whole."""
+    yield from (home / "ledger" / one.path for one in ledger.files)
+    yield from (home / "deltas" / name for name in sorted(ledger.large_files()))
+    for base in bases:
+        for file in base.files:
+            yield file
+            yield from (cached for cached in base.identity_files(file.name) if is_whole(cached))
+    if (home / READERS).exists():
+        yield home / READERS
+
+
+def _copy(home: Path, source: Path, destination: Path, counted: _Counted) -> Copied:
+    name = _inside(home, source)
+    target = destination / name
+    make_folder(target.parent)
+    try:
+        copied = Copied(*copy_file(source, target, counted.add))
+    except FileNotFoundError:
+        raise _damaged(name, "it is missing") from None
+    if name != READERS and copied.sha256 not in source.name:
+        raise _damaged(name, "its content has changed since it was written")
+    return copied
+
+
+def _damaged(name: str, problem: str) -> LedgerError:
+    return LedgerError(
+        f"the file {name} of the home is damaged: {problem}",
+        detail="A backup of it would be worth nothing, so none was made.",
+        hint="run 'headrace verify --storage' to see which epoch is still whole",
+    )
+
+
+def _check(source: Path, name: str, expected: Copied, counted: _Counted) -> str:
+    try:
+        held = (source / name).stat().st_size
+        if held != expected.size:
+            return f"it has {held} bytes instead of {expected.size}"
+        with open(source / name, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError:
+        return "it is missing"
+    except OSError as error:
+        return f"it cannot be read ({error.strerror or error})"
+    counted.add(expected.size)
+    return "" if digest == expected.sha256 else "its content has changed since it was written"
+
+
+@contextmanager
+def _all_or_nothing(folder: Path, failure: str) -> Generator[None, None, None]:
+    """Inside, an empty folder is filled; where that fails, it is as before."""
+    existed = folder.exists()
+    try:
+        yield
+    except BaseException as error:
+        for path in folder.iterdir() if folder.is_dir() else ():
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+        if not existed and folder.is_dir():
+            folder.rmdir()
+        if isinstance(error, OSError):
+            raise LedgerError(
+                failure,
+                detail=f"{error}. What was written of it has been removed again.",
+                hint=f"free space or mend the rights of {folder}, or name another folder",
+            ) from error
+        raise
+
+
+def _refuse_taken(folder: Path, what: str) -> None:
+    try:
+        taken = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+    except OSError as error:
+        raise LedgerError(f"{what} {folder} cannot be read", detail=f"{error}.", hint="name another folder") from error
+    if taken:
+        raise LedgerError(
+            f"{what} {folder} is not empty",
+            detail="Nothing is ever written over.",
+            hint="name a folder that does not exist yet, or empty this one",
+        )
+
+
+def _refuse_narrow(folder: Path, needed: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < needed + _ROOM_FOR_LOGS:
+        raise LedgerError(
+            f"there is too little room in {folder}",
+            detail=f"{needed + _ROOM_FOR_LOGS:,} bytes are needed, {free:,} are free.",
+            hint="free space, or name a folder on another disk",
+        )
+
+
+def _sync_folders(root: Path, files: Mapping[str, Copied]) -> None:
+    for folder in sorted({(root / name).parent for name in files} | {root}):
+        sync_folder(folder)
+
+
+def _inside(root: Path, path: Path) -> str:
+    return path.relative_to(root).as_posix()
+
+
+def _safe(name: str) -> str:
+    """A file's name in a manifest, which must not lead out of the folder."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts:
+        raise ValueError(f"{name} leads out of the backup")
+    return name
+
+
+def _written(manifest: Manifest) -> bytes:
+    content = {"format": _FORMAT, **asdict(manifest)}
+    return json.dumps({"backup": content, "sha256": _digest(content)}, indent=1).encode()
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
