@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from headrace.engine.catalog import Catalog, Relation, View
 from headrace.engine.fill import refill
 from headrace.engine.recover import view_definition
-from headrace.engine.work import Work, evaluation_error
+from headrace.engine.work import Work, evaluation_error, follow
 from headrace.errors import HeadraceError, RelationNameError
 from headrace.ledger.ledger import closed_name
 from headrace.sql.resolve import forget, register
@@ -43,6 +43,8 @@ def adopt_view(home: Headrace, view: View, existing: View | None) -> None:
         settled = settle_stores(made, before)
         now = home.tick()
         work = home.begin(now)
+        # The clock has moved for all who read it, not only for the views made here.
+        follow(work, home.catalog, home.frames, but={one.name for one in made})
         fill_views(home, home.catalog, work, made)
         for name, content in settled.closed.items():
             work.leave(closed_name(name), content)
