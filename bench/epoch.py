@@ -109,7 +109,7 @@ def _order(rng: random.Random, key: int) -> dict[str, Any]:
 
 def recompute(hr: headrace.Headrace) -> float:
     """Seconds that plain Spark takes to compute the three views from the tables, writing nothing."""
-    relations = hr.relations(hr.snapshots())
+    relations = hr.relations()
     frames = {name: hr.frames.frame(*relations[name]) for name in ("orders", "customers", "products")}
     session = hr.frames.catalyst.session
     for name, frame in frames.items():

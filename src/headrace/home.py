@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from headrace.engine.blame import guilty_row
 from headrace.engine.catalog import Catalog, Table, View, ViewDefinition
@@ -23,7 +24,7 @@ from headrace.engine.explain import Explanation, explain_view
 from headrace.engine.fold import Fold, Foldable, Moment, shape_of, sweep_after_crash
 from headrace.engine.frames import Frames
 from headrace.engine.group import Changes
-from headrace.engine.history import changes_table, refuse_expired, state_at
+from headrace.engine.history import RelationsAt, changes_table, refuse_expired
 from headrace.engine.judge import Verdict, compare
 from headrace.engine.loop import Call, Loop
 from headrace.engine.queries import Queries, Relations
@@ -48,7 +49,7 @@ from headrace.plans.catalyst import Catalyst, arrow_schema
 from headrace.scratch import Scratch
 from headrace.session import large_session, small_session, start_spark
 from headrace.settings import Settings
-from headrace.sql.resolve import CLOCK, CLOCK_SCHEMA, register
+from headrace.sql.resolve import CLOCK, CLOCK_SCHEMA, Seen, register
 from headrace.state.delta import Delta, consolidate
 from headrace.state.store import Snapshot, Store
 
@@ -218,7 +219,10 @@ class Headrace:
 
     def changes(self, name: str, since: int = 0, until: int | None = None) -> pa.Table:
         """A relation's changes after one epoch, up to and including another, with Spark's change columns."""
-        return changes_table(self.ledger, self.catalog.get(name), since, self.epoch if until is None else until)
+        with self._visible:
+            relation, now = self.catalog.get(name), self.epoch
+        last = now if until is None else until
+        return changes_table(self.ledger, self.catalog.history, relation, since, last, now)
 
     def explain(self, name: str) -> Explanation:
         """How a view is kept current."""
@@ -231,13 +235,15 @@ class Headrace:
         """Recompute views in full with plain Spark and compare them with what is served."""
         with self._loop.turn:
             views = self.catalog.views() if name is None else [self._view(name)]
-            snapshots = self.snapshots()
+            seen = {view.name: self.catalog.seen(view.definition) for view in views}
+            relations = self.relations()
+            relations[CLOCK] = self.clock.snapshot(), CLOCK_SCHEMA
         differences: list[Any] = []
         for view in views:
-            served = self.frames.frame(snapshots[view.name], view.schema)
+            served = self.frames.frame(*relations[view.name])
             types = [field.dataType for field in view.schema.fields]
-            expected = self._recomputed(view, snapshots)
-            large = snapshots[view.name].size > self.settings.small_bound
+            expected = self._recomputed(view, relations, seen[view.name])
+            large = relations[view.name][0].size > self.settings.small_bound
             differences.extend(
                 compare(
                     view.name,
@@ -261,11 +267,11 @@ class Headrace:
                 "pid": os.getpid(),
             }
 
-    def _recomputed(self, view: View, snapshots: Mapping[str, Snapshot]) -> Any:
+    def _recomputed(self, view: View, relations: Relations, seen: Mapping[str, Seen]) -> Any:
         """The view's query as Spark alone answers it: from its text, unless ties or the clock had to be settled."""
         if view.resolved.ties or view.resolved.uses_clock:
-            return self.frames.bind(view.resolved.plan, lambda name: (snapshots[name], self.schema_of(name)))
-        return self.queries.frame(view.resolved.sql, self.relations(snapshots))
+            return self.frames.bind(view.resolved.plan, relations.__getitem__)
+        return self.queries.frame(view.resolved.sql, relations, seen=seen)
 
     def _view(self, name: str) -> View:
         relation = self.catalog.get(name)
@@ -273,21 +279,15 @@ class Headrace:
             raise RelationNameError(f"{name} is a table", hint="the judge recomputes views")
         return relation
 
-    def schema_of(self, name: str) -> Any:
-        """The columns of a relation, the clock included."""
-        return CLOCK_SCHEMA if name == CLOCK else self.catalog.get(name).schema
-
-    def relations(self, snapshots: Mapping[str, Snapshot]) -> dict[str, tuple[Snapshot, Any]]:
-        """All relations that a query may read, as they are in these snapshots."""
-        return {name: (snapshots[name], relation.schema) for name, relation in self.catalog.relations.items()}
+    def relations(self) -> dict[str, tuple[Snapshot, StructType]]:
+        """All relations that a query may read, all of the newest epoch."""
+        with self._visible:
+            return {name: (one.store.snapshot(), one.schema) for name, one in self.catalog.relations.items()}
 
     def snapshots(self) -> dict[str, Snapshot]:
         """Every store at the newest epoch, all of the same epoch."""
-        return self._newest()[1]
-
-    def _newest(self) -> tuple[int, dict[str, Snapshot]]:
         with self._visible:
-            return self.epoch, {name: store.snapshot() for name, store in self._stores().items()}
+            return {name: store.snapshot() for name, store in self._stores().items()}
 
     def shapes(self) -> dict[str, Shape]:
         """What the base of every store looks like."""
@@ -301,10 +301,17 @@ class Headrace:
         with self._visible:
             shapes = self.shapes()
             stores = {
-                name: Foldable(shapes[name], store.snapshot(), self.changed_at.get(name, 0), self.reset_at.get(name, 0))
+                name: Foldable(shapes[name], store.snapshot(), self.changed_at.get(name, 0), self._shaped_at(name))
                 for name, store in self._stores().items()
             }
             return Moment(self.epoch, stores)
+
+    def _shaped_at(self, name: str) -> int:
+        """Since when a store has its present columns."""
+        columns = self.catalog.history.at(name, self.epoch)
+        if columns is not None and isinstance(self.catalog.relations.get(name), Table):
+            return columns.since
+        return self.reset_at.get(name, 0)
 
     def fold(self) -> dict[str, Any]:
         """Bring every base to the newest epoch now."""
@@ -317,19 +324,19 @@ class Headrace:
         with self._fold.held_off():
             return backup(self.path, Path(destination))
 
-    def snapshots_at(self, epoch: int) -> dict[str, Snapshot]:
-        """Every relation at an earlier epoch, from the ledger."""
-        if epoch == self.epoch:
-            return self.snapshots()
+    def relations_at(self, epoch: int) -> Relations:
+        """Every relation at an earlier epoch, under the columns of that epoch, from the ledger."""
+        with self._visible:
+            newest = self.epoch
+            held = {name: (one, one.store.snapshot()) for name, one in self.catalog.relations.items()}
         refuse_expired(self.ledger, epoch)
-        if epoch < 0 or epoch > self.epoch:
+        if epoch < 0 or epoch > newest:
             raise EpochExpired(
                 f"epoch {epoch} cannot be read",
-                detail=f"The newest epoch is {self.epoch}.",
-                hint=f"name an epoch from 0 to {self.epoch}",
+                detail=f"The newest epoch is {newest}.",
+                hint=f"name an epoch from 0 to {newest}",
             )
-        newest, stores = self._newest()
-        return {name: state_at(self.ledger, name, stores[name], newest, epoch) for name in self.catalog.relations}
+        return RelationsAt(self.ledger, self.catalog.history, held, newest, epoch)
 
     def epoch_at(self, moment: datetime) -> int:
         """The newest epoch that was committed at or before a moment."""
@@ -441,6 +448,7 @@ class Headrace:
         self.ledger.commit(epoch, now, head, work.deltas)
         with self._visible:
             swap()
+            self.catalog.history.record(epoch, head)
             stores = self._stores()
             for name in head.get("reset", ()):
                 self.reset_at[name] = epoch
@@ -458,9 +466,9 @@ class Headrace:
             make()
             self._start_ticking()
 
-    def make_view(self, definition: ViewDefinition) -> View:
-        """A view of this home, not yet part of it."""
-        return make_view(self.catalyst, self.catalog, self._leaves.path, definition)
+    def make_view(self, definition: ViewDefinition, catalog: Catalog | None = None) -> View:
+        """A view of this home, or of a catalog that it may come to have; not yet part of it."""
+        return make_view(self.catalyst, catalog or self.catalog, self._leaves.path, definition)
 
 
 def _memory_folder() -> Path | None:

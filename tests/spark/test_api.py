@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -357,3 +358,15 @@ def test_now_follows_the_clock_of_the_epoch(shop: Any) -> None:
     shop.apply({"t": [insert(id=1, g="a", v=1)]})
     ((_, day),) = rows(shop, "SELECT * FROM stamped")
     assert abs((datetime.now(UTC).date() - day).days) <= 1
+
+
+def test_a_definition_moves_the_clock_for_all_who_read_it(home: Any) -> None:
+    home.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, at TIMESTAMP); CREATE TABLE u (a INT)")
+    home.execute("CREATE VIEW coming AS SELECT id FROM t WHERE at > now()")
+    # While the turn is held, nothing else makes an epoch.
+    with home._loop.turn:
+        home.apply({"t": [insert(id=1, at=datetime.now(UTC) + timedelta(seconds=3))]})
+        time.sleep(5)
+        home.execute("CREATE VIEW other AS SELECT a FROM u")
+        assert rows(home, "SELECT * FROM coming") == []
+        assert home.verify().ok

@@ -12,7 +12,7 @@ import pytest
 
 from headrace.errors import LedgerError, OwnerLost
 from headrace.ledger.durable import is_whole
-from headrace.ledger.ledger import Entry, Ledger, now_utc, summed
+from headrace.ledger.ledger import Entry, Ledger, closed_name, is_kept, now_utc, summed
 from headrace.state.delta import Delta, consolidate, empty, weights_of
 
 NOW = datetime(2024, 1, 1, 12, 0, 0, 123456, tzinfo=UTC)
@@ -192,3 +192,17 @@ def test_a_writer_that_was_replaced_cannot_commit(tmp_path: Path) -> None:
     second.commit(2, NOW, {}, {"t": delta((2, "b", 1))})
     assert listed(opened(tmp_path)) == [(1, "t", [(1, "a", 1)]), (2, "t", [(2, "b", 1)])]
     assert list(opened(tmp_path).unreferenced(None)) == []
+
+
+def test_what_a_relation_held_before_other_columns_is_kept_until_its_epoch_expires(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    ledger.claim(1)
+    for epoch in range(1, 7):
+        closed = {closed_name("t"): delta((0, "old", 1))} if epoch == 4 else {}
+        ledger.commit(epoch, NOW, {}, {"t": delta((epoch, "t", 1)), "t#0": delta((epoch, "hidden", 1)), **closed})
+    ledger.compact(6, 3, is_kept, 2)
+    assert [entry.epoch for entry in ledger.entries("t")] == [4, 5, 6]
+    assert [entry.epoch for entry in ledger.entries(closed_name("t"))] == [4]
+    assert [entry.relation for entry in ledger.entries()] == ["t", "t", "t"]
+    ledger.compact(6, 4, is_kept, 2)
+    assert list(ledger.entries(closed_name("t"))) == []

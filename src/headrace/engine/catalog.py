@@ -9,10 +9,12 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
+from headrace.engine.columns import ColumnHistory
 from headrace.errors import RelationNameError
 from headrace.intake.table import TableContract
 from headrace.rules.base import Rule, Workshop
-from headrace.sql.resolve import Resolved
+from headrace.sql.resolve import Resolved, Seen
+from headrace.sql.tokens import scan
 from headrace.state.store import Store
 
 
@@ -24,6 +26,7 @@ class Table:
     contract: TableContract
     store: Store
     tombstones: Store | None = None
+    ids: tuple[int, ...] = ()
 
     @property
     def schema(self) -> StructType:
@@ -33,7 +36,7 @@ class Table:
 
 @dataclass(frozen=True)
 class ViewDefinition:
-    """What the user wrote."""
+    """What the user wrote, and the epoch whose columns it was written for."""
 
     name: str
     sql: str
@@ -42,6 +45,7 @@ class ViewDefinition:
     policy: str = "auto"
     line: int = 1
     column: int = 1
+    as_of: int | None = None
 
 
 @dataclass(eq=False)
@@ -77,7 +81,13 @@ class Catalog:
 
     def __init__(self) -> None:
         self.relations: dict[str, Relation] = {}
-        self.tombstones: dict[str, Store] = {}
+        self.history = ColumnHistory()
+
+    def planned(self) -> Catalog:
+        """A catalog to try a definition in, with the same relations and the same history."""
+        other = Catalog()
+        other.relations, other.history = dict(self.relations), self.history
+        return other
 
     def __contains__(self, name: str) -> bool:
         return name.lower() in self.relations
@@ -134,6 +144,23 @@ class Catalog:
                 reached.add(view.name)
                 found.append(view)
         return found
+
+    def seen(self, definition: ViewDefinition) -> dict[str, Seen]:
+        """The tables that a view knows by fewer columns or other names than they have now."""
+        words = {token.text.strip("`").lower() for token in scan(definition.sql)}
+        narrowed: dict[str, Seen] = {}
+        for table in self.tables():
+            if definition.as_of is None or table.name not in words:
+                continue
+            then = self.history.at(table.name, definition.as_of)
+            if then is None or then.schema is None:
+                continue
+            places = {one: place for place, one in enumerate(table.ids)}
+            pairs = zip(then.ids, then.schema.names, strict=True)
+            seen = tuple((places[one], name) for one, name in pairs if one in places)
+            if seen != tuple(enumerate(table.schema.names)):
+                narrowed[table.name] = seen
+        return narrowed
 
     def stores(self) -> Iterator[Store]:
         """Every store of every relation, hidden ones included."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from py4j.protocol import Py4JJavaError
@@ -29,33 +30,36 @@ from headrace.rules.base import Rule, Workshop
 from headrace.rules.build import build_rule
 from headrace.sql.lower import Lowering, NoRule, lower
 from headrace.sql.resolve import Resolved, query_error, register, resolve
-from headrace.sql.syntax import CreateTable
+from headrace.sql.syntax import ColumnDefinition, CreateTable
 from headrace.state.store import Store
 
 
 def table_contract(catalyst: Catalyst, statement: CreateTable) -> TableContract:
     """The contract of a CREATE TABLE; Spark reads the types."""
-    fields: list[StructField] = []
-    for column in statement.columns_ddl:
-        try:
-            kind = _read_type(catalyst, column.type_text)
-        except (PySparkException, Py4JJavaError) as error:
-            known = query_error(error)
-            raise StatementError(
-                f"unknown type {column.type_text} of column {column.spelled}",
-                detail=known.detail,
-                hint="use a Spark SQL type, such as BIGINT, STRING, DECIMAL(12,2), TIMESTAMP or ARRAY<INT>",
-                line=column.line,
-                column=column.column,
-            ) from None
-        refuse_type(f"column {column.spelled}", kind)
-        fields.append(StructField(column.spelled, kind, not column.not_null))
+    fields = [column_field(catalyst, column) for column in statement.columns_ddl]
     return TableContract(statement.name, StructType(fields), statement.primary_key, statement.sequence_by)
 
 
-def _read_type(catalyst: Catalyst, text: str) -> DataType:
-    java = catalyst.jsession.sessionState().sqlParser().parseDataType(text)
-    return data_type(java)
+def column_field(catalyst: Catalyst, column: ColumnDefinition) -> StructField:
+    """A column as it was declared."""
+    kind = column_type(catalyst, column.spelled, column.type_text, column.line, column.column)
+    return StructField(column.spelled, kind, not column.not_null)
+
+
+def column_type(catalyst: Catalyst, name: str, text: str, line: int, column: int) -> DataType:
+    """The type of a column; one that Spark does not know or that no store carries is refused."""
+    try:
+        kind = data_type(catalyst.jsession.sessionState().sqlParser().parseDataType(text))
+    except (PySparkException, Py4JJavaError) as error:
+        raise StatementError(
+            f"unknown type {text} of column {name}",
+            detail=query_error(error).detail,
+            hint="use a Spark SQL type, such as BIGINT, STRING, DECIMAL(12,2), TIMESTAMP or ARRAY<INT>",
+            line=line,
+            column=column,
+        ) from None
+    refuse_type(f"column {name}", kind)
+    return kind
 
 
 def refuse_type(what: str, kind: DataType) -> None:
@@ -80,20 +84,21 @@ def refuse_type(what: str, kind: DataType) -> None:
             refuse_type(what, field.dataType)
 
 
-def make_table(catalyst: Catalyst, contract: TableContract) -> Table:
-    """An empty table, known to the analyzer."""
+def make_table(contract: TableContract, ids: Sequence[int] | None = None) -> Table:
+    """An empty table, not yet known to the analyzer; without ids given, those of its columns are their places."""
     store = Store(contract.name, arrow_schema(f.dataType for f in contract.schema.fields))
     tombstones = None
     if contract.sequence is not None:
         kinds = [contract.schema[name].dataType for name in (*contract.key, contract.sequence)]
         tombstones = Store(f"{contract.name}#tombstones", arrow_schema([*kinds, TimestampType()]))
-    register(catalyst, contract.name, contract.schema)
-    return Table(contract.name, contract, store, tombstones)
+    known = tuple(range(len(contract.schema.fields)) if ids is None else ids)
+    return Table(contract.name, contract, store, tombstones, known)
 
 
 def make_view(catalyst: Catalyst, catalog: Catalog, folder: Path, definition: ViewDefinition) -> View:
     """A view with its rule, not yet filled and not yet known to the analyzer."""
-    resolved = resolve(catalyst, definition.name, definition.sql, definition.line, definition.column)
+    with _seen_as(catalyst, catalog, definition):
+        resolved = resolve(catalyst, definition.name, definition.sql, definition.line, definition.column)
     _refuse_cycle(catalog, definition.name, resolved)
     schema = _named_schema(definition, resolved.schema)
     for field in schema.fields:
@@ -128,6 +133,20 @@ def make_view(catalyst: Catalyst, catalog: Catalog, folder: Path, definition: Vi
     store = Store(definition.name, arrow_schema(f.dataType for f in schema.fields))
     hidden = {one.name: Store(one.name, one.schema) for one in workshop.stores}
     return View(definition, resolved, schema, store, workshop, rule, hidden, tuple(reasons), key)
+
+
+@contextmanager
+def _seen_as(catalyst: Catalyst, catalog: Catalog, definition: ViewDefinition) -> Generator[None]:
+    """While a view is read, its tables have the columns, under the names, that they had when it was written."""
+    seen = catalog.seen(definition)
+    with catalyst.analysis:
+        try:
+            for name, columns in seen.items():
+                register(catalyst, name, catalog.table(name).schema, columns)
+            yield
+        finally:
+            for name in seen:
+                register(catalyst, name, catalog.table(name).schema)
 
 
 def _refuse_cycle(catalog: Catalog, name: str, resolved: Resolved) -> None:

@@ -44,7 +44,8 @@ def refill(work: Work, catalog: Catalog, frames: Frames, view: View) -> None:
             known.append((hidden.stands_for, frames.frame(snapshot, spark_schema(hidden.types))))
     if view.resolved.unfollowed is not None:
         # The plan hides subqueries that binding does not reach, so the text itself is asked.
-        frame = Queries(frames).frame(view.resolved.sql, {name: relation(name) for name in view.resolved.reads})
+        inputs = {name: relation(name) for name in view.resolved.reads}
+        frame = Queries(frames).frame(view.resolved.sql, inputs, seen=catalog.seen(view.definition))
     else:
         frame = frames.bind(view.resolved.plan, relation, known)
     rows = frames.collect(frame, view.schema, large)

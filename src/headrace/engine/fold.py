@@ -21,7 +21,7 @@ from typing import Any
 from headrace.engine.catalog import Relation, Table
 from headrace.errors import HeadraceError
 from headrace.ledger.base import Base, Shape
-from headrace.ledger.ledger import Ledger, is_hidden, now_utc, plain_name, summed
+from headrace.ledger.ledger import Ledger, is_hidden, is_kept, now_utc, plain_name, summed
 from headrace.ledger.readers import Readers
 from headrace.settings import Settings
 from headrace.state.delta import concat
@@ -33,12 +33,12 @@ _NICENESS = 10
 
 @dataclass(frozen=True)
 class Foldable:
-    """A store with what its base needs to know."""
+    """A store with what its base needs to know: when it last changed, and since when it has its present columns."""
 
     shape: Shape
     snapshot: Snapshot
     changed_at: int
-    reset_at: int
+    shaped_at: int
 
 
 @dataclass(frozen=True)
@@ -148,14 +148,12 @@ class Fold:
             moment = self._moment()
             report = Report(moment.epoch)
             for name, store in moment.stores.items():
-                if store.changed_at or store.reset_at:
+                if store.changed_at or store.shaped_at:
                     rows = self._fold_one(name, store, moment.epoch)
                     if rows:
                         report.folded[name] = rows
             self._forget_dropped(moment)
-            self._ledger.compact(
-                moment.epoch, self._expired(moment.epoch), lambda name: not is_hidden(name), _SMALL_FILES
-            )
+            self._ledger.compact(moment.epoch, self._expired(moment.epoch), is_kept, _SMALL_FILES)
             self._ledger.tidy()
             self._sweep(moment.epoch)
             self._folded_epoch, self._folded_size = moment.epoch, self._ledger.size
@@ -171,7 +169,7 @@ class Fold:
 
     def _fold_one(self, name: str, store: Foldable, epoch: int) -> int:
         base = self.base(name)
-        if base.fits(store.shape) and base.epoch >= store.reset_at:
+        if base.fits(store.shape) and base.epoch >= store.shaped_at:
             if store.changed_at <= base.epoch:
                 return 0
             net = summed(store.shape.schema, list(self._ledger.entries(name, base.epoch, epoch)))

@@ -2,40 +2,100 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql.types import StructType
 
 from headrace.engine.catalog import Relation, Table
+from headrace.engine.columns import ColumnHistory, Columns, converted
 from headrace.errors import EpochExpired
 from headrace.intake.arrow import arrow_schema
-from headrace.ledger.ledger import Entry, Ledger, summed
-from headrace.state.delta import negate
+from headrace.ledger.ledger import Entry, Ledger, closed_name, summed
+from headrace.state.delta import Delta, negate
 from headrace.state.hashing import identity
 from headrace.state.store import Run, Snapshot
 
 
-def state_at(ledger: Ledger, name: str, newest: Snapshot, now: int, epoch: int) -> Snapshot:
-    """What a relation held at the end of an epoch: what it holds now, without what the log brought since."""
+def state_at(
+    ledger: Ledger, history: ColumnHistory, relation: Relation, newest: Snapshot, now: int, epoch: int
+) -> tuple[Snapshot, StructType]:
+    """What a relation held at the end of an epoch, under the columns of that epoch.
+
+    It is what the relation holds now, or what it held when its columns were last cut, without what the log brought in
+    between; where neither is known, what its log came to since it began.
+    """
     refuse_expired(ledger, epoch)
-    resets = [head.epoch for head in ledger.heads() if name in head.content.get("reset", ())]
-    started = max((reset for reset in resets if reset <= epoch), default=None)
-    if started is None:
-        return Snapshot(newest.schema, ())
-    if started == max(resets):
-        undone = negate(summed(newest.schema, list(ledger.entries(name, epoch, now))))
-        return Snapshot(newest.schema, (*newest.runs, Run(undone)) if len(undone) else newest.runs)
-    refuse_expired(ledger, started - 1)
-    entries = list(ledger.entries(name, started - 1, epoch))
-    if entries and not entries[0].rows.schema.equals(newest.schema):
+    then, start = history.at(relation.name, epoch), history.at(relation.name, now)
+    if then is None or start is None:
+        return Snapshot(newest.schema, ()), relation.schema
+    schema = then.schema or relation.schema
+    cut = next((one for one in history.between(relation.name, epoch, now) if one.closed or one.born > epoch), None)
+    if cut is not None and not cut.closed:
+        return _since_birth(ledger, history, relation.name, newest, then, epoch), schema
+    held = newest
+    if cut is not None:
+        now = cut.since - 1
+        start = history.at(relation.name, now) or then
+        entries = list(ledger.entries(closed_name(relation.name), now, cut.since))
+        held = _summed(relation.name, epoch, start.arrow or newest.schema, entries)
+    since = summed(held.schema, history.under(ledger.entries(relation.name, epoch, now), start))
+    if len(since):
+        held = Snapshot(held.schema, (*held.runs, Run(negate(since))))
+    if then.alike(start):
+        return held, schema
+    # Values that a narrower type cannot hold came later and have cancelled each other by now.
+    whole = held.all()
+    return _snapshot(converted(whole.rows, whole.weights, start, then)), schema
+
+
+class RelationsAt(Mapping[str, tuple[Snapshot, StructType]]):
+    """Relations at an earlier epoch, worked out one by one when asked for: a query names few."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        history: ColumnHistory,
+        newest: Mapping[str, tuple[Relation, Snapshot]],
+        now: int,
+        epoch: int,
+    ) -> None:
+        self._newest = newest
+        self._read = lambda relation, held: state_at(ledger, history, relation, held, now, epoch)
+
+    def __getitem__(self, name: str) -> tuple[Snapshot, StructType]:
+        return self._read(*self._newest[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._newest)
+
+    def __len__(self) -> int:
+        return len(self._newest)
+
+
+def _since_birth(
+    ledger: Ledger, history: ColumnHistory, name: str, newest: Snapshot, then: Columns, epoch: int
+) -> Snapshot:
+    """What the log of a relation that was replaced since came to."""
+    refuse_expired(ledger, then.born - 1)
+    entries = history.under(ledger.entries(name, then.born - 1, epoch), then)
+    return _summed(name, epoch, then.arrow or newest.schema, entries)
+
+
+def _summed(name: str, epoch: int, schema: pa.Schema, entries: list[Entry]) -> Snapshot:
+    if entries and not entries[0].rows.schema.equals(schema):
         raise EpochExpired(
             f"{name} had other columns at epoch {epoch}",
-            detail=f"It was replaced at epoch {min(reset for reset in resets if reset > epoch)}.",
-            hint="read it at that epoch or a later one",
+            detail="The release that wrote that epoch did not note what they were.",
+            hint="read a later epoch",
         )
-    state = summed(newest.schema, entries)
-    return Snapshot(newest.schema, (Run(state),) if len(state) else ())
+    return _snapshot(summed(schema, entries))
+
+
+def _snapshot(content: Delta) -> Snapshot:
+    return Snapshot(content.rows.schema, (Run(content),) if len(content) else ())
 
 
 def refuse_expired(ledger: Ledger, epoch: int) -> None:
@@ -48,15 +108,10 @@ def refuse_expired(ledger: Ledger, epoch: int) -> None:
         )
 
 
-def _current(ledger: Ledger, name: str, entries: list[Entry]) -> list[Entry]:
-    """Only the deltas of the relation as it is defined now."""
-    resets = [head.epoch for head in ledger.heads() if name in head.content.get("reset", ())]
-    first = max(resets, default=0)
-    return [entry for entry in entries if entry.epoch >= first]
-
-
-def changes_table(ledger: Ledger, relation: Relation, since: int, until: int) -> pa.Table:
-    """The relation's columns with _change_type, _commit_version and _commit_timestamp, in commit order."""
+def changes_table(
+    ledger: Ledger, history: ColumnHistory, relation: Relation, since: int, until: int, now: int
+) -> pa.Table:
+    """The columns that the relation has now with _change_type, _commit_version and _commit_timestamp, in order."""
     if since < 0:
         raise EpochExpired(f"epoch {since} cannot be read", hint="epochs start at 0: the empty home")
     refuse_expired(ledger, since)
@@ -71,10 +126,11 @@ def changes_table(ledger: Ledger, relation: Relation, since: int, until: int) ->
     )
     key = relation.contract.key if isinstance(relation, Table) else relation.key
     places = [relation.schema.names.index(name) for name in key]
-    parts = [
-        _entry_changes(entry, places, schema)
-        for entry in _current(ledger, relation.name, list(ledger.entries(relation.name, since, until)))
-    ]
+    present = history.at(relation.name, now)
+    if present is None:
+        return schema.empty_table()
+    entries = ledger.entries(relation.name, max(since, present.born - 1), until)
+    parts = [_entry_changes(entry, places, schema) for entry in history.under(entries, present)]
     return pa.concat_tables(parts) if parts else schema.empty_table()
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from headrace.engine.frames import Frames
 from headrace.plans.catalyst import arrow_type, nullable_frame
-from headrace.sql.resolve import query_error
+from headrace.sql.resolve import Seen, query_error
 from headrace.sql.tokens import scan
 from headrace.state.store import Snapshot
 
@@ -27,8 +29,15 @@ class Queries:
         self._analysis = frames.analysis
         self._registered: set[str] = set()
 
-    def frame(self, sql: str, relations: Relations, line: int = 1, column: int = 1) -> Any:
-        """A DataFrame of a query over the given relations."""
+    def frame(
+        self,
+        sql: str,
+        relations: Relations,
+        line: int = 1,
+        column: int = 1,
+        seen: Mapping[str, Seen] = MappingProxyType({}),
+    ) -> Any:
+        """A DataFrame of a query over the given relations, some of them by the columns that it knows only."""
         words = {token.text.strip("`").lower() for token in scan(sql)}
         named = {name: relations[name] for name in words.intersection(relations)}
         catalyst = self._frames.catalyst
@@ -37,7 +46,11 @@ class Queries:
                 catalyst.session.catalog.dropTempView(name)
             self._registered = set()
             for name, relation in named.items():
-                self._frames.frame(*relation).createOrReplaceTempView(name)
+                frame = self._frames.frame(*relation)
+                if name in seen:
+                    plain = frame.toDF(*(f"c{i}" for i in range(len(frame.columns))))
+                    frame = plain.select(*(F.col(f"c{place}").alias(label) for place, label in seen[name]))
+                frame.createOrReplaceTempView(name)
                 self._registered.add(name)
             try:
                 return catalyst.frame(catalyst.parse_query(sql))

@@ -3,21 +3,23 @@ again."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
-from headrace.engine.catalog import ViewDefinition
+from headrace.engine.catalog import Table, View, ViewDefinition
+from headrace.engine.columns import Columns, converted
 from headrace.engine.define import make_table, make_view
 from headrace.engine.fold import base_path
 from headrace.engine.receipt import Receipt
 from headrace.errors import LedgerError
 from headrace.intake.table import TableContract
-from headrace.ledger.base import Base
+from headrace.ledger.base import Base, Shape
 from headrace.ledger.ledger import Entry, is_hidden, summed
 from headrace.sql.resolve import register
+from headrace.state.delta import Delta
 
 if TYPE_CHECKING:
     from headrace.home import Headrace
@@ -28,9 +30,10 @@ def recover(home: Headrace, folder: Path) -> None:
     heads = home.ledger.heads()
     if not heads:
         return
-    latest: dict[str, Mapping[str, Any]] = {}
+    latest: dict[str, tuple[int, Mapping[str, Any]]] = {}
     for head in heads:
         content = head.content
+        home.catalog.history.record(head.epoch, content)
         for name in content.get("reset", ()):
             home.reset_at[name] = head.epoch
         for name in content.get("drop", ()):
@@ -39,22 +42,24 @@ def recover(home: Headrace, folder: Path) -> None:
             # Those that read a replaced view were made again after it; those that read an altered table were not.
             if definition["kind"] == "view":
                 latest.pop(definition["name"], None)
-            latest[definition["name"]] = definition
+            latest[definition["name"]] = head.epoch, definition
         for key, receipt in content.get("keys", {}).items():
             home.remember(key, Receipt.from_json(receipt))
-    for definition in latest.values():
-        _define(home, folder, definition)
+    for epoch, definition in latest.values():
+        _define(home, folder, epoch, definition)
     home.epoch, home.committed_at = heads[-1].epoch, heads[-1].committed_at
     _restore_stores(home)
 
 
 def _restore_stores(home: Headrace) -> None:
-    bases: dict[str, Base] = {}
+    bases: dict[str, tuple[Base, Shape]] = {}
     since: dict[str, int] = {}
-    for name, shape in home.shapes().items():
+    history = home.catalog.history
+    for name, present in home.shapes().items():
         base = Base(base_path(home.path, name))
+        shape = _shape_then(history.at(name, base.epoch), present)
         if base.fits(shape) and home.reset_at.get(name, 0) <= base.epoch <= home.epoch:
-            bases[name], since[name] = base, base.epoch
+            bases[name], since[name] = (base, shape), base.epoch
         else:
             since[name] = max(home.reset_at.get(name, 0) - 1, 0)
             begins = home.ledger.compacted if is_hidden(name) else home.ledger.oldest
@@ -68,24 +73,42 @@ def _restore_stores(home: Headrace) -> None:
     for entry in home.ledger.entries(since=min(since.values(), default=0)):
         if entry.epoch > since.get(entry.relation, home.epoch):
             entries.setdefault(entry.relation, []).append(entry)
-    shapes = home.shapes()
     for store in home.all_stores():
+        log = entries.get(store.name, [])
+        columns = history.at(store.name, home.epoch)
+        later = summed(store.schema, log if columns is None else history.under(log, columns))
         if store.name in bases:
-            store.replace(bases[store.name].contents(shapes[store.name]))
-            store.apply(summed(store.schema, entries.get(store.name, [])))
+            store.replace(_restored(*bases[store.name], history.at(store.name, since[store.name]), columns))
+            store.apply(later)
             home.changed_at[store.name] = since[store.name]
         else:
-            store.replace([summed(store.schema, entries.get(store.name, []))])
-        if store.name in entries:
-            home.changed_at[store.name] = entries[store.name][-1].epoch
+            store.replace([later])
+        if log:
+            home.changed_at[store.name] = log[-1].epoch
 
 
-def _define(home: Headrace, folder: Path, definition: Mapping[str, Any]) -> None:
+def _shape_then(columns: Columns | None, present: Shape) -> Shape:
+    """What a base that was written under older columns looks like."""
+    if columns is None or columns.schema is None or columns.arrow is None:
+        return present
+    return Shape(tuple(columns.schema.names), columns.arrow, hidden=present.hidden)
+
+
+def _restored(base: Base, shape: Shape, written: Columns | None, columns: Columns | None) -> Iterator[Delta]:
+    for content in base.contents(shape):
+        if written is None or columns is None or written.alike(columns):
+            yield content
+        else:
+            yield converted(content.rows, content.weights, written, columns)
+
+
+def _define(home: Headrace, folder: Path, epoch: int, definition: Mapping[str, Any]) -> None:
     name = definition["name"]
     if definition["kind"] == "table":
         schema = StructType.fromJson(definition["schema"])
         contract = TableContract(name, schema, tuple(definition["key"]), definition["sequence"])
-        home.catalog.relations[name] = make_table(home.catalyst, contract)
+        home.catalog.relations[name] = make_table(contract, definition.get("ids"))
+        register(home.catalyst, name, schema)
         return
     view = make_view(
         home.catalyst,
@@ -97,25 +120,29 @@ def _define(home: Headrace, folder: Path, definition: Mapping[str, Any]) -> None
             tuple(definition["columns"]),
             definition["materialized"],
             definition["policy"],
+            as_of=definition.get("as_of", epoch),
         ),
     )
     home.catalog.relations[name] = view
     register(home.catalyst, name, view.schema)
 
 
-def table_definition(contract: TableContract) -> dict[str, Any]:
+def table_definition(table: Table) -> dict[str, Any]:
     """A table as the ledger keeps it."""
+    contract = table.contract
     return {
         "kind": "table",
         "name": contract.name,
         "schema": contract.schema.jsonValue(),
+        "ids": list(table.ids),
         "key": list(contract.key),
         "sequence": contract.sequence,
     }
 
 
-def view_definition(definition: ViewDefinition) -> dict[str, Any]:
+def view_definition(view: View) -> dict[str, Any]:
     """A view as the ledger keeps it."""
+    definition = view.definition
     return {
         "kind": "view",
         "name": definition.name,
@@ -123,4 +150,6 @@ def view_definition(definition: ViewDefinition) -> dict[str, Any]:
         "columns": list(definition.columns),
         "materialized": definition.materialized,
         "policy": definition.policy,
+        "as_of": definition.as_of,
+        "schema": view.schema.jsonValue(),
     }

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headrace.engine.adopt import adopt_view
+from headrace.engine.alter import alter_table
 from headrace.engine.bulk import Bulk
 from headrace.engine.catalog import Table, View, ViewDefinition
 from headrace.engine.define import make_table, table_contract
 from headrace.engine.explain import explain_view
-from headrace.engine.fill import refill
 from headrace.engine.group import Changes
 from headrace.engine.queries import Relations
 from headrace.engine.receipt import Receipt
-from headrace.engine.recover import table_definition, view_definition
-from headrace.engine.work import Work, evaluation_error
+from headrace.engine.recover import table_definition
+from headrace.engine.work import Work
 from headrace.errors import HeadraceError, QueryError, RelationNameError, StatementError, UnsupportedStatement
 from headrace.plans.prepared import conform
 from headrace.sql.resolve import forget, query_error, register
@@ -69,25 +70,17 @@ def run_statement(home: Headrace, statement: Statement) -> pa.Table | Receipt | 
     if isinstance(statement, Drop):
         home.define(lambda: _drop(home, statement))
         return None
+    if isinstance(statement, AlterTable):
+        home.define(lambda: alter_table(home, statement))
+        return None
     if isinstance(statement, Explain):
         return _explain(home, statement)
     if isinstance(statement, ExplainQuery):
-        return _lines(
-            home.queries.frame(statement.query.plain_sql, home.relations(home.snapshots()))
-            ._jdf.queryExecution()
-            .toString()
-        )
+        return _lines(home.queries.frame(statement.query.plain_sql, home.relations())._jdf.queryExecution().toString())
     if isinstance(statement, Show):
         return _show(home, statement)
     if isinstance(statement, Describe):
         return _describe(home, statement)
-    if isinstance(statement, AlterTable):
-        raise UnsupportedStatement(
-            "ALTER TABLE is not available yet",
-            line=statement.line,
-            column=statement.column,
-            hint="create a new table and fill it by INSERT INTO ... SELECT",
-        )
     raise UnsupportedStatement(
         "this statement is not available",
         line=statement.line,
@@ -119,8 +112,8 @@ def _run_query(home: Headrace, query: Query, epoch: int | None) -> pa.Table:
             detail=f"It names the epochs {', '.join(str(one) for one in sorted(wanted))}.",
             hint="ask for each epoch in a query of its own",
         )
-    snapshots = home.snapshots_at(wanted.pop()) if wanted else home.snapshots()
-    return home.queries.run(query.plain_sql, home.relations(snapshots), query.line, query.column)
+    relations = home.relations_at(wanted.pop()) if wanted else home.relations()
+    return home.queries.run(query.plain_sql, relations, query.line, query.column)
 
 
 def _epoch_of(home: Headrace, kind: str, expression: str) -> int:
@@ -139,22 +132,22 @@ def _create_table(home: Headrace, statement: CreateTable) -> None:
         if statement.if_not_exists:
             return
         raise RelationNameError(f"{statement.name} exists already", hint="choose another name, or write IF NOT EXISTS")
-    contract = table_contract(home.catalyst, statement)
-    table = make_table(home.catalyst, contract)
+    table = make_table(table_contract(home.catalyst, statement))
     names = [table.name, *([table.tombstones.name] if table.tombstones else [])]
 
     def swap() -> None:
         home.catalog.relations[table.name] = table
 
+    register(home.catalyst, table.name, table.schema)
     try:
         work = Work({}, home.settings.small_bound)
-        home.commit(work, home.tick(), {"define": [table_definition(contract)], "reset": names}, swap)
+        home.commit(work, home.tick(), {"define": [table_definition(table)], "reset": names}, swap)
     except BaseException:
         forget(home.catalyst, table.name)
         raise
 
 
-def _definition(statement: CreateView) -> ViewDefinition:
+def _definition(home: Headrace, statement: CreateView) -> ViewDefinition:
     return ViewDefinition(
         statement.name,
         statement.query,
@@ -163,6 +156,7 @@ def _definition(statement: CreateView) -> ViewDefinition:
         statement.policy,
         statement.query_line,
         statement.query_column,
+        home.epoch,
     )
 
 
@@ -177,69 +171,7 @@ def _create_view(home: Headrace, statement: CreateView) -> None:
             raise RelationNameError(
                 f"{statement.name} exists already", hint="write CREATE OR REPLACE VIEW to change it"
             )
-    view = home.make_view(_definition(statement))
-    _adopt(home, view, existing)
-
-
-def _adopt(home: Headrace, view: View, existing: View | None) -> None:
-    """Fill a view, and refill those that depend on it, in one epoch; only then does the home know it."""
-    dependents = home.catalog.dependents(view.name) if existing is not None else []
-    made = [view]
-    before = dict(home.catalog.relations)
-    try:
-        home.catalog.relations[view.name] = view
-        register(home.catalyst, view.name, view.schema)
-        for dependent in dependents:
-            remade = _remake(home, dependent, view.name)
-            home.catalog.relations[dependent.name] = remade
-            register(home.catalyst, dependent.name, remade.schema)
-            made.append(remade)
-        resets = _settle_stores(made, before)
-        now = home.tick()
-        work = home.begin(now)
-        for one in made:
-            try:
-                refill(work, home.catalog, home.frames, one)
-            except HeadraceError:
-                raise
-            except Exception as error:
-                raise evaluation_error(one.name, error) from None
-        head = {"define": [view_definition(one.definition) for one in made], "reset": resets}
-        home.commit(work, now, head)
-    except BaseException:
-        home.catalog.relations.clear()
-        home.catalog.relations.update(before)
-        for one in made:
-            old = before.get(one.name)
-            if old is None:
-                forget(home.catalyst, one.name)
-            else:
-                register(home.catalyst, one.name, old.schema)
-        raise
-
-
-def _remake(home: Headrace, dependent: View, changed: str) -> View:
-    try:
-        return home.make_view(dependent.definition)
-    except HeadraceError as error:
-        raise RelationNameError(
-            f"view {dependent.name} no longer works with the new {changed}",
-            detail=f"{error.message}. {error.detail}",
-            hint=f"keep the columns that {dependent.name} reads, or drop it first",
-        ) from None
-
-
-def _settle_stores(made: Sequence[View], before: Mapping[str, Any]) -> list[str]:
-    """A replaced view of the same columns keeps its log; all other stores of the views start anew."""
-    resets: list[str] = []
-    for view in made:
-        old = before.get(view.name)
-        if isinstance(old, View) and old.store.schema.equals(view.store.schema):
-            view.store = old.store
-        else:
-            resets.append(view.name)
-        resets.extend(view.hidden)
-    return resets
+    adopt_view(home, home.make_view(_definition(home, statement)), existing)
 
 
 def _drop(home: Headrace, statement: Drop) -> None:
@@ -399,7 +331,7 @@ def _delete_changes(home: Headrace, statement: Delete, relations: Relations) -> 
 def _explain(home: Headrace, statement: Explain) -> pa.Table:
     if isinstance(statement.target, str):
         return _lines(str(home.explain(statement.target)))
-    view = home.make_view(_definition(statement.target))
+    view = home.make_view(_definition(home, statement.target))
     text = str(explain_view(view))
     for query in view.workshop.queries:
         query.close()

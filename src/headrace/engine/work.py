@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -68,13 +68,12 @@ class Work:
         return delta is not None and len(delta) > 0
 
 
-def follow(work: Work, catalog: Catalog, frames: Frames, progress: Callable[[str], None] = lambda _: None) -> None:
-    """Bring every view that depends on a change up to date."""
+def follow(work: Work, catalog: Catalog, frames: Frames, but: Collection[str] = ()) -> None:
+    """Bring every view that depends on a change up to date, but for those that are filled otherwise."""
     for view in catalog.views():
         reads = [*view.resolved.reads, *([CLOCK] if view.resolved.uses_clock else [])]
-        if any(work.changed(name) for name in reads):
+        if view.name not in but and any(work.changed(name) for name in reads):
             follow_view(work, catalog, frames, view)
-            progress(view.name)
 
 
 def follow_view(work: Work, catalog: Catalog, frames: Frames, view: View) -> None:

@@ -47,6 +47,7 @@ _CONFIGURATION = {"delta.deletedFileRetentionDuration": "interval 1 hours"}
 _CHECKPOINT_EVERY = 100
 _SEGMENT_BYTES = 64 * 1024 * 1024
 _DEFINING = ("define", "drop", "reset")
+_CLOSED = "#closed"
 
 
 @dataclass(frozen=True)
@@ -234,11 +235,11 @@ class Ledger:
             ) from error
 
     def entries(self, relation: str | None = None, since: int = 0, until: int | None = None) -> Iterator[Entry]:
-        """The deltas after an epoch, up to and including another, in order; of one relation or of all."""
+        """The deltas after an epoch, up to and including another, in order; of one relation or of all that go on."""
         table = self._read(["epoch", "relation", "delta", "file", "committed_at"], relation, since, until)
         for batch in table.to_batches(max_chunksize=100):
             for row in batch.to_pylist():
-                if row["relation"] == "":
+                if row["relation"] == "" or (relation is None and row["relation"].endswith(_CLOSED)):
                     continue
                 content = self._content(row)
                 width = content.num_columns - 1
@@ -343,6 +344,16 @@ class Ledger:
 def _last_epoch(name: str) -> int:
     """The last epoch of a data file, by its name."""
     return int(name.split("-")[2])
+
+
+def closed_name(relation: str) -> str:
+    """Under which name the log keeps what a relation held, where an epoch left it other columns."""
+    return f"{relation}{_CLOSED}"
+
+
+def is_kept(relation: str) -> bool:
+    """Whether the log keeps a relation's rows after they are folded: for readers of older epochs."""
+    return not is_hidden(relation) or relation.endswith(_CLOSED)
 
 
 def is_hidden(relation: str) -> bool:

@@ -6,6 +6,7 @@ Everything that names a Spark internal lives in this package, so that one place 
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import reduce
@@ -46,6 +47,8 @@ class Catalyst:
         self._datasets = self.module("org.apache.spark.sql.classic.Dataset")
         self._none = self.module("scala.None")
         self._join_hint = self.module(_PLANS + "JoinHint").NONE()
+        # Names are registered for a while under which one view alone is read.
+        self.analysis = threading.RLock()
         self._no_metadata = self.module("org.apache.spark.sql.types.Metadata").empty()
 
     def module(self, name: str) -> Java:

@@ -70,9 +70,18 @@ _SHAPE = (
     "RemoveNoopOperators",
 )
 _ROUNDS = 4
+_PASSES_ON = frozenset(
+    {"Aggregate", "CTERelationDef", "Expand", "Filter", "Generate", "GlobalLimit", "Join", "LateralJoin", "LocalLimit"}
+    | {"Offset", "Project", "Repartition", "RepartitionByExpression", "ResolvedHint", "Sample", "Sort"}
+    | {"SubqueryAlias", "View", "Window", "WithCTE"}
+)
 _SUBQUERY_EXPRESSIONS = frozenset(
     {"ScalarSubquery", "Exists", "InSubquery", "ListQuery", "LateralSubquery", "DynamicPruningSubquery"}
 )
+
+
+# The columns of a relation that a view's text knows: place and name of each.
+Seen = tuple[tuple[int, str], ...]
 
 
 @dataclass(frozen=True)
@@ -89,12 +98,17 @@ class Resolved:
     unfollowed: str | None
 
 
-def register(catalyst: Catalyst, name: str, schema: StructType) -> None:
-    """Make a relation known to the analyzer, with the marks that lead back to it."""
+def register(catalyst: Catalyst, name: str, schema: StructType, seen: Seen | None = None) -> None:
+    """Make a relation known to the analyzer, with the marks that lead back to it: all of its columns, or those seen."""
     marked = StructType(
         [
-            StructField(f.name, f.dataType, f.nullable, {RELATION_MARK: name, COLUMN_MARK: i})
-            for i, f in enumerate(schema.fields)
+            StructField(
+                label,
+                schema.fields[place].dataType,
+                schema.fields[place].nullable,
+                {RELATION_MARK: name, COLUMN_MARK: place},
+            )
+            for place, label in (seen if seen is not None else enumerate(schema.names))
         ]
     )
     catalyst.session.createDataFrame([], marked).createOrReplaceTempView(name)
@@ -213,6 +227,40 @@ def _leaves_of_subqueries(plan: Java) -> list[str]:
     for child in children(plan):
         found.extend(_leaves_of_subqueries(child))
     return found
+
+
+def columns_read(resolved: Resolved) -> set[tuple[str, int]]:
+    """The columns, as relation and place, that a view's text names, if only through a star, or that settle its ties."""
+    found: set[tuple[str, int]] = set()
+    for plan in (resolved.analyzed, resolved.plan):
+        _collect_read(plan, found)
+        _mark_all(items(plan.output()), found)
+    return found
+
+
+def _collect_read(plan: Java, found: set[tuple[str, int]]) -> None:
+    below = children(plan)
+    for expression in _expressions(plan) if below else ():
+        for part in walk(expression):
+            if kind_of(part) == "AttributeReference":
+                _mark_all([part], found)
+            elif kind_of(part) == "OuterReference":
+                _mark_all([part.e()], found)
+            elif kind_of(part) in _SUBQUERY_EXPRESSIONS:
+                _collect_read(part.plan(), found)
+                _mark_all(items(part.plan().output()), found)
+    for child in below:
+        _collect_read(child, found)
+        # An operator such as UNION reads every column without an expression that says so.
+        if kind_of(plan) not in _PASSES_ON:
+            _mark_all(items(child.output()), found)
+
+
+def _mark_all(columns: Sequence[Java], found: set[tuple[str, int]]) -> None:
+    for column in columns:
+        metadata = column.metadata()
+        if metadata.contains(RELATION_MARK):
+            found.add((metadata.getString(RELATION_MARK), int(metadata.getLong(COLUMN_MARK))))
 
 
 def _check_output(name: str, plan: Java) -> None:
@@ -405,7 +453,9 @@ __all__ = [
     "CLOCK",
     "CLOCK_SCHEMA",
     "Resolved",
+    "Seen",
     "analyze",
+    "columns_read",
     "forget",
     "normalize",
     "query_error",
