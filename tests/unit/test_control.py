@@ -120,6 +120,9 @@ def test_closing_answers_what_was_asked_and_hangs_up_on_the_idle(home: Path, con
     with socket.socket(socket.AF_UNIX) as idle:
         idle.settimeout(30)
         idle.connect(control.address)
+        # An answer shows that the connection was taken; one that still waits in line would be reset instead.
+        idle.sendall(b"nonsense\n")
+        assert idle.recv(4096).endswith(b"\n")
         closing = threading.Thread(target=control.close)
         closing.start()
         assert idle.recv(1) == b""
