@@ -112,7 +112,12 @@ class Headrace:
         self.queries = Queries(self.frames)
         self.closed = False
         register(self.catalyst, CLOCK, CLOCK_SCHEMA)
-        self._load(ownership)
+        try:
+            self._load(ownership)
+        except BaseException:
+            self._leaves.close()
+            self._disk.close()
+            raise
         self._fold = Fold(path, self.ledger, self.readers, settings, self._moment)
         if ownership is not None:
             sweep_after_crash(path, self.ledger, self.shapes())
