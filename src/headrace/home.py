@@ -43,6 +43,7 @@ from headrace.errors import (
 from headrace.ledger.backup import backup
 from headrace.ledger.base import Shape
 from headrace.ledger.ledger import Ledger, now_utc
+from headrace.ledger.migrations import migrate, pending
 from headrace.ledger.readers import Readers
 from headrace.owner import Ownership, take_ownership
 from headrace.plans.catalyst import Catalyst, arrow_schema
@@ -129,6 +130,13 @@ class Headrace:
 
     def _load(self, ownership: Ownership | None) -> None:
         """Bring the home to its newest epoch; files that an owner folds away meanwhile are looked for again."""
+        if pending(self.path):
+            if ownership is None:
+                raise LedgerError(
+                    f"the home {self.path} was written by an older release",
+                    hint="open it once without read_only=True, which brings it forward",
+                )
+            migrate(self.path)
         for attempt in range(_READ_ATTEMPTS):
             try:
                 self.ledger.open()

@@ -41,7 +41,8 @@ _SCHEMA = pa.schema(
     ]
 )
 RESTORING = "restoring"
-_OWNER, NEWEST_EPOCH, OLDEST_EPOCH = "headrace-owner", "headrace-epoch", "headrace-oldest"
+FORMAT = 2
+_OWNER, _FORMAT, NEWEST_EPOCH, OLDEST_EPOCH = "headrace-owner", "headrace-format", "headrace-epoch", "headrace-oldest"
 COMPACTED_EPOCH = "headrace-compacted"
 _CONFIGURATION = {"delta.deletedFileRetentionDuration": "interval 1 hours"}
 _CHECKPOINT_EVERY = 100
@@ -80,7 +81,7 @@ class Ledger:
 
     def __init__(self, home: Path, inline_bytes: int) -> None:
         self._folder = DeltaFolder(
-            home / "ledger", _CONFIGURATION, (_OWNER, NEWEST_EPOCH, OLDEST_EPOCH, COMPACTED_EPOCH)
+            home / "ledger", _CONFIGURATION, (_OWNER, _FORMAT, NEWEST_EPOCH, OLDEST_EPOCH, COMPACTED_EPOCH)
         )
         self._home = home
         self._deltas = home / "deltas"
@@ -102,6 +103,12 @@ class Ledger:
                 detail="There are tables, but nothing that says which epochs they belong to. Nothing was changed.",
                 hint="put the folder 'ledger' back, or restore the home from a backup",
             )
+        if self._folder.numbers.get(_FORMAT, FORMAT) > FORMAT:
+            raise LedgerError(
+                f"the home {self._home} was written by a newer release",
+                detail=f"It has format {self._folder.numbers[_FORMAT]}; this release reads up to {FORMAT}.",
+                hint="open it with that release or a later one",
+            )
         self._heads = [
             Head(row["epoch"], row["committed_at"], json.loads(row["head"]))
             for row in self._read(["epoch", "head", "committed_at"], relation="").to_pylist()
@@ -112,7 +119,8 @@ class Ledger:
         with self._turn:
             schema = _SCHEMA if self._folder.version < 0 else None
             number = max(fence, self._folder.numbers.get(_OWNER, 0) + 1)
-            self._guarded(lambda: self._folder.commit(Commit("CLAIM", schema=schema, numbers={_OWNER: number})))
+            numbers = {_OWNER: number, _FORMAT: FORMAT}
+            self._guarded(lambda: self._folder.commit(Commit("CLAIM", schema=schema, numbers=numbers)))
 
     def heads(self) -> Sequence[Head]:
         """All kept epochs in order, and the older ones that made a definition."""
@@ -176,7 +184,7 @@ class Ledger:
                 if table.nbytes <= self._inline_bytes:
                     row["delta"] = _to_bytes(table)
                 else:
-                    row["file"] = self._write_large(epoch, relation, table)
+                    row["file"] = self.write_large(epoch, relation, table)
                     written.append(self._deltas / row["file"])
                 rows.append(row)
             if written:
@@ -213,7 +221,8 @@ class Ledger:
         sync_folder(self._folder.path)
         return DataFile(name, size, batch.num_rows, {"epoch": first}, {"epoch": last})
 
-    def _write_large(self, epoch: int, relation: str, table: pa.Table) -> str:
+    def write_large(self, epoch: int, relation: str, table: pa.Table) -> str:
+        """Write a large delta; the name of its file, for the row that will name it."""
         make_folder(self._deltas)
         name, _ = write_named(
             self._deltas,
@@ -316,6 +325,13 @@ class Ledger:
             kept = {one.path for one in files}
             self._withdraw([self._folder.path / one.path for one in adds if one.path not in kept], error)
             raise
+
+    def adopt(self, table: pa.Table) -> None:
+        """Take over all rows of a ledger that was written otherwise."""
+        table = table.select(_SCHEMA.names).cast(_SCHEMA)
+        newest = int(np.asarray(table.column("epoch")).max())
+        rows = table.sort_by([("relation", "ascending"), ("epoch", "ascending")])
+        self._replace([], rows, {NEWEST_EPOCH: newest}, stale=True)
 
     def _stays(self, row: Mapping[str, Any], expired: int, keep: Callable[[str], bool]) -> bool:
         if row["relation"] == "":

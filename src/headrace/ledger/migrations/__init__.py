@@ -1,0 +1,25 @@
+"""Homes that an older release wrote, brought forward one numbered step at a time.
+
+A step is a module m<number>_<sentence>.py with `applies(home)` and `migrate(home)`; a step that was interrupted is
+finished by running it again. The number of the newest step is the format of the home.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headrace.ledger.migrations import m0002_files_carry_their_checksums
+
+STEPS = (m0002_files_carry_their_checksums,)
+
+
+def pending(home: Path) -> bool:
+    """Whether a home must be brought forward before this release can read it."""
+    return any(step.applies(home) for step in STEPS)
+
+
+def migrate(home: Path) -> None:
+    """Bring a home forward to this release; only its owner may."""
+    for step in STEPS:
+        if step.applies(home):
+            step.migrate(home)
