@@ -41,6 +41,7 @@ from headrace.errors import (
 )
 from headrace.ledger.backup import backup
 from headrace.ledger.base import Shape
+from headrace.ledger.durable import crash_point
 from headrace.ledger.ledger import Ledger, now_utc
 from headrace.ledger.readers import Readers
 from headrace.owner import Ownership, take_ownership
@@ -96,7 +97,9 @@ class Headrace:
         self._disk = Scratch()
         self.catalyst = Catalyst(small_session(spark))
         self.frames = Frames(Catalyst(large_session(spark)), self._disk.path)
+        # What statements work on, one at a time; readers and fold see what was committed of it.
         self.catalog = Catalog()
+        self._committed = Catalog()
         self.clock = Store(CLOCK, arrow_schema(f.dataType for f in CLOCK_SCHEMA.fields))
         self.ledger = Ledger(path, settings.inline_bytes)
         self.readers = Readers(path)
@@ -112,6 +115,7 @@ class Headrace:
         self.closed = False
         register(self.catalyst, CLOCK, CLOCK_SCHEMA)
         self._load(ownership)
+        self._committed = self.catalog.copy()
         self._fold = Fold(path, self.ledger, self.readers, settings, self._moment)
         if ownership is not None:
             sweep_after_crash(path, self.ledger, self.shapes())
@@ -128,6 +132,7 @@ class Headrace:
                 self.ledger.open()
                 if ownership is not None:
                     self.ledger.claim(ownership.fence)
+                    crash_point("home claimed")
                 recover(self, self._leaves.path)
                 return
             except LedgerError:
@@ -279,7 +284,8 @@ class Headrace:
 
     def relations(self, snapshots: Mapping[str, Snapshot]) -> dict[str, tuple[Snapshot, Any]]:
         """All relations that a query may read, as they are in these snapshots."""
-        return {name: (snapshots[name], relation.schema) for name, relation in self.catalog.relations.items()}
+        known = self._committed.relations
+        return {name: (snapshots[name], relation.schema) for name, relation in known.items() if name in snapshots}
 
     def snapshots(self) -> dict[str, Snapshot]:
         """Every store at the newest epoch, all of the same epoch."""
@@ -287,22 +293,25 @@ class Headrace:
 
     def _newest(self) -> tuple[int, dict[str, Snapshot]]:
         with self._visible:
-            return self.epoch, {name: store.snapshot() for name, store in self._stores().items()}
+            return self.epoch, {store.name: store.snapshot() for store in (self.clock, *self._committed.stores())}
 
     def shapes(self) -> dict[str, Shape]:
         """What the base of every store looks like."""
+        return self._shapes(self.catalog)
+
+    def _shapes(self, catalog: Catalog) -> dict[str, Shape]:
         return {
-            store.name: shape_of(store.name, self.catalog.relations.get(store.name), store.schema)
-            for store in self._stores().values()
+            store.name: shape_of(store.name, catalog.relations.get(store.name), store.schema)
+            for store in (self.clock, *catalog.stores())
         }
 
     def _moment(self) -> Moment:
         """What fold works on."""
         with self._visible:
-            shapes = self.shapes()
+            shapes = self._shapes(self._committed)
             stores = {
-                name: Foldable(shapes[name], store.snapshot(), self.changed_at.get(name, 0), self.reset_at.get(name, 0))
-                for name, store in self._stores().items()
+                name: Foldable(shapes[name], snapshot, self.changed_at.get(name, 0), self.reset_at.get(name, 0))
+                for name, snapshot in self.snapshots().items()
             }
             return Moment(self.epoch, stores)
 
@@ -329,7 +338,8 @@ class Headrace:
                 hint=f"name an epoch from 0 to {self.epoch}",
             )
         newest, stores = self._newest()
-        return {name: state_at(self.ledger, name, stores[name], newest, epoch) for name in self.catalog.relations}
+        known = [name for name in self._committed.relations if name in stores]
+        return {name: state_at(self.ledger, name, stores[name], newest, epoch) for name in known}
 
     def epoch_at(self, moment: datetime) -> int:
         """The newest epoch that was committed at or before a moment."""
@@ -441,6 +451,7 @@ class Headrace:
         self.ledger.commit(epoch, now, head, work.deltas)
         with self._visible:
             swap()
+            self._committed = self.catalog.copy()
             stores = self._stores()
             for name in head.get("reset", ()):
                 self.reset_at[name] = epoch

@@ -79,6 +79,12 @@ class Catalog:
         self.relations: dict[str, Relation] = {}
         self.tombstones: dict[str, Store] = {}
 
+    def copy(self) -> Catalog:
+        """The same relations in a catalog of its own."""
+        other = Catalog()
+        other.relations.update(self.relations)
+        return other
+
     def __contains__(self, name: str) -> bool:
         return name.lower() in self.relations
 
