@@ -1,10 +1,11 @@
 PYTHON ?= python3
 MINUTES ?= 20
+KILLS ?= 200
 BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check demo bench judge soak lock clean
+.PHONY: help setup test check demo bench judge soak crash lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +44,9 @@ judge: setup ## every view of the case book through every change sequence
 
 soak: setup ## fresh seeds for MINUTES=20
 	@$(BIN)/python -m tests.judge.soak --minutes $(MINUTES)
+
+crash: setup ## kill -9 at every named point and at KILLS=200 random instants; nothing is lost
+	@$(BIN)/python -m tests.checks.crash --kills $(KILLS)
 
 lock: setup ## resolve the dependencies anew (needs uv on the PATH)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header \

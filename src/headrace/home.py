@@ -42,6 +42,7 @@ from headrace.errors import (
 )
 from headrace.ledger.backup import backup
 from headrace.ledger.base import Shape
+from headrace.ledger.durable import crash_point
 from headrace.ledger.ledger import Ledger, now_utc
 from headrace.ledger.migrations import migrate, pending
 from headrace.ledger.readers import Readers
@@ -98,7 +99,9 @@ class Headrace:
         self._disk = Scratch()
         self.catalyst = Catalyst(small_session(spark))
         self.frames = Frames(Catalyst(large_session(spark)), self._disk.path)
+        # What statements work on, one at a time; readers and fold see what was committed of it.
         self.catalog = Catalog()
+        self._committed = Catalog()
         self.clock = Store(CLOCK, arrow_schema(f.dataType for f in CLOCK_SCHEMA.fields))
         self.ledger = Ledger(path, settings.inline_bytes)
         self.readers = Readers(path)
@@ -119,6 +122,7 @@ class Headrace:
             self._leaves.close()
             self._disk.close()
             raise
+        self._committed = self.catalog.copy()
         self._fold = Fold(path, self.ledger, self.readers, settings, self._moment)
         if ownership is not None:
             sweep_after_crash(path, self.ledger, self.shapes())
@@ -142,6 +146,7 @@ class Headrace:
                 self.ledger.open()
                 if ownership is not None:
                     self.ledger.claim(ownership.fence)
+                    crash_point("home claimed")
                 recover(self, self._leaves.path)
                 return
             except LedgerError:
@@ -295,27 +300,30 @@ class Headrace:
     def relations(self) -> dict[str, tuple[Snapshot, StructType]]:
         """All relations that a query may read, all of the newest epoch."""
         with self._visible:
-            return {name: (one.store.snapshot(), one.schema) for name, one in self.catalog.relations.items()}
+            return {name: (one.store.snapshot(), one.schema) for name, one in self._committed.relations.items()}
 
     def snapshots(self) -> dict[str, Snapshot]:
         """Every store at the newest epoch, all of the same epoch."""
         with self._visible:
-            return {name: store.snapshot() for name, store in self._stores().items()}
+            return {store.name: store.snapshot() for store in (self.clock, *self._committed.stores())}
 
     def shapes(self) -> dict[str, Shape]:
         """What the base of every store looks like."""
+        return self._shapes(self.catalog)
+
+    def _shapes(self, catalog: Catalog) -> dict[str, Shape]:
         return {
-            store.name: shape_of(store.name, self.catalog.relations.get(store.name), store.schema)
-            for store in self._stores().values()
+            store.name: shape_of(store.name, catalog.relations.get(store.name), store.schema)
+            for store in (self.clock, *catalog.stores())
         }
 
     def _moment(self) -> Moment:
         """What fold works on."""
         with self._visible:
-            shapes = self.shapes()
+            shapes = self._shapes(self._committed)
             stores = {
-                name: Foldable(shapes[name], store.snapshot(), self.changed_at.get(name, 0), self._shaped_at(name))
-                for name, store in self._stores().items()
+                name: Foldable(shapes[name], snapshot, self.changed_at.get(name, 0), self._shaped_at(name))
+                for name, snapshot in self.snapshots().items()
             }
             return Moment(self.epoch, stores)
 
@@ -341,7 +349,7 @@ class Headrace:
         """Every relation at an earlier epoch, under the columns of that epoch, from the ledger."""
         with self._visible:
             newest = self.epoch
-            held = {name: (one, one.store.snapshot()) for name, one in self.catalog.relations.items()}
+            held = {name: (one, one.store.snapshot()) for name, one in self._committed.relations.items()}
         refuse_expired(self.ledger, epoch)
         if epoch < 0 or epoch > newest:
             raise EpochExpired(
@@ -462,6 +470,7 @@ class Headrace:
         with self._visible:
             swap()
             self.catalog.history.record(epoch, head)
+            self._committed = self.catalog.copy()
             stores = self._stores()
             for name in head.get("reset", ()):
                 self.reset_at[name] = epoch

@@ -148,3 +148,31 @@ def test_every_type_lies_in_a_base(tmp_path: Path) -> None:
     assert found.rows.schema.equals(content.rows.schema)
     assert DeltaTable(str(tmp_path / "t")).to_pyarrow_table().num_rows == 2
     assert by_duckdb(f"SELECT count(*) FROM delta_scan('{tmp_path / 't'}')") == [(2,)]
+
+
+@pytest.mark.parametrize("shape", [PLAIN, HIDDEN], ids=["plain", "hidden"])
+def test_the_same_rows_may_come_again_and_again(tmp_path: Path, shape: Shape) -> None:
+    base, one = Base(tmp_path), Counter({(1, "a"): 1})
+    base.replace(shape, [delta_of(one)], 1)
+    base.fold(shape, delta_of(one), 2)
+    base.fold(shape, delta_of(Counter({(1, "a"): 2})), 3)
+    assert held(base, shape) == held(Base(tmp_path), shape) == {(1, "a"): 4}
+    base.fold(shape, delta_of(Counter({(1, "a"): -3})), 4)
+    assert held(base, shape) == held(Base(tmp_path), shape) == one
+
+
+def test_a_log_is_summed_up_in_time_however_often_it_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bases, "_CHECKPOINT_EVERY", 4)
+    monkeypatch.setattr(bases, "_KEEP_COMMITS", 2)
+    Base(tmp_path).replace(PLAIN, [delta_of(Counter({(0, "a"): 1}))], 1)
+    for epoch in range(2, 20):
+        Base(tmp_path).fold(PLAIN, delta_of(Counter({(epoch, "a"): 1})), epoch)
+    assert len(list((tmp_path / "_delta_log").glob("*.json"))) <= 7
+
+
+def test_an_unfinished_checkpoint_is_named_by_nothing(tmp_path: Path) -> None:
+    base = Base(tmp_path)
+    base.replace(PLAIN, [delta_of(Counter({(0, "a"): 1}))], 1)
+    unfinished = tmp_path / "_delta_log" / f"{0:020d}.checkpoint.parquet#1"
+    unfinished.touch()
+    assert list(Base(tmp_path).unreferenced()) == [unfinished]

@@ -177,7 +177,7 @@ def _adopt(home: Headrace, old: Table, altered: _Altered) -> None:
     """Make the new columns durable and visible, with the views that follow from them."""
     table = make_table(altered.contract, altered.ids)
     _carry_rows(old, table)
-    planned = home.catalog.planned()
+    planned = home.catalog.copy()
     planned.relations[table.name] = table
     before = home.catalog.relations
     made: list[View] = []

@@ -83,8 +83,8 @@ class Catalog:
         self.relations: dict[str, Relation] = {}
         self.history = ColumnHistory()
 
-    def planned(self) -> Catalog:
-        """A catalog to try a definition in, with the same relations and the same history."""
+    def copy(self) -> Catalog:
+        """A catalog of its own with the same relations and the same history."""
         other = Catalog()
         other.relations, other.history = dict(self.relations), self.history
         return other

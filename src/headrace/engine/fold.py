@@ -21,6 +21,7 @@ from typing import Any
 from headrace.engine.catalog import Relation, Table
 from headrace.errors import HeadraceError
 from headrace.ledger.base import Base, Shape
+from headrace.ledger.durable import crash_point, is_temporary
 from headrace.ledger.ledger import Ledger, is_hidden, is_kept, now_utc, plain_name, summed
 from headrace.ledger.readers import Readers
 from headrace.settings import Settings
@@ -186,6 +187,7 @@ class Fold:
             for path in (self._home / folder).glob("*"):
                 if path not in known:
                     shutil.rmtree(path, ignore_errors=True)
+                    crash_point("base dropped")
         self._bases = {name: base for name, base in self._bases.items() if name in moment.stores}
 
     def _expired(self, newest: int) -> int:
@@ -211,6 +213,7 @@ class Fold:
             if now - since >= grace:
                 path.unlink(missing_ok=True)
                 del self._doomed[path]
+                crash_point("file swept")
 
 
 def _give_way() -> None:
@@ -221,8 +224,10 @@ def _give_way() -> None:
 
 def sweep_after_crash(home: Path, ledger: Ledger, names: Mapping[str, Shape]) -> None:
     """Remove what a crash left behind; only the owner may, before it writes anything."""
-    for path in list(ledger.unreferenced(None)):
+    unfinished = [path for path in home.iterdir() if is_temporary(path.name)]
+    for path in [*unfinished, *ledger.unreferenced(None)]:
         path.unlink(missing_ok=True)
+        crash_point("ruins swept")
     known = {base_path(home, name): name for name in names}
     for folder in ("tables", "state"):
         for path in (home / folder).glob("*"):
@@ -231,6 +236,7 @@ def sweep_after_crash(home: Path, ledger: Ledger, names: Mapping[str, Shape]) ->
                 continue
             for file in list(Base(path).unreferenced()):
                 file.unlink(missing_ok=True)
+                crash_point("ruins swept")
 
 
 __all__ = ["Fold", "Foldable", "Moment", "Report", "base_path", "shape_of", "sweep_after_crash"]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import secrets
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -136,6 +137,7 @@ class Base:
         with self._whole_or_not():
             self._replace(shape, contents, epoch)
         self.exists = True
+        self._folder.checkpoint(_CHECKPOINT_EVERY)
 
     @contextmanager
     def _whole_or_not(self) -> Generator[None, None, None]:
@@ -172,6 +174,7 @@ class Base:
                 note={"epoch": epoch},
             )
         )
+        crash_point("base committed")
 
     def _rewrite(self, shape: Shape, net: Delta, go: npt.NDArray[np.int64]) -> tuple[list[DataFile], list[DataFile]]:
         """Write the files anew that hold rows which go; every copy of such a row goes, those left come back."""
@@ -240,10 +243,14 @@ class Base:
             part = slice(start, start + _FILE_ROWS)
             rows = content.rows.slice(start, _FILE_ROWS)
             table = _stored(rows, shape, content.weights[part])
+            # A name of its own even for the same content: a relation without a key may hold the same rows twice.
             name, size = write_named(
-                self.path, "rows-", lambda sink, table=table: pq.write_table(table, sink, compression="zstd")
+                self.path,
+                f"rows-{secrets.token_hex(4)}-",
+                lambda sink, table=table: pq.write_table(table, sink, compression="zstd"),
             )
             self._fresh.append(self.path / name)
+            crash_point("rows written")
             self._write_identities(name, content.low[part], content.high[part])
             written.append(DataFile(name, size, table.num_rows))
         return written

@@ -21,7 +21,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from headrace.errors import LedgerError, OwnerLost
-from headrace.ledger.durable import is_temporary, make_folder, put_if_absent, replace_file
+from headrace.ledger.durable import crash_point, is_temporary, make_folder, put_if_absent, replace_file
 
 _LOG = "_delta_log"
 _NO_ZONE = "timestamp_ntz"
@@ -84,7 +84,7 @@ class DeltaFolder:
             # Cut off between two lines, a commit still reads well, with some of its files left out.
             raise self._unreadable("A commit is not what was written")
         self.version = table.version()
-        self._checkpointed = self.version
+        self._checkpointed = self._last_checkpoint()
         self._id = str(table.metadata().id)
         self.schema_string = table.schema().to_json()
         self.numbers = {
@@ -93,6 +93,12 @@ class DeltaFolder:
         actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
         self.files = {action["path"]: _data_file(action) for action in actions}
         return True
+
+    def _last_checkpoint(self) -> int:
+        try:
+            return int(json.loads((self.path / _LOG / "_last_checkpoint").read_bytes())["version"])
+        except (OSError, ValueError, KeyError):
+            return -1
 
     def commit(self, commit: Commit) -> None:
         """Make one commit durable, at exactly the version that follows the one we know."""
@@ -144,9 +150,10 @@ class DeltaFolder:
             raise self._not_confirmed(str(error)) from error
         self.version = version
         self.numbers.update(commit.numbers)
-        for one in removes:
-            self.files.pop(one.path, None)
-        self.files.update({one.path: one for one in commit.adds})
+        # At once, because others read the list without a lock.
+        gone = {one.path for one in removes}
+        kept = {path: one for path, one in self.files.items() if path not in gone}
+        self.files = {**kept, **{one.path: one for one in commit.adds}}
 
     def log_file(self, version: int) -> Path:
         """The file of one commit."""
@@ -162,6 +169,7 @@ class DeltaFolder:
             for file in log.glob("*.checkpoint.parquet"):
                 _sync_file(file)
             _sync_file(log / "_last_checkpoint")
+            crash_point("checkpoint written")
             # delta-rs names no checksum anywhere; without one, what was altered later would go unseen.
             made = log / f"{self.version:020d}.checkpoint.parquet"
             with open(made, "rb") as content:
@@ -174,10 +182,13 @@ class DeltaFolder:
                 hint="free space or mend the rights of the home's folder; the next fold tries again",
             ) from error
         self._checkpointed = self.version
-        for file in log.iterdir():
+        crash_point("checkpoint sealed")
+        # The oldest first, so that those left have no gap, wherever this ends.
+        for file in sorted(log.iterdir()):
             number = file.name.split(".")[0]
             if number.isdigit() and int(number) < self.version - (self._keep_commits if file.suffix == ".json" else 0):
                 file.unlink(missing_ok=True)
+                crash_point("log trimmed")
 
     def copy_log(self, path: Path, note: Mapping[str, Any]) -> None:
         """Begin a table elsewhere, in one commit, that names this one's columns, files and numbers."""
@@ -197,7 +208,8 @@ class DeltaFolder:
             if file.is_file() and file.name not in self.files:
                 yield file
         for file in (self.path / _LOG).iterdir() if (self.path / _LOG).exists() else ():
-            if is_temporary(file.name):
+            # delta-rs writes a checkpoint under its name and a number first.
+            if is_temporary(file.name) or "#" in file.name:
                 yield file
 
     def _unreadable(self, why: str) -> LedgerError:

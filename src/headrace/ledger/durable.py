@@ -98,6 +98,7 @@ def write_named(folder: Path, prefix: str, write: Callable[[Any], None], suffix:
             write(hashing)
             file.flush()
             os.fsync(file.fileno())
+        crash_point("file written")
         name = f"{prefix}{hashing.digest.hexdigest()}{suffix}"
         os.replace(temporary, folder / name)
         return name, hashing.size
@@ -167,6 +168,7 @@ def replace_file(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+        crash_point("replacement written")
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -162,7 +162,7 @@ class Ledger:
     @property
     def size(self) -> int:
         """The bytes of its files, those of large deltas not included."""
-        return sum(one.size for one in self._folder.files.values())
+        return sum(one.size for one in list(self._folder.files.values()))
 
     def commit(self, epoch: int, at: datetime, head: Mapping[str, Any], deltas: Mapping[str, Delta]) -> None:
         """Make an epoch exist, with all of its deltas at once."""
@@ -293,7 +293,7 @@ class Ledger:
         """
         files = [
             one
-            for one in self._folder.files.values()
+            for one in list(self._folder.files.values())
             if one.high["epoch"] <= until and (one.size < _SEGMENT_BYTES // 2 or one.low["epoch"] <= expired)
         ]
         stale = expired > self.oldest

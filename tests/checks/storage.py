@@ -1,0 +1,59 @@
+"""A home's files as an outside reader finds them: which are named by a table's log, and which by nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+_LOG = "_delta_log"
+_OWN = {"owner.json", "owner.lock", "readers.json"}
+_LOG_FILE = re.compile(r"\d{20}\.(json|checkpoint\.parquet(\.sha256)?)|_last_checkpoint")
+
+
+def orphans(home: Path) -> list[Path]:
+    """Files of a home that nothing names."""
+    named: set[Path] = {home / name for name in _OWN}
+    for log in home.rglob(_LOG):
+        named.update(_named(log.parent))
+    named.update(_large_deltas(home))
+    return sorted(path for path in home.rglob("*") if path.is_file() and path not in named)
+
+
+def _named(table: Path) -> Iterator[Path]:
+    if not DeltaTable.is_deltatable(str(table)):
+        return
+    live = [table / str(name) for name in _live(table)]
+    yield from live
+    yield from (file for file in (table / _LOG).iterdir() if _LOG_FILE.fullmatch(file.name))
+    for path in live:
+        yield from (table / "_identities").glob(f"{path.name}-*.npy")
+    for commit in (table / _LOG).glob("*.json"):
+        for line in commit.read_text().splitlines():
+            action = json.loads(line)
+            if "cdc" in action:
+                yield table / action["cdc"]["path"]
+
+
+def _live(table: Path) -> list[Any]:
+    return DeltaTable(str(table)).get_add_actions(flatten=True)["path"].to_pylist()
+
+
+def _large_deltas(home: Path) -> Iterator[Path]:
+    for name in _live(home / "ledger"):
+        for file in pq.read_table(home / "ledger" / name, columns=["file"]).column("file").drop_null().to_pylist():
+            yield home / "deltas" / file
+
+
+def base_rows(path: Path) -> tuple[int, Counter[tuple[Any, ...]]]:
+    """The epoch of a base, and its rows as delta-rs reads them."""
+    table = DeltaTable(str(path))
+    epoch = table.transaction_version("headrace-base")
+    rows = table.to_pyarrow_table().to_pylist()
+    return epoch or 0, Counter(tuple(row.values()) for row in rows)

@@ -1,0 +1,24 @@
+"""A small fixed part of the crash checks: each named point once. `make crash` has all of them, and random instants."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import headrace
+from tests.checks.scenarios import POINTS, Theatre
+
+
+def test_every_named_point_is_crashed_at() -> None:
+    sources = Path(headrace.__file__).parent.rglob("*.py")
+    named = {point for file in sources for point in re.findall(r'crash_point\("([^"]+)"\)', file.read_text())}
+    assert named == set(POINTS)
+
+
+def test_a_kill_at_each_named_point_loses_nothing() -> None:
+    with Theatre(seed=1) as theatre:
+        theatre.points("sample", most_passes=0)
+    tally = theatre.tally
+    assert [finding.text for finding in tally.findings] == []
+    assert tally.unreached == []
+    assert tally.kills == len(POINTS)
