@@ -5,8 +5,6 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import shutil
-import tempfile
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from importlib.resources import as_file, files
@@ -19,6 +17,7 @@ from pyspark.sql import SparkSession
 from headrace import jars
 from headrace.errors import SetupError
 from headrace.java import find_java, launcher_home
+from headrace.scratch import Scratch
 from headrace.settings import Settings
 
 _DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
@@ -52,8 +51,8 @@ def start_spark(settings: Settings) -> SparkSession:
     """A local Spark with Delta, quiet and in UTC; the running one if this process has one already."""
     if SparkContext._active_spark_context is not None:  # pyright: ignore[reportPrivateUsage]
         return _running_session()
-    scratch = Path(tempfile.mkdtemp(prefix="headrace-spark-"))
-    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+    scratch = Scratch()
+    atexit.register(scratch.close)
     cores = "*" if settings.spark_cores is None else str(settings.spark_cores)
     with as_file(files("headrace").joinpath("log4j2.properties")) as quiet:
         options: dict[str, str | int | float | bool | None] = {
@@ -66,8 +65,8 @@ def start_spark(settings: Settings) -> SparkSession:
             "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={quiet.as_uri()}",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
-            "spark.local.dir": str(scratch / "local"),
-            "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+            "spark.local.dir": str(scratch.path / "local"),
+            "spark.sql.warehouse.dir": str(scratch.path / "warehouse"),
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
             # Spark remembers finished work for a screen that is off; a home lives long, so it keeps little.

@@ -140,17 +140,23 @@ _SHAPES_OF_A_VIEW = (
 
 
 def _redefine(model: Model, rng: Random, number: int) -> Action:
-    """Changes, with definitions in the middle: a view is replaced under another, one comes and goes."""
+    """Changes, with definitions between: a view is replaced under another, one comes and goes, the table grows."""
     pick = rng.random()
-    if pick < 0.15:
+    columns = model.tables["facts"].shape.columns
+    if pick < 0.05 and len(columns) < 8:
+        return Statement(f"ALTER TABLE facts ADD COLUMN n{number} INT", column=("facts", f"n{number}"))
+    if pick < 0.2:
         return view("ground", rng.choice(_SHAPES_OF_A_VIEW), replace=True)
     if pick < 0.3 and "guest" in model.views:
         return Statement("DROP VIEW guest", "guest")
     if pick < 0.35 or (pick < 0.5 and "guest" not in model.views):
         # With other columns each time, so that what is left of its namesake must not be taken for it.
-        columns = rng.choice(["id, g", "id, v", "g, v, id"])
-        return view("guest", f"SELECT {columns} FROM facts WHERE v % 2 = 0", replace="guest" in model.views)
-    changes = [insert(id=rng.randrange(20), g=rng.choice("abc"), v=rng.randrange(9)) for _ in range(rng.randint(1, 4))]
+        shown = rng.choice(["id, g", "id, v", "g, v, id"])
+        return view("guest", f"SELECT {shown} FROM facts WHERE v % 2 = 0", replace="guest" in model.views)
+    changes = [
+        insert(id=rng.randrange(20), g=rng.choice("abc"), **{name: rng.randrange(9) for name in columns[2:]})
+        for _ in range(rng.randint(1, 4))
+    ]
     if rng.random() < 0.5:
         changes.append(delete(id=rng.randrange(20)))
     return Apply({"facts": changes})

@@ -29,7 +29,14 @@ def keep(parent: Connection) -> None:
     from headrace.session import start_spark
     from headrace.settings import Settings
 
-    gateway = start_spark(Settings(spark_memory="1g")).sparkContext._gateway  # pyright: ignore[reportPrivateUsage]
+    # The JVM prints whatever it was doing for a process that was killed, and that is no news.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    try:
+        spark = start_spark(Settings(spark_memory="1g"))
+    except Exception as error:
+        parent.send(error)
+        return
+    gateway = spark.sparkContext._gateway  # pyright: ignore[reportPrivateUsage]
     assert gateway is not None
     java = gateway.java_parameters
     parent.send(Address(java.port, java.auth_token, gateway.proc.pid))
@@ -68,7 +75,10 @@ class Keeper:
             self._process = self._processes.Process(target=keep, args=(other,))
             self._process.start()
             other.close()
-            self._address = self._line.recv()
+            answer: Address | Exception = self._line.recv()
+            if isinstance(answer, Exception):
+                raise answer
+            self._address = answer
         return self._address
 
     def kill(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 Values: TypeAlias = tuple[Any, ...]
@@ -38,11 +38,12 @@ class Apply:
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement that defines or drops; of a view, with the view that is there afterwards or the one that is not."""
+    """A statement that defines or drops: a view that is there afterwards, one that is not, or a table's new column."""
 
     sql: str
     view: str | None = None
     query: str | None = None
+    column: tuple[str, str] | None = None
 
 
 Action: TypeAlias = Apply | Statement
@@ -76,6 +77,10 @@ class Table:
         else:
             self.by_key.pop(key, None)
 
+    def widen(self, column: str) -> None:
+        self.shape = replace(self.shape, columns=(*self.shape.columns, column))
+        self.by_key = {key: (*values, None) for key, values in self.by_key.items()}
+
     def _is_news(self, key: Values, sequence: Any, kind: str) -> bool:
         """Whether a change is younger than all that is known of its key; the checks never send the same age twice."""
         assert self.shape.sequence is not None
@@ -103,6 +108,9 @@ class Model:
             for name, changes in action.changes.items():
                 for change in changes:
                     self.tables[name].follow(change)
+        elif action.column is not None:
+            table, column = action.column
+            self.tables[table].widen(column)
         elif action.view is not None:
             self.views.pop(action.view, None)
             if action.query is not None:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace.engine.fold import Fold, Foldable, Moment, base_path
+from headrace.engine.fold import Fold, Foldable, Moment, base_path, sweep_after_crash
 from headrace.engine.history import refuse_expired, state_at
 from headrace.errors import EpochExpired
 from headrace.ledger.base import Base, Shape
@@ -149,3 +149,26 @@ def test_files_stay_bounded(tmp_path: Path) -> None:
         counts.append(sum(1 for path in tmp_path.rglob("*") if path.is_file()))
     assert max(counts[6:]) <= 2 * max(counts[:6])
     assert max(counts) < 500
+
+
+def test_what_a_crash_left_goes_and_what_is_named_stays(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.advance(3)
+    home.fold.now()
+    named = {path for path in tmp_path.rglob("*") if path.is_file()}
+    unborn, unknown = base_path(tmp_path, "w"), base_path(tmp_path, "gone")
+    for folder in (unborn / "_delta_log", unborn / "_identities", unknown / "_delta_log"):
+        folder.mkdir(parents=True)
+    left = [
+        unborn / "_delta_log" / ".tmp-1",
+        unborn / "rows-1.parquet",
+        unknown / "_delta_log" / f"{0:020d}.json",
+        tmp_path / ".tmp-2",
+        tmp_path / "ledger" / ".tmp-3",
+        base_path(tmp_path, "t") / "rows-4.parquet",
+    ]
+    for path in left:
+        path.touch()
+    sweep_after_crash(tmp_path, home.ledger, {**SHAPES, "w": SHAPES["t"]})
+    assert {path for path in tmp_path.rglob("*") if path.is_file()} == named
+    assert not unborn.exists()

@@ -231,10 +231,11 @@ def sweep_after_crash(home: Path, ledger: Ledger, names: Mapping[str, Shape]) ->
     known = {base_path(home, name): name for name in names}
     for folder in ("tables", "state"):
         for path in (home / folder).glob("*"):
-            if path not in known:
+            base = Base(path) if path in known else None
+            if base is None or not base.exists:
                 shutil.rmtree(path, ignore_errors=True)
                 continue
-            for file in list(Base(path).unreferenced()):
+            for file in list(base.unreferenced()):
                 file.unlink(missing_ok=True)
                 crash_point("ruins swept")
 
