@@ -147,9 +147,9 @@ def _redefine(model: Model, rng: Random, number: int) -> Action:
         return Statement(f"ALTER TABLE facts ADD COLUMN n{number} INT", column=("facts", f"n{number}"))
     if pick < 0.2:
         return view("ground", rng.choice(_SHAPES_OF_A_VIEW), replace=True)
-    if pick < 0.3 and "guest" in model.views:
+    if pick < 0.4 and "guest" in model.views:
         return Statement("DROP VIEW guest", "guest")
-    if pick < 0.35 or (pick < 0.5 and "guest" not in model.views):
+    if pick < 0.45 or (pick < 0.7 and "guest" not in model.views):
         # With other columns each time, so that what is left of its namesake must not be taken for it.
         shown = rng.choice(["id, g", "id, v", "g, v, id"])
         return view("guest", f"SELECT {shown} FROM facts WHERE v % 2 = 0", replace="guest" in model.views)
