@@ -10,10 +10,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from headrace.engine.catalog import Table
+from headrace.engine.columns import ColumnHistory
 from headrace.engine.fold import Fold, Foldable, Moment, base_path, sweep_after_crash
 from headrace.engine.history import refuse_expired, state_at
 from headrace.errors import EpochExpired
+from headrace.intake.table import TableContract
 from headrace.ledger.base import Base, Shape
 from headrace.ledger.ledger import Ledger, now_utc, summed
 from headrace.ledger.readers import Reader, Readers
@@ -23,6 +27,9 @@ from headrace.state.store import Snapshot, Store
 
 SCHEMA = pa.schema([("c0", pa.int64()), ("c1", pa.string())])
 SHAPES = {"t": Shape(("id", "name"), SCHEMA), "v#0": Shape(("c0", "c1"), SCHEMA, hidden=True)}
+COLUMNS = StructType([StructField("id", LongType()), StructField("name", StringType())])
+CONTRACT = TableContract("t", COLUMNS, (), None)
+DEFINITION = {"kind": "table", "name": "t", "schema": COLUMNS.jsonValue(), "key": [], "sequence": None}
 Rows = Counter[tuple[int, str]]
 
 
@@ -64,7 +71,7 @@ class Home:
     def advance(self, epochs: int) -> None:
         for _ in range(epochs):
             self.epoch += 1
-            head = {"reset": list(SHAPES)} if self.epoch == 1 else {}
+            head = {"reset": list(SHAPES), "define": [DEFINITION]} if self.epoch == 1 else {}
             deltas = {name: self._change(store) for name, store in self.stores.items()}
             self.ledger.commit(self.epoch, now_utc(), head, deltas)
             for name, delta in deltas.items():
@@ -80,6 +87,14 @@ class Home:
         pairs = [pair for pair, n in change.items() if n]
         columns = [pa.array([a for a, _ in pairs], pa.int64()), pa.array([b for _, b in pairs], pa.string())]
         return consolidate(pa.table(columns, schema=SCHEMA), np.array([change[p] for p in pairs], dtype=np.int64))
+
+    def at(self, epoch: int, newest: Snapshot, ledger: Ledger | None = None) -> Snapshot:
+        """The table at an earlier epoch."""
+        history = ColumnHistory()
+        for head in (ledger or self.ledger).heads():
+            history.record(head.epoch, head.content)
+        table = Table("t", CONTRACT, self.stores["t"])
+        return state_at(ledger or self.ledger, history, table, newest, self.epoch, epoch)[0]
 
     def restored(self, name: str) -> Rows:
         store = Store(name, SCHEMA)
@@ -97,7 +112,7 @@ def test_bases_follow_whatever_the_intervals(tmp_path: Path) -> None:
         assert home.restored("v#0") == held(home.stores["v#0"].snapshot())
     for epoch in range(0, home.epoch, 7):
         newest = home.stores["t"].snapshot()
-        assert held(state_at(home.ledger, "t", newest, home.epoch, epoch)) == home.past[epoch]
+        assert held(home.at(epoch, newest)) == home.past[epoch]
     assert list(home.ledger.unreferenced(home.epoch)) == []
 
 
@@ -123,7 +138,7 @@ def test_expired_epochs_go_and_say_so(tmp_path: Path) -> None:
         refuse_expired(again, 99)
     assert "100" in expired.value.detail
     newest = home.stores["t"].snapshot()
-    assert held(state_at(again, "t", newest, home.epoch, 100)) == home.past[100]
+    assert held(home.at(100, newest, again)) == home.past[100]
     assert [head.epoch for head in again.heads()] == [1, *range(101, 151)]
 
 
