@@ -1,0 +1,80 @@
+"""POST /v1/ingress/{table}: changes of one table, all of them or none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import JSONResponse, Response
+
+from headrace.errors import ChangesRejected
+from headrace.serving.bodies import read_body
+from headrace.serving.lines import BadLine, Lines, read_lines
+from headrace.serving.problems import SHOWN_REJECTIONS, Refusal
+from headrace.serving.service import Service, service_of
+from headrace.serving.submissions import outcome
+
+router = APIRouter(tags=["changes in"])
+
+
+@router.post("/v1/ingress/{table}")
+async def ingress(
+    table: str,
+    request: Request,
+    service: Annotated[Service, Depends(service_of)],
+    format: Annotated[Literal["json"], Query()] = "json",  # noqa: A002, ARG001 - the only one, by the name that the peers use
+    update_format: Annotated[Literal["insert_delete", "raw", "weighted", "debezium"], Query()] = "insert_delete",
+    wait: Annotated[bool, Query()] = False,
+    idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
+) -> Response:
+    """Apply NDJSON or a JSON array of changes: with `wait` when they are durable, else a token to ask with."""
+    if update_format == "debezium":
+        raise Refusal(
+            400,
+            "unsupported_format",
+            "update_format=debezium is not available yet",
+            hint="send insert_delete, raw or weighted",
+        )
+    service.hr.catalog.table(table)
+    place = service.pushes.enter()
+    try:
+        body = await read_body(request, place)
+        read = await run_in_threadpool(read_lines, body, update_format)
+        refuse_bad(read)
+    except BaseException:
+        place.leave()
+        raise
+    submission = service.submissions.submit(
+        {table: read.changes}, idempotency_key, place, lambda error: with_lines(error, read.lines)
+    )
+    if wait:
+        return JSONResponse((await outcome(submission)).to_json())
+    return JSONResponse({"token": service.completions.issue(submission)}, 202)
+
+
+def refuse_bad(read: Lines) -> None:
+    """Refuse a body with lines that cannot be read."""
+    if read.bad:
+        raise bad_lines(read.bad)
+
+
+def with_lines(error: BaseException, lines: Sequence[int]) -> BaseException:
+    """A rejection that names lines instead of places; any other error as it is."""
+    if not isinstance(error, ChangesRejected):
+        return error
+    return bad_lines([BadLine(lines[one.index], one.reason) for one in error.rejections])
+
+
+def bad_lines(bad: Sequence[BadLine]) -> Refusal:
+    """The refusal of a body for its bad lines, each with its reason."""
+    shown = sorted(bad, key=lambda one: one.line)[:SHOWN_REJECTIONS]
+    return Refusal(
+        422,
+        "changes_rejected",
+        f"{len(bad)} change{'s' if len(bad) != 1 else ''} rejected",
+        detail="; ".join(f"line {one.line}: {one.reason}" for one in shown[:20]),
+        hint="mend the listed lines and send the request again; nothing of it was applied",
+        extra={"rejected": len(bad), "rejections": [{"line": one.line, "reason": one.reason} for one in shown]},
+    )

@@ -1,0 +1,55 @@
+"""What every route works with: the home, and what lies between it and the requests.
+
+A route that brings changes goes through these steps, and none of them blocks the event loop:
+
+    place = service.pushes.enter()                        # 429 when too much is under way
+    body = await read_body(request, place)                # 413; leave the place if anything up to here fails
+    read = await run_in_threadpool(read_lines, body, "insert_delete")     # changes, their lines, the bad lines
+    submission = service.submissions.submit({table: read.changes}, key, place)   # in line at once, a Future[Receipt]
+    receipt = await outcome(submission)                   # committed, durable, every view current; or the rejection
+    token = service.completions.issue(submission)         # or instead: answer now, and let the sender ask
+    service.completions.ask(token).state                  # "complete", "in progress", "failed" or "unknown"
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fastapi import Request
+
+from headrace.home import Headrace
+from headrace.serving.completions import Completions
+from headrace.serving.limits import Pushes
+from headrace.serving.submissions import Submissions
+from headrace.settings import Settings
+
+
+@dataclass(frozen=True)
+class Service:
+    """One server's parts; routes get it from `service_of(request)`."""
+
+    hr: Headrace
+    settings: Settings
+    submissions: Submissions
+    completions: Completions
+    pushes: Pushes
+
+    def close(self) -> None:
+        """Let what is under way come to its end."""
+        self.submissions.close()
+
+
+def service_for(hr: Headrace, settings: Settings) -> Service:
+    """The parts of a server of this home."""
+    return Service(
+        hr,
+        settings,
+        Submissions(hr),
+        Completions(settings.serve_completions),
+        Pushes(settings.serve_pushes, settings.serve_body_bytes, settings.serve_room_bytes),
+    )
+
+
+def service_of(request: Request) -> Service:
+    """The parts of the server that got the request."""
+    return request.app.state.service

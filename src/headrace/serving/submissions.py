@@ -1,0 +1,59 @@
+"""Changes on their way into epochs: in line in the order in which they arrive, and nobody blocks while they wait."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from headrace.engine.loop import Call
+from headrace.engine.receipt import Receipt
+from headrace.errors import HeadraceError
+from headrace.home import Headrace
+from headrace.serving.limits import Place
+
+
+class Submissions:
+    """One thread runs the epochs for all requests; those that wait meanwhile are taken into the next one together."""
+
+    def __init__(self, hr: Headrace) -> None:
+        self._hr = hr
+        self._epochs = ThreadPoolExecutor(1, thread_name_prefix="headrace-epochs")
+
+    def submit(
+        self,
+        changes: Mapping[str, Sequence[object]],
+        key: str | None = None,
+        place: Place | None = None,
+        explain: Callable[[BaseException], BaseException] = lambda error: error,
+    ) -> Future[Receipt]:
+        """Put changes in line and return at once; the future has their receipt, or the error that rejected them.
+
+        The place is left when their epoch is over. `explain` may turn the error into one that the sender understands.
+        """
+
+        def settle(call: Call) -> Receipt:
+            try:
+                return self._hr.settle(call)
+            except HeadraceError as error:
+                raise explain(error) from None
+
+        try:
+            call = self._hr.enter(changes, key)
+            submission = self._epochs.submit(settle, call)
+        except BaseException:
+            if place is not None:
+                place.leave()
+            raise
+        if place is not None:
+            submission.add_done_callback(lambda _: place.leave())
+        return submission
+
+    def close(self) -> None:
+        """Wait until everything in line has been settled."""
+        self._epochs.shutdown()
+
+
+async def outcome(submission: Future[Receipt]) -> Receipt:
+    """What a submission comes to; it goes on whoever stops waiting for it."""
+    return await asyncio.shield(asyncio.wrap_future(submission))
