@@ -12,6 +12,7 @@ from fastapi.concurrency import run_in_threadpool
 from headrace.home import Headrace
 from headrace.serving import changes, completion, epochs, health, ingress, metrics, problems, query
 from headrace.serving.auth import Guarded
+from headrace.serving.described import with_keys
 from headrace.serving.metrics import Measured
 from headrace.serving.service import service_for
 from headrace.settings import Settings
@@ -38,6 +39,8 @@ def build_app(hr: Headrace, settings: Settings) -> FastAPI:
     problems.install(app)
     for group in (ingress, epochs, completion, query, changes, health, metrics):
         app.include_router(group.router)
+    if settings.api_keys:
+        with_keys(app)
     app.add_middleware(Guarded, keys=settings.api_keys)
     app.add_middleware(Measured, metrics=service.metrics)
     return app
