@@ -51,7 +51,7 @@ async def epochs(
 
 def _read(sent: bytes) -> dict[str, list[object]]:
     try:
-        content = read_json(sent.decode("utf-8-sig").strip(" \t\r\n"))
+        content = read_json(sent.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise _unreadable("The body is not UTF-8.") from None
     except Unreadable as error:
