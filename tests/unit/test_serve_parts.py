@@ -96,6 +96,9 @@ def test_a_key_stands_for_one_body() -> None:
         with pytest.raises(Refusal) as reused:
             keys.check("a", *other)
         assert reused.value.status == 422
+    keys.free("a")
+    keys.check("a", b"mended")
+    keys.free(None)
     keys.check("b", b"")
     keys.check("c", b"")
     keys.check("a", b"another, since the first is forgotten")
@@ -137,6 +140,7 @@ def _table(rows: int = 1) -> pa.Table:
             "m": pa.array([[("k", Decimal("0.5"))]] * rows, pa.map_(pa.string(), pa.decimal128(3, 1))),
             "n": pa.array([[(1.5, None)]] * rows, pa.map_(pa.float64(), pa.int32())),
             "s": pa.array([None] * rows, pa.string()),
+            "v": pa.nulls(rows),
         }
     )
 
@@ -150,6 +154,7 @@ ROW = {
     "m": {"k": "0.5"},
     "n": [[1.5, None]],
     "s": None,
+    "v": None,
 }
 
 
@@ -169,7 +174,7 @@ def test_every_form_has_all_rows(rows: int) -> None:
     if rows:
         read = csv.read_csv(io.BytesIO(text), convert_options=csv.ConvertOptions(strings_can_be_null=True))
         assert read.num_rows == rows
-    assert text.startswith(b'"i","d","t","f","x","m","n","s"')
+    assert text.startswith(b'"i","d","t","f","x","m","n","s","v"')
 
 
 def test_columns_of_one_name_have_no_place_in_an_object() -> None:

@@ -162,9 +162,9 @@ def _decode(text: str, begin: int) -> tuple[Any, int]:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise Unreadable(f"the name {twice!r} is given twice in one object")
+        seen: set[str] = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))
+        raise Unreadable(f"the name {twice[:60]!r} is given twice in one object")
     return content
 
 
