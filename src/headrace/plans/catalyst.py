@@ -91,6 +91,8 @@ class Catalyst:
 
     def parse_query(self, sql: str) -> Java:
         """The parsed plan of a query; anything that is not a query is an error of Spark's parser."""
+        # The parser reads its settings from the thread's session; a thread that has none would parse by the defaults.
+        self.jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(self.jsession)
         return self.jsession.sessionState().sqlParser().parseQuery(sql)
 
     def analyze(self, plan: Java) -> Java:
