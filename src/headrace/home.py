@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -48,7 +47,7 @@ from headrace.ledger.migrations import migrate, pending
 from headrace.ledger.readers import Readers
 from headrace.owner import Ownership, take_ownership
 from headrace.plans.catalyst import Catalyst, arrow_schema
-from headrace.scratch import Scratch
+from headrace.scratch import Scratch, memory_folder
 from headrace.session import large_session, small_session, start_spark
 from headrace.settings import Settings
 from headrace.sql.resolve import CLOCK, CLOCK_SCHEMA, Seen, register
@@ -56,7 +55,6 @@ from headrace.state.delta import Delta, consolidate
 from headrace.state.store import Snapshot, Store
 
 _READ_ATTEMPTS = 3
-_ROOM_FOR_LEAVES = 512 * 1024 * 1024
 
 
 def open_home(
@@ -95,7 +93,7 @@ class Headrace:
         self.settings = settings
         self.read_only = ownership is None
         self._ownership = ownership
-        self._leaves = Scratch(_memory_folder())
+        self._leaves = Scratch(memory_folder())
         self._disk = Scratch()
         self.catalyst = Catalyst(small_session(spark))
         self.frames = Frames(Catalyst(large_session(spark)), self._disk.path)
@@ -187,10 +185,18 @@ class Headrace:
 
     def apply(self, changes: Mapping[str, Sequence[object]], key: str | None = None) -> Receipt:
         """Apply changes of any number of tables as part of one atomic epoch."""
+        return self.settle(self.enter(changes, key))
+
+    def enter(self, changes: Mapping[str, Sequence[object]], key: str | None = None) -> Call:
+        """Put changes in line for the next epoch, in the order of arrival; `settle` waits for their verdict."""
         self._refuse_read_only()
         for name in changes:
             self.catalog.table(name)
-        return self._loop.submit(Call(changes, key))
+        return self._loop.enter(Call(changes, key))
+
+    def settle(self, call: Call) -> Receipt:
+        """The receipt of changes that were put in line; raises what `apply` raises."""
+        return self._loop.settle(call)
 
     def _listen(self, ownership: Ownership) -> Control:
         """Run verbs for other processes from now on."""
@@ -491,10 +497,3 @@ class Headrace:
     def make_view(self, definition: ViewDefinition, catalog: Catalog | None = None) -> View:
         """A view of this home, or of a catalog that it may come to have; not yet part of it."""
         return make_view(self.catalyst, catalog or self.catalog, self._leaves.path, definition)
-
-
-def _memory_folder() -> Path | None:
-    """A folder in memory for the leaves of prepared queries, where the machine has a roomy one."""
-    memory = Path("/dev/shm")
-    roomy = memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > _ROOM_FOR_LEAVES
-    return memory if roomy else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import IO
 
 _PREFIX = "headrace-"
 _IN_USE = "in-use"
+_ROOM_FOR_LEAVES = 512 * 1024 * 1024
 
 
 class Scratch:
@@ -39,3 +41,10 @@ def sweep(parent: Path) -> None:
                 shutil.rmtree(mark.parent, ignore_errors=True)
         except OSError:
             continue
+
+
+def memory_folder() -> Path | None:
+    """A folder in memory for the leaves of prepared queries, where the machine has a roomy one."""
+    memory = Path("/dev/shm")
+    roomy = memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > _ROOM_FOR_LEAVES
+    return memory if roomy else None

@@ -30,6 +30,9 @@ _MEANING = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # The default runs 50 tasks to read the state of a table's log.
     "spark.databricks.delta.snapshotPartitions": "2",
+    # A query reads relations of the home: no files, and no variables of the environment.
+    "spark.sql.runSQLOnFiles": "false",
+    "spark.sql.variable.substitute": "false",
 }
 
 _SMALL = {
@@ -77,6 +80,8 @@ def start_spark(settings: Settings) -> SparkSession:
             "spark.ui.retainedStages": "50",
             "spark.ui.retainedTasks": "1000",
             "spark.sql.ui.retainedExecutions": "10",
+            # A task that asks for more memory than there is fails its own query, not the process.
+            "spark.executor.killOnFatalError.depth": "0",
         }
         with _java_home(launcher_home(find_java(), settings.jars.parent / "java")):
             spark = SparkSession.builder.master(f"local[{cores}]").config(map=options).getOrCreate()

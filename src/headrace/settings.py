@@ -89,6 +89,65 @@ class Settings(BaseSettings):
         ge=timedelta(0),
         description="How long a file that is no longer needed stays for whoever may still be reading it.",
     )
+    api_keys: tuple[str, ...] = Field(
+        default=(),
+        description="Keys of which a request to the server must carry one; a JSON array in the environment. "
+        "Without any, the server listens on this machine only.",
+    )
+    serve_pushes: int = Field(
+        default=256,
+        ge=1,
+        description="Requests with changes that the server has under way at once; more are answered 429.",
+    )
+    serve_body_bytes: int = Field(
+        default=32 * 1024 * 1024,
+        ge=1,
+        description="Bytes of one request's body; a larger one is answered 413.",
+    )
+    serve_room_bytes: int = Field(
+        default=128 * 1024 * 1024,
+        ge=1,
+        description="Bytes of all bodies whose changes are not yet committed; more are answered 429.",
+    )
+    serve_completions: int = Field(
+        default=100_000,
+        ge=1,
+        description="Completion tokens that the server remembers after their changes were committed or rejected.",
+    )
+    serve_definitions: bool = Field(
+        default=False,
+        description="Whether POST /v1/query also takes CREATE, ALTER and DROP.",
+    )
+    serve_queries: int = Field(
+        default=8,
+        ge=1,
+        description="Queries that the server runs at once; more are answered 429.",
+    )
+    serve_query_rows: int = Field(
+        default=100_000,
+        ge=1,
+        description="Rows that one query may be answered with.",
+    )
+    serve_query_time: timedelta = Field(
+        default=timedelta(seconds=60),
+        gt=timedelta(0),
+        description="How long one query may take before its Spark jobs are cancelled.",
+    )
+    serve_streams: int = Field(
+        default=256,
+        ge=1,
+        description="Change streams that the server has open at once; more are answered 429.",
+    )
+    serve_patience: timedelta = Field(
+        default=timedelta(seconds=30),
+        gt=timedelta(0),
+        description="How long a client may leave its body unsent, or a piece of its stream unread.",
+    )
+    serve_keep_alive: timedelta = Field(
+        default=timedelta(seconds=15),
+        gt=timedelta(0),
+        description="How often a change stream without changes shows that it is alive.",
+    )
     jars: Path = Field(
         default_factory=lambda: Path.home() / ".cache" / "headrace" / "jars",
         description="Folder in which the pinned jars are kept after the first download.",

@@ -14,6 +14,7 @@ from headrace.cli.fold import fold
 from headrace.cli.query import query
 from headrace.cli.restore import restore
 from headrace.cli.run import run as run_scripts
+from headrace.cli.serve import serve
 from headrace.cli.status import status
 from headrace.cli.verify import verify
 
@@ -32,6 +33,7 @@ app = typer.Typer(
 )
 for name, verb in (
     ("run", run_scripts),
+    ("serve", serve),
     ("query", query),
     ("changes", changes),
     ("explain", explain),

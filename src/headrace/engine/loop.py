@@ -63,8 +63,16 @@ class Loop:
 
     def submit(self, call: Call) -> Receipt:
         """Have a call applied, alone or together with others, and wait for its verdict."""
+        return self.settle(self.enter(call))
+
+    def enter(self, call: Call) -> Call:
+        """Put a call in line: it comes after those entered before it, whoever waits for them."""
         with self._arrivals:
             self._waiting.append(call)
+        return call
+
+    def settle(self, call: Call) -> Receipt:
+        """Wait for the verdict of a call that is in line, and run the epoch if nobody else does."""
         while not call.done:
             with self.turn:
                 if not call.done:

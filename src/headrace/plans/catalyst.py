@@ -22,6 +22,9 @@ Java = Any
 RELATION_MARK = "headrace.relation"
 COLUMN_MARK = "headrace.column"
 
+# Functions that reach past the query, into the process.
+_WITHHELD = ("reflect", "java_method", "try_reflect")
+
 _PLANS = "org.apache.spark.sql.catalyst.plans.logical."
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
 
@@ -52,6 +55,10 @@ class Catalyst:
         # Names are registered for a while under which one view alone is read.
         self.analysis = threading.RLock()
         self._no_metadata = self.module("org.apache.spark.sql.types.Metadata").empty()
+        for name in _WITHHELD:
+            place = self.some("builtin"), self.some("system")
+            identifier = self.jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name, *place)
+            self.jsession.sessionState().functionRegistry().dropFunction(identifier)
 
     @cached_property
     def is_local(self) -> bool:
@@ -122,6 +129,8 @@ class Catalyst:
 
     def parse_query(self, sql: str) -> Java:
         """The parsed plan of a query; anything that is not a query is an error of Spark's parser."""
+        # The parser reads its settings from the thread's session; a thread that has none would parse by the defaults.
+        self.jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(self.jsession)
         return self.jsession.sessionState().sqlParser().parseQuery(sql)
 
     def analyze(self, plan: Java) -> Java:

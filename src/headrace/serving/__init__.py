@@ -1,0 +1,1 @@
+"""`headrace serve`: a home over HTTP, one file per group of routes."""

@@ -1,0 +1,54 @@
+"""The HTTP application of one open home."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from importlib.metadata import PackageNotFoundError, version
+
+from fastapi import FastAPI
+from fastapi.concurrency import run_in_threadpool
+
+from headrace.home import Headrace
+from headrace.serving import changes, completion, epochs, health, ingress, metrics, problems, query
+from headrace.serving.auth import Guarded
+from headrace.serving.described import with_keys
+from headrace.serving.metrics import Measured
+from headrace.serving.service import service_for
+from headrace.settings import Settings
+
+
+def build_app(hr: Headrace, settings: Settings) -> FastAPI:
+    """An application over an open home; it does not close the home."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncGenerator[None, None]:
+        yield
+        await run_in_threadpool(app.state.service.close)
+
+    # Without the pages of documentation, which would have a browser fetch scripts from elsewhere.
+    app = FastAPI(
+        title="Headrace",
+        description="Tables, views that are always current, and their changes, over HTTP.",
+        version=_version(),
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+    )
+    service = app.state.service = service_for(hr, settings)
+    problems.install(app)
+    for group in (ingress, epochs, completion, query, changes, health, metrics):
+        app.include_router(group.router)
+    if settings.api_keys:
+        with_keys(app)
+    app.add_middleware(Guarded, keys=settings.api_keys)
+    app.add_middleware(Measured, metrics=service.metrics)
+    return app
+
+
+def _version() -> str:
+    try:
+        return version("headrace")
+    except PackageNotFoundError:
+        # Run from its sources, without having been installed.
+        return "0"

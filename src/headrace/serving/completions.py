@@ -1,0 +1,56 @@
+"""Completion tokens: what became of changes that were taken without waiting for their epoch."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import OrderedDict
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Literal
+
+from headrace.engine.receipt import Receipt
+
+
+@dataclass(frozen=True)
+class Completion:
+    """The state behind a token; a complete one has its receipt, a failed one the error that rejected it."""
+
+    state: Literal["complete", "in progress", "failed", "unknown"]
+    receipt: Receipt | None = None
+    error: BaseException | None = None
+
+
+class Completions:
+    """Tokens of this process: one under way is always known, of those that are over the newest `kept`."""
+
+    def __init__(self, kept: int = 100_000) -> None:
+        self._kept = kept
+        self._lock = threading.Lock()
+        self._under_way: dict[str, Future[Receipt]] = {}
+        self._over: OrderedDict[str, Completion] = OrderedDict()
+
+    def issue(self, submission: Future[Receipt]) -> str:
+        """A token for a submission; whoever has it may ask what became of it."""
+        token = secrets.token_urlsafe(18)
+        with self._lock:
+            self._under_way[token] = submission
+        # Runs at once if the submission is over already.
+        submission.add_done_callback(lambda done: self._end(token, done))
+        return token
+
+    def ask(self, token: str) -> Completion:
+        """The state of a token's submission."""
+        with self._lock:
+            if token in self._under_way:
+                return Completion("in progress")
+            return self._over.get(token, Completion("unknown"))
+
+    def _end(self, token: str, submission: Future[Receipt]) -> None:
+        error = submission.exception()
+        over = Completion("complete", submission.result()) if error is None else Completion("failed", error=error)
+        with self._lock:
+            self._under_way.pop(token, None)
+            self._over[token] = over
+            while len(self._over) > self._kept:
+                self._over.popitem(last=False)

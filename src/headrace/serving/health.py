@@ -1,0 +1,40 @@
+"""/healthz, /readyz: whether the server lives, and whether it can take changes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends
+
+from headrace.serving.described import refusals
+from headrace.serving.problems import Refusal
+from headrace.serving.service import Service, service_of
+
+router = APIRouter(tags=["operation"])
+
+
+@router.get("/healthz", responses=refusals())
+async def healthz() -> dict[str, str]:
+    """Answers as long as the process does."""
+    return {"status": "ok"}
+
+
+@router.get("/readyz", responses=refusals(503))
+def readyz(service: Annotated[Service, Depends(service_of)]) -> dict[str, object]:
+    """Whether the home is open, still owned by this process, and Spark is there to follow its views."""
+    if service.hr.closed:
+        raise _not_ready("The home is closed.")
+    if service.submissions.lost is not None:
+        raise _not_ready("Another process took the home over.")
+    try:
+        context: Any = service.hr.frames.catalyst.session.sparkContext
+        stopped = context._jsc.sc().isStopped()
+    except Exception as error:
+        raise _not_ready("Spark does not answer.") from error
+    if stopped:
+        raise _not_ready("Spark has stopped.")
+    return {"status": "ready", "epoch": service.hr.epoch}
+
+
+def _not_ready(detail: str) -> Refusal:
+    return Refusal(503, "not_ready", "the server is not ready", detail=detail, hint="start it again")

@@ -1,0 +1,110 @@
+"""POST /v1/ingress/{table}: changes of one table, all of them or none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import JSONResponse, Response
+
+from headrace.engine.receipt import Receipt
+from headrace.errors import ChangesRejected
+from headrace.serving.bodies import read_body
+from headrace.serving.described import ReceiptBody, RelationName, TokenBody, body, refusals
+from headrace.serving.lines import BadLine, Lines, UpdateFormat, read_lines
+from headrace.serving.problems import SHOWN_REJECTIONS, Refusal
+from headrace.serving.service import Service, service_of
+from headrace.serving.submissions import outcome
+
+router = APIRouter(tags=["changes in"])
+
+
+KEY_LENGTH = 200
+Formats = Literal["insert_delete", "raw", "weighted", "debezium"]
+
+
+@router.post(
+    "/v1/ingress/{table}",
+    response_model=ReceiptBody,
+    responses={202: {"model": TokenBody, "description": "Taken; ask with the token."}}
+    | refusals(400, 404, 408, 413, 422, 429, 503),
+    openapi_extra=body(
+        {"type": "string"},
+        "application/x-ndjson",
+        "application/json",
+        description='A JSON array of changes, or lines with a change each: {"insert": row} or {"delete": row}; '
+        'with update_format=raw a row; with weighted {"weight": number, "data": row}.',
+    ),
+)
+async def ingress(
+    table: RelationName,
+    request: Request,
+    service: Annotated[Service, Depends(service_of)],
+    format: Annotated[Literal["json"], Query()] = "json",  # noqa: A002, ARG001 - the only one, by the peers' name
+    update_format: Annotated[Formats, Query()] = "insert_delete",
+    wait: Annotated[
+        bool, Query(description="Answer when the changes are durable; else at once, with a token.")
+    ] = False,
+    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=KEY_LENGTH)] = None,
+) -> Response:
+    """Apply NDJSON or a JSON array of changes to one table, all of them or none."""
+    if update_format == "debezium":
+        raise Refusal(
+            400,
+            "unsupported_format",
+            "update_format=debezium is not available yet",
+            hint="send insert_delete, raw or weighted",
+        )
+    service.hr.catalog.table(table)
+    place = service.pushes.enter()
+    try:
+        sent = await read_body(request, place)
+        read = await run_in_threadpool(_read, service, table, sent, update_format)
+        service.keys.check(idempotency_key, table.lower().encode("utf-8", "replace"), sent)
+    except BaseException:
+        place.leave()
+        raise
+    submission = service.submissions.submit(
+        {table: read.changes}, idempotency_key, place, lambda error: with_lines(error, read.lines)
+    )
+    return await answered(service, submission, idempotency_key, wait)
+
+
+async def answered(service: Service, submission: Future[Receipt], key: str | None, wait: bool) -> Response:
+    """The receipt of a submission once it is durable, or at once a token to ask with."""
+    submission.add_done_callback(lambda done: service.keys.free(key) if done.exception() else None)
+    if wait:
+        return JSONResponse((await outcome(submission)).to_json())
+    return JSONResponse({"token": service.completions.issue(submission)}, 202)
+
+
+def _read(service: Service, table: str, sent: bytes, update_format: UpdateFormat) -> Lines:
+    """The changes of a body; with a line that cannot be read, all that is wrong with the others is told as well."""
+    read = read_lines(sent, update_format)
+    if not read.bad:
+        return read
+    _, reasons = service.hr.catalog.table(table).contract.decode_all(read.changes)
+    raise bad_lines([*read.bad, *(BadLine(read.lines[place], reason) for place, reason in reasons.items())])
+
+
+def with_lines(error: BaseException, lines: Sequence[int]) -> BaseException:
+    """A rejection that names lines instead of places; any other error as it is."""
+    if not isinstance(error, ChangesRejected):
+        return error
+    return bad_lines([BadLine(lines[one.index], one.reason) for one in error.rejections])
+
+
+def bad_lines(bad: Sequence[BadLine]) -> Refusal:
+    """The refusal of a body for its bad lines, each with its reason."""
+    shown = sorted(bad, key=lambda one: one.line)[:SHOWN_REJECTIONS]
+    return Refusal(
+        422,
+        "changes_rejected",
+        f"{len(bad)} change{'s' if len(bad) != 1 else ''} rejected",
+        detail="; ".join(f"line {one.line}: {one.reason}" for one in shown[:20]),
+        hint="mend the listed lines and send the request again; nothing of it was applied",
+        extra={"rejected": len(bad), "rejections": [{"line": one.line, "reason": one.reason} for one in shown]},
+    )

@@ -1,0 +1,165 @@
+"""Every refusal as application/problem+json: code, message, detail and hint, as everywhere in Headrace."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+
+from headrace.errors import (
+    ChangesRejected,
+    EpochExpired,
+    HeadraceError,
+    OwnerLost,
+    QueryError,
+    ReadOnly,
+    Rejection,
+    RelationNameError,
+    StatementError,
+    UnsupportedStatement,
+    ViewError,
+    ViewEvaluationError,
+)
+
+MEDIA_TYPE = "application/problem+json"
+SHOWN_REJECTIONS = 1000
+_log = logging.getLogger("headrace.serving")
+
+# The nearest class in an error's line of descent decides.
+_STATUSES: Mapping[type[HeadraceError], int] = {
+    UnsupportedStatement: 400,
+    StatementError: 400,
+    QueryError: 400,
+    RelationNameError: 404,
+    ViewError: 400,
+    ChangesRejected: 422,
+    ViewEvaluationError: 422,
+    EpochExpired: 410,
+    ReadOnly: 403,
+    OwnerLost: 503,
+}
+_CODES = {404: "not_found", 405: "method_not_allowed", 413: "too_large", 422: "invalid_request"}
+
+
+class Refusal(HeadraceError):
+    """A request that is refused before it reaches the home, with the status that says so."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        detail: str = "",
+        hint: str = "",
+        headers: Mapping[str, str] | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message, detail=detail, hint=hint)
+        self.status = status
+        self.code = code
+        self.headers = dict(headers or {})
+        self.extra = dict(extra or {})
+
+
+def status_of(error: BaseException) -> int:
+    """The HTTP status of an error; 500 for one that nobody foresaw."""
+    if isinstance(error, Refusal):
+        return error.status
+    return next((_STATUSES[kind] for kind in type(error).__mro__ if kind in _STATUSES), 500)
+
+
+def problem_of(error: BaseException) -> dict[str, Any]:
+    """The parts of a problem document; an unforeseen error gives nothing of itself away."""
+    status = status_of(error)
+    if not isinstance(error, HeadraceError):
+        return _document(status, "internal_error", "the server failed to answer", "", "look into the server's log")
+    extra: dict[str, Any] = {}
+    if isinstance(error, Refusal):
+        extra = error.extra
+    elif isinstance(error, ChangesRejected):
+        extra = rejections_of(error.rejections)
+    elif isinstance(error, ViewEvaluationError):
+        extra = {"view": error.view, "expression": error.expression}
+    elif isinstance(error, StatementError | QueryError) and error.line is not None:
+        extra = {"line": error.line, "column": error.column}
+    return {**_document(status, error.code, error.message, error.detail, error.hint), **extra}
+
+
+def rejections_of(rejections: tuple[Rejection, ...]) -> dict[str, Any]:
+    """Rejected changes by table and place, from 0; how many there are, also where not all are shown."""
+    shown = [{"table": r.table, "index": r.index, "reason": r.reason} for r in rejections[:SHOWN_REJECTIONS]]
+    return {"rejected": len(rejections), "rejections": shown}
+
+
+def respond(error: BaseException) -> Response:
+    """The answer that an error becomes."""
+    status = status_of(error)
+    if status >= 500:
+        _log.error("a request failed", exc_info=error)
+    # ASCII only: a name that a client made up may hold what is no text.
+    content = json.dumps(problem_of(error), default=str)
+    headers = error.headers if isinstance(error, Refusal) else {}
+    return Response(content, status, headers, MEDIA_TYPE)
+
+
+def invalid(errors: Sequence[Mapping[str, Any]]) -> Refusal:
+    """The refusal of a request whose parameters or body are not as declared, given the validator's complaints."""
+    faults = [{"place": ".".join(map(str, e["loc"])), "reason": str(e["msg"])} for e in errors]
+    return Refusal(
+        422,
+        "invalid_request",
+        "the request is not as declared",
+        detail="; ".join(f"{fault['place']}: {fault['reason']}" for fault in faults[:20]),
+        hint="see /openapi.json",
+        extra={"faults": faults[:SHOWN_REJECTIONS]},
+    )
+
+
+def install(app: FastAPI) -> None:
+    """Answer every error of the app, those of its framework included, with a problem document."""
+
+    async def own(_: Request, error: Exception) -> Response:
+        return respond(error)
+
+    async def of_framework(_: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        phrase = HTTPStatus(error.status_code).phrase.lower()
+        detail = "" if str(error.detail).lower() == phrase else str(error.detail)
+        code = _CODES.get(error.status_code, phrase.replace(" ", "_"))
+        refusal = Refusal(
+            error.status_code, code, phrase, detail=detail, hint="see /openapi.json", headers=error.headers
+        )
+        return respond(refusal)
+
+    async def of_parameters(_: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        return respond(invalid(error.errors()))
+
+    answers: dict[type[Exception], Callable[[Request, Exception], Awaitable[Response]]] = {
+        HeadraceError: own,
+        HTTPException: of_framework,
+        RequestValidationError: of_parameters,
+        Exception: own,
+    }
+    for kind, answer in answers.items():
+        app.add_exception_handler(kind, answer)
+
+
+def _document(status: int, code: str, message: str, detail: str, hint: str) -> dict[str, Any]:
+    return {
+        "type": f"urn:headrace:problem:{code}",
+        "title": message,
+        "status": status,
+        "code": code,
+        "message": message,
+        "detail": detail,
+        "hint": hint,
+    }

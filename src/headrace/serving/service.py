@@ -1,0 +1,79 @@
+"""What every route works with: the home, and what lies between it and the requests.
+
+A route that brings changes goes through these steps, and none of them blocks the event loop:
+
+    place = service.pushes.enter()                        # 429 when too much is under way
+    body = await read_body(request, place)                # 413; leave the place if anything up to here fails
+    read = await run_in_threadpool(read_lines, body, "insert_delete")     # changes, their lines, the bad lines
+    submission = service.submissions.submit({table: read.changes}, key, place)   # in line at once, a Future[Receipt]
+    receipt = await outcome(submission)                   # committed, durable, every view current; or the rejection
+    token = service.completions.issue(submission)         # or instead: answer now, and let the sender ask
+    service.completions.ask(token).state                  # "complete", "in progress", "failed" or "unknown"
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fastapi import Request
+
+from headrace.home import Headrace
+from headrace.serving.asking import Asking
+from headrace.serving.completions import Completions
+from headrace.serving.keys import Keys
+from headrace.serving.limits import Pushes
+from headrace.serving.metrics import Metrics
+from headrace.serving.streams import Streams
+from headrace.serving.submissions import Submissions
+from headrace.settings import Settings
+
+
+@dataclass(frozen=True)
+class Service:
+    """One server's parts; routes get it from `service_of(request)`."""
+
+    hr: Headrace
+    settings: Settings
+    metrics: Metrics
+    submissions: Submissions
+    completions: Completions
+    keys: Keys
+    pushes: Pushes
+    asking: Asking
+    streams: Streams
+
+    def end(self) -> None:
+        """Take part in no stream any more; what else is under way goes on."""
+        self.streams.end()
+
+    def close(self) -> None:
+        """Let what is under way come to its end."""
+        self.end()
+        self.asking.close()
+        self.submissions.close()
+        self.streams.close()
+
+
+def service_for(hr: Headrace, settings: Settings) -> Service:
+    """The parts of a server of this home."""
+    metrics = Metrics(hr)
+    service = Service(
+        hr,
+        settings,
+        metrics,
+        Submissions(hr, metrics),
+        Completions(settings.serve_completions),
+        Keys(settings.serve_completions),
+        Pushes(settings.serve_pushes, settings.serve_body_bytes, settings.serve_room_bytes),
+        Asking(hr, settings.serve_queries),
+        Streams(hr, settings.serve_streams),
+    )
+    metrics.gauge("headrace_pushes_under_way", "Requests with changes.", lambda: service.pushes.under_way)
+    metrics.gauge("headrace_queries_under_way", "Queries that run.", lambda: service.asking.under_way)
+    metrics.gauge("headrace_streams_open", "Change streams.", lambda: service.streams.open)
+    return service
+
+
+def service_of(request: Request) -> Service:
+    """The parts of the server that got the request."""
+    return request.app.state.service
