@@ -114,6 +114,11 @@ class Settings(BaseSettings):
         ge=1,
         description="Completion tokens that the server remembers after their changes were committed or rejected.",
     )
+    serve_pipelines: tuple[str, ...] = Field(
+        default=(),
+        description="Names of pipelines under which the home answers the feldera client; a JSON array in the "
+        "environment. Without any, it answers to every name, so that a script's own name needs no change.",
+    )
     jars: Path = Field(
         default_factory=lambda: Path.home() / ".cache" / "headrace" / "jars",
         description="Folder in which the pinned jars are kept after the first download.",

@@ -10,6 +10,7 @@ from fastapi import Depends, FastAPI
 from headrace.home import Headrace
 from headrace.serving import completion, health, ingress, problems
 from headrace.serving.auth import checked_by
+from headrace.serving.feldera import installing as feldera
 from headrace.serving.service import service_for
 from headrace.settings import Settings
 
@@ -32,4 +33,5 @@ def build_app(hr: Headrace, settings: Settings) -> FastAPI:
     problems.install(app)
     for group in (ingress, completion, health):
         app.include_router(group.router)
+    feldera.install(app, hr)
     return app
