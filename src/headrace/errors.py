@@ -8,6 +8,8 @@ HeadraceError
 ├── ChangesRejected       changes that break a table's contract, each with its reason
 ├── ViewEvaluationError   a view's own expression failed on a change
 ├── QueryError            a query that Spark refused or that failed
+│   ├── QueryStopped      stopped before it was answered
+│   └── ResultTooLarge    more rows than may be answered
 ├── LedgerError           the durable log cannot be read or written
 │   └── EpochExpired      an epoch that is no longer, or not yet, readable
 ├── HomeBusy              another process owns the home
@@ -146,6 +148,18 @@ class QueryError(HeadraceError):
         super().__init__(message, detail=detail, hint=hint)
         self.line = line
         self.column = column
+
+
+class QueryStopped(QueryError):
+    """A query that was stopped before it was answered; its Spark jobs are cancelled."""
+
+    code = "query_stopped"
+
+
+class ResultTooLarge(QueryError):
+    """A query with more rows than may be answered at once."""
+
+    code = "result_too_large"
 
 
 class LedgerError(HeadraceError):

@@ -30,6 +30,9 @@ _MEANING = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # The default runs 50 tasks to read the state of a table's log.
     "spark.databricks.delta.snapshotPartitions": "2",
+    # A query reads relations of the home: no files, and no variables of the environment.
+    "spark.sql.runSQLOnFiles": "false",
+    "spark.sql.variable.substitute": "false",
 }
 
 _SMALL = {

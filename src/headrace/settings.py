@@ -114,6 +114,40 @@ class Settings(BaseSettings):
         ge=1,
         description="Completion tokens that the server remembers after their changes were committed or rejected.",
     )
+    serve_definitions: bool = Field(
+        default=False,
+        description="Whether POST /v1/query also takes CREATE, ALTER and DROP.",
+    )
+    serve_queries: int = Field(
+        default=8,
+        ge=1,
+        description="Queries that the server runs at once; more are answered 429.",
+    )
+    serve_query_rows: int = Field(
+        default=100_000,
+        ge=1,
+        description="Rows that one query may be answered with.",
+    )
+    serve_query_time: timedelta = Field(
+        default=timedelta(seconds=60),
+        gt=timedelta(0),
+        description="How long one query may take before its Spark jobs are cancelled.",
+    )
+    serve_streams: int = Field(
+        default=256,
+        ge=1,
+        description="Change streams that the server has open at once; more are answered 429.",
+    )
+    serve_patience: timedelta = Field(
+        default=timedelta(seconds=30),
+        gt=timedelta(0),
+        description="How long a client may leave its body unsent, or a piece of its stream unread.",
+    )
+    serve_keep_alive: timedelta = Field(
+        default=timedelta(seconds=15),
+        gt=timedelta(0),
+        description="How often a change stream without changes shows that it is alive.",
+    )
     serve_pipelines: tuple[str, ...] = Field(
         default=(),
         description="Names of pipelines under which the home answers the feldera client; a JSON array in the "

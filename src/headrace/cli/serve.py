@@ -8,39 +8,86 @@ import typer
 
 from headrace.cli.opening import errors_reported, opened
 from headrace.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption
+from headrace.cli.show import show_json
 from headrace.settings import Settings
 
 
 def serve(
     home: HomeOption = DEFAULT_HOME,
-    host: Annotated[str, typer.Option(help="The address to listen on; others than this machine need a key.")] = (
-        "127.0.0.1"
-    ),
+    host: Annotated[
+        str, typer.Option(help="The address to listen on; any but this machine's own needs an API key.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on; 0 takes a free one.")] = 8080,
     api_key: Annotated[
         list[str] | None,
-        typer.Option("--api-key", help="A key that requests must carry; may be given several times."),
+        typer.Option(
+            "--api-key",
+            metavar="KEY",
+            help="A key of which every request must carry one; give the option again for more. "
+            "HEADRACE_API_KEYS='[\"...\"]' keeps it out of the list of processes.",
+        ),
     ] = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Serve a home over HTTP, which is created if it does not exist; ends with Ctrl-C.
+    """Serve a home over HTTP until Ctrl-C; the home is created if it does not exist.
 
-    Examples:
+    Changes go in as NDJSON, all of a request or none; with wait=true the answer comes when every view is current:
 
-        headrace serve
+        curl -X POST 'localhost:8080/v1/ingress/orders?wait=true' -d '{"insert": {"id": 1, "amount": "7.50"}}'
+
+    Changes of several tables in one atomic epoch:
+
+        curl -X POST localhost:8080/v1/epochs -d '{"orders": [{"delete": {"id": 1}}], "items": []}'
+
+    Queries, as JSON, CSV, NDJSON or Arrow by Accept:
+
+        curl localhost:8080/v1/query -H 'Accept: text/csv' -d '{"sql": "SELECT * FROM revenue"}'
+
+    A view's changes as they happen:
+
+        curl -N localhost:8080/v1/changes/revenue
+
+    With a key, from other machines, sent as Authorization: Bearer KEY or X-API-Key: KEY:
 
         headrace serve --host 0.0.0.0 --api-key "$KEY"
-    """
-    import uvicorn
 
+    /openapi.json describes all of it; /healthz, /readyz and /metrics are for operation. Limits are settings,
+    HEADRACE_SERVE_...: body and queries' size and time, how much at once. CREATE, ALTER and DROP are taken only with
+    HEADRACE_SERVE_DEFINITIONS=true.
+    """
+    # Imported late, so that the other verbs do not pay for it.
     from headrace.serving.app import build_app
     from headrace.serving.auth import refuse_open_listening
+    from headrace.serving.server import Server, run_until_told
 
     settings = Settings()
     if api_key:
-        settings = settings.model_copy(update={"api_keys": tuple(api_key)})
+        settings = settings.model_copy(update={"api_keys": (*settings.api_keys, *api_key)})
     with errors_reported(as_json=as_json, debug=debug):
         refuse_open_listening(host, settings.api_keys)
+
+    def listening(url: str) -> None:
+        if as_json:
+            show_json({"url": url, "home": home, "epoch": hr.epoch})
+            return
+        typer.echo(f"Serving {home} (epoch {hr.epoch}) on {url}; Ctrl-C ends it.")
+        typer.echo(_to_try(list(hr.catalog.relations), url, keyed=bool(settings.api_keys)))
+
     with opened(home, write=True, as_json=as_json, debug=debug) as hr:
-        uvicorn.run(build_app(hr, settings), host=host, port=port, log_level="warning")
+        server = Server(build_app(hr, settings), host, port, listening)
+        run_until_told(server, server.bind())
+
+
+def _to_try(names: list[str], url: str, *, keyed: bool) -> str:
+    """What a user may do next, with relations that are there."""
+    key = " -H 'Authorization: Bearer KEY'" if keyed else ""
+    name = names[-1] if names else "x"
+    lines = [
+        f'  curl{key} {url}/v1/query -d \'{{"sql": "SELECT * FROM {name} LIMIT 10"}}\'',
+        f"  curl{key} -N {url}/v1/changes/{name}",
+        f"  curl{key} {url}/metrics",
+    ]
+    if not names:
+        lines.insert(0, "The home has no tables yet: define some with headrace run, then try")
+    return "\n".join(lines)

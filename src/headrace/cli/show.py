@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import datetime as dt
 import json
-import math
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from decimal import Decimal
-from typing import Any, cast
 
 import pyarrow as pa
 import typer
@@ -19,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 import headrace
+from headrace.json_forms import json_form
 
 
 def show_rows(table: pa.Table, *, as_json: bool, rows: int = 100) -> None:
@@ -72,28 +68,6 @@ def watched(what: str) -> Generator[Callable[[int, int], None], None, None]:
 def show_json(value: object) -> None:
     """Print a value as one JSON document."""
     typer.echo(json.dumps(json_form(value), ensure_ascii=False))
-
-
-def json_form(value: object) -> Any:
-    """The value in the JSON form that `apply` reads back: decimals and times as strings, bytes as base64."""
-    match value:
-        case None | bool() | int() | str():
-            return value
-        case float():
-            return value if math.isfinite(value) else {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
-        case Decimal():
-            return f"{value:f}"
-        case dt.datetime() | dt.date() | dt.time():
-            return value.isoformat()
-        case bytes():
-            return base64.b64encode(value).decode("ascii")
-        case Mapping():
-            entries = cast(Mapping[object, object], value)
-            return {str(name): json_form(part) for name, part in entries.items()}
-        case Sequence():
-            return [json_form(part) for part in cast(Sequence[object], value)]
-        case _:
-            return str(value)
 
 
 def _cell(value: object) -> Text:

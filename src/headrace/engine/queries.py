@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
@@ -13,9 +14,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from headrace.engine.frames import Frames
+from headrace.errors import UnsupportedStatement
 from headrace.plans.catalyst import arrow_type, nullable_frame
 from headrace.sql.resolve import Seen, query_error
-from headrace.sql.tokens import scan
+from headrace.sql.tokens import Token, scan
 from headrace.state.store import Snapshot
 
 Relations = Mapping[str, tuple[Snapshot, StructType]]
@@ -38,7 +40,9 @@ class Queries:
         seen: Mapping[str, Seen] = MappingProxyType({}),
     ) -> Any:
         """A DataFrame of a query over the given relations, some of them by the columns that it knows only."""
-        words = {token.text.strip("`").lower() for token in scan(sql)}
+        tokens = scan(sql)
+        _refuse_scripts(tokens)
+        words = {token.text.strip("`").lower() for token in tokens}
         named = {name: relations[name] for name in words.intersection(relations)}
         catalyst = self._frames.catalyst
         with self._analysis:
@@ -60,11 +64,11 @@ class Queries:
                 for name in self._registered:
                     catalyst.session.catalog.dropTempView(name)
 
-    def run(self, sql: str, relations: Relations, line: int = 1, column: int = 1) -> pa.Table:
-        """The rows of a query."""
+    def run(self, sql: str, relations: Relations, line: int = 1, column: int = 1, rows: int | None = None) -> pa.Table:
+        """The rows of a query; at most so many, if a number is given."""
         frame = self.frame(sql, relations, line, column)
         try:
-            table = nullable_frame(frame).toArrow()
+            table = nullable_frame(frame if rows is None else frame.limit(rows)).toArrow()
         except (PySparkException, Py4JJavaError) as error:
             raise query_error(error, line, column) from None
         columns = [
@@ -72,3 +76,15 @@ class Queries:
             for c, f in zip(table.columns, frame.schema.fields, strict=True)
         ]
         return pa.table(columns, names=frame.columns)
+
+
+def _refuse_scripts(tokens: Sequence[Token]) -> None:
+    """Refuse SELECT TRANSFORM ... USING 'program': only there does USING stand before a string."""
+    for token, following in pairwise(tokens):
+        if following.kind == "string" and token.text.upper() == "USING":
+            raise UnsupportedStatement(
+                "a query runs no programs",
+                hint="leave out TRANSFORM ... USING",
+                line=token.line,
+                column=token.column,
+            )

@@ -18,6 +18,7 @@ from headrace.engine.group import Changes
 from headrace.engine.queries import Relations
 from headrace.engine.receipt import Receipt
 from headrace.engine.recover import table_definition
+from headrace.engine.stoppable import Stoppable
 from headrace.engine.work import Work
 from headrace.errors import HeadraceError, QueryError, RelationNameError, StatementError, UnsupportedStatement
 from headrace.plans.prepared import conform
@@ -54,13 +55,9 @@ def run_script(home: Headrace, sql: str) -> pa.Table | Receipt | None:
 def run_statement(home: Headrace, statement: Statement) -> pa.Table | Receipt | None:
     """Run one statement."""
     if isinstance(statement, Query):
-        return _run_query(home, statement, None)
-    if isinstance(statement, Insert):
-        return home.apply_worked_out(lambda relations: _insert_changes(home, statement, relations))
-    if isinstance(statement, Update):
-        return home.apply_worked_out(lambda relations: _update_changes(home, statement, relations))
-    if isinstance(statement, Delete):
-        return home.apply_worked_out(lambda relations: _delete_changes(home, statement, relations))
+        return _run_query(home, statement, None)[0]
+    if isinstance(statement, Insert | Update | Delete):
+        return home.apply_worked_out(lambda relations: _changes(home, statement, relations))
     if isinstance(statement, CreateTable):
         home.define(lambda: _create_table(home, statement))
         return None
@@ -89,6 +86,27 @@ def run_statement(home: Headrace, statement: Statement) -> pa.Table | Receipt | 
     )
 
 
+def run_for_asker(
+    home: Headrace, statement: Statement, rows: int, stoppable: Stoppable, epoch: int | None = None
+) -> tuple[pa.Table | Receipt | None, int]:
+    """Run one statement for someone who may stop waiting: at most so many rows, and the epoch that it read or made.
+
+    A query can be stopped, and so can the working out of changes; from there on they are carried through.
+    """
+    if isinstance(statement, Insert | Update | Delete):
+
+        def work_out(relations: Relations) -> Changes:
+            with stoppable.working():
+                return _changes(home, statement, relations)
+
+        receipt = home.apply_worked_out(work_out)
+        return receipt, receipt.epoch
+    if isinstance(statement, Query):
+        with stoppable.working():
+            return _run_query(home, statement, epoch, rows)
+    return run_statement(home, statement), home.epoch
+
+
 def run_query_text(home: Headrace, sql: str, epoch: int | None) -> pa.Table:
     """The rows of one query."""
     statements = parse(sql)
@@ -99,10 +117,11 @@ def run_query_text(home: Headrace, sql: str, epoch: int | None) -> pa.Table:
             line=1,
             column=1,
         )
-    return _run_query(home, statements[0], epoch)
+    return _run_query(home, statements[0], epoch)[0]
 
 
-def _run_query(home: Headrace, query: Query, epoch: int | None) -> pa.Table:
+def _run_query(home: Headrace, query: Query, epoch: int | None, rows: int | None = None) -> tuple[pa.Table, int]:
+    """The rows of a query, at most so many, and the epoch that it read."""
     wanted = {_epoch_of(home, travel.kind, travel.expression) for travel in query.time_travel}
     if epoch is not None:
         wanted.add(epoch)
@@ -112,8 +131,21 @@ def _run_query(home: Headrace, query: Query, epoch: int | None) -> pa.Table:
             detail=f"It names the epochs {', '.join(str(one) for one in sorted(wanted))}.",
             hint="ask for each epoch in a query of its own",
         )
-    relations = home.relations_at(wanted.pop()) if wanted else home.relations()
-    return home.queries.run(query.plain_sql, relations, query.line, query.column)
+    if wanted:
+        read = wanted.pop()
+        relations = home.relations_at(read)
+    else:
+        read, relations = _newest(home)
+    return home.queries.run(query.plain_sql, relations, query.line, query.column, rows), read
+
+
+def _newest(home: Headrace) -> tuple[int, Relations]:
+    """The newest epoch and all relations at it."""
+    while True:
+        epoch, relations = home.epoch, home.relations()
+        # Epochs only rise: the same number before and after means that none came between.
+        if home.epoch == epoch:
+            return epoch, relations
 
 
 def _epoch_of(home: Headrace, kind: str, expression: str) -> int:
@@ -200,6 +232,15 @@ def _drop(home: Headrace, statement: Drop) -> None:
     if isinstance(relation, View):
         for query in relation.workshop.queries:
             query.close()
+
+
+def _changes(home: Headrace, statement: Insert | Update | Delete, relations: Relations) -> Changes:
+    """What a statement changes, given what the relations hold when its turn comes."""
+    if isinstance(statement, Insert):
+        return _insert_changes(home, statement, relations)
+    if isinstance(statement, Update):
+        return _update_changes(home, statement, relations)
+    return _delete_changes(home, statement, relations)
 
 
 def _insert_changes(home: Headrace, statement: Insert, relations: Relations) -> Changes:

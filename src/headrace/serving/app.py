@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from importlib.metadata import PackageNotFoundError, version
 
-from fastapi import Depends, FastAPI
+from fastapi import FastAPI
+from fastapi.concurrency import run_in_threadpool
 
 from headrace.home import Headrace
-from headrace.serving import completion, health, ingress, problems
-from headrace.serving.auth import checked_by
+from headrace.serving import changes, completion, epochs, health, ingress, metrics, problems, query
+from headrace.serving.auth import Guarded
 from headrace.serving.feldera import installing as feldera
+from headrace.serving.metrics import Measured
 from headrace.serving.service import service_for
 from headrace.settings import Settings
 
@@ -21,17 +24,30 @@ def build_app(hr: Headrace, settings: Settings) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None, None]:
         yield
-        app.state.service.close()
+        await run_in_threadpool(app.state.service.close)
 
+    # Without the pages of documentation, which would have a browser fetch scripts from elsewhere.
     app = FastAPI(
         title="Headrace",
         description="Tables, views that are always current, and their changes, over HTTP.",
+        version=_version(),
         lifespan=lifespan,
-        dependencies=[Depends(checked_by(settings.api_keys))],
+        docs_url=None,
+        redoc_url=None,
     )
-    app.state.service = service_for(hr, settings)
+    service = app.state.service = service_for(hr, settings)
     problems.install(app)
-    for group in (ingress, completion, health):
+    for group in (ingress, epochs, completion, query, changes, health, metrics):
         app.include_router(group.router)
     feldera.install(app, hr)
+    app.add_middleware(Guarded, keys=settings.api_keys)
+    app.add_middleware(Measured, metrics=service.metrics)
     return app
+
+
+def _version() -> str:
+    try:
+        return version("headrace")
+    except PackageNotFoundError:
+        # Run from its sources, without having been installed.
+        return "0"

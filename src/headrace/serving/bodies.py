@@ -2,24 +2,65 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
-from headrace.serving.limits import Place
+from headrace.serving.limits import Place, too_large
 from headrace.serving.problems import Refusal
+from headrace.serving.service import service_of
+
+SMALL_BODY_BYTES = 2 * 1024 * 1024
 
 
 async def read_body(request: Request, place: Place) -> bytes:
     """The whole body; refused as soon as it is known to be too large, and never read further."""
+    return await _read(request, place.check, place.grow)
+
+
+async def read_small_body(request: Request) -> bytes:
+    """The whole body of a request that brings no changes, and so has no reason to be large."""
+    size = 0
+
+    def check(declared: int) -> None:
+        if declared > SMALL_BODY_BYTES:
+            raise too_large(SMALL_BODY_BYTES)
+
+    def grow(more: int) -> None:
+        nonlocal size
+        size += more
+        check(size)
+
+    return await _read(request, check, grow)
+
+
+async def _read(request: Request, check: Callable[[int], None], grow: Callable[[int], None]) -> bytes:
     declared = request.headers.get("content-length", "")
     if declared.isascii() and declared.isdigit():
-        place.check(int(declared))
+        check(int(declared))
+    patience = service_of(request).settings.serve_patience.total_seconds()
     pieces: list[bytes] = []
+    stream = request.stream()
     try:
-        async for piece in request.stream():
-            place.grow(len(piece))
+        while True:
+            # A client that stalls must not keep its place for ever.
+            async with asyncio.timeout(patience):
+                piece = await anext(stream, None)
+            if piece is None:
+                return b"".join(pieces)
+            grow(len(piece))
             pieces.append(piece)
+    except TimeoutError:
+        raise Refusal(
+            408,
+            "stalled",
+            "the body did not come",
+            detail=f"Nothing of it came for {patience:g} seconds.",
+            hint="send the request again",
+            headers={"Connection": "close"},
+        ) from None
     except ClientDisconnect:
         # Nobody reads the answer; it ends the request and frees its place.
         raise Refusal(400, "incomplete", "the body ended before it was whole") from None
-    return b"".join(pieces)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends
 
@@ -19,8 +19,21 @@ async def healthz() -> dict[str, str]:
 
 
 @router.get("/readyz")
-async def readyz(service: Annotated[Service, Depends(service_of)]) -> dict[str, object]:
-    """Whether the home is open here and this process is still its owner."""
+def readyz(service: Annotated[Service, Depends(service_of)]) -> dict[str, object]:
+    """Whether the home is open, still owned by this process, and Spark is there to follow its views."""
     if service.hr.closed:
-        raise Refusal(503, "not_ready", "the home is closed")
+        raise _not_ready("The home is closed.")
+    if service.submissions.lost is not None:
+        raise _not_ready("Another process took the home over.")
+    try:
+        context: Any = service.hr.frames.catalyst.session.sparkContext
+        stopped = context._jsc.sc().isStopped()
+    except Exception as error:
+        raise _not_ready("Spark does not answer.") from error
+    if stopped:
+        raise _not_ready("Spark has stopped.")
     return {"status": "ready", "epoch": service.hr.epoch}
+
+
+def _not_ready(detail: str) -> Refusal:
+    return Refusal(503, "not_ready", "the server is not ready", detail=detail, hint="start it again")

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, Response
 
+from headrace.engine.receipt import Receipt
 from headrace.errors import ChangesRejected
 from headrace.serving.bodies import read_body
-from headrace.serving.lines import BadLine, Lines, read_lines
+from headrace.serving.lines import BadLine, Lines, UpdateFormat, read_lines
 from headrace.serving.problems import SHOWN_REJECTIONS, Refusal
 from headrace.serving.service import Service, service_of
 from headrace.serving.submissions import outcome
@@ -19,17 +21,23 @@ from headrace.serving.submissions import outcome
 router = APIRouter(tags=["changes in"])
 
 
+KEY_LENGTH = 200
+Formats = Literal["insert_delete", "raw", "weighted", "debezium"]
+
+
 @router.post("/v1/ingress/{table}")
 async def ingress(
     table: str,
     request: Request,
     service: Annotated[Service, Depends(service_of)],
-    format: Annotated[Literal["json"], Query()] = "json",  # noqa: A002, ARG001 - the only one, by the name that the peers use
-    update_format: Annotated[Literal["insert_delete", "raw", "weighted", "debezium"], Query()] = "insert_delete",
-    wait: Annotated[bool, Query()] = False,
-    idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
+    format: Annotated[Literal["json"], Query()] = "json",  # noqa: A002, ARG001 - the only one, by the peers' name
+    update_format: Annotated[Formats, Query()] = "insert_delete",
+    wait: Annotated[
+        bool, Query(description="Answer when the changes are durable; else at once, with a token.")
+    ] = False,
+    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=KEY_LENGTH)] = None,
 ) -> Response:
-    """Apply NDJSON or a JSON array of changes: with `wait` when they are durable, else a token to ask with."""
+    """Apply NDJSON or a JSON array of changes to one table, all of them or none."""
     if update_format == "debezium":
         raise Refusal(
             400,
@@ -41,23 +49,31 @@ async def ingress(
     place = service.pushes.enter()
     try:
         body = await read_body(request, place)
-        read = await run_in_threadpool(read_lines, body, update_format)
-        refuse_bad(read)
+        read = await run_in_threadpool(_read, service, table, body, update_format)
+        service.keys.check(idempotency_key, table.lower().encode("utf-8", "replace"), body)
     except BaseException:
         place.leave()
         raise
     submission = service.submissions.submit(
         {table: read.changes}, idempotency_key, place, lambda error: with_lines(error, read.lines)
     )
+    return await answered(service, submission, wait)
+
+
+async def answered(service: Service, submission: Future[Receipt], wait: bool) -> Response:
+    """The receipt of a submission once it is durable, or at once a token to ask with."""
     if wait:
         return JSONResponse((await outcome(submission)).to_json())
     return JSONResponse({"token": service.completions.issue(submission)}, 202)
 
 
-def refuse_bad(read: Lines) -> None:
-    """Refuse a body with lines that cannot be read."""
-    if read.bad:
-        raise bad_lines(read.bad)
+def _read(service: Service, table: str, body: bytes, update_format: UpdateFormat) -> Lines:
+    """The changes of a body; with a line that cannot be read, all that is wrong with the others is told as well."""
+    read = read_lines(body, update_format)
+    if not read.bad:
+        return read
+    _, reasons = service.hr.catalog.table(table).contract.decode_all(read.changes)
+    raise bad_lines([*read.bad, *(BadLine(read.lines[place], reason) for place, reason in reasons.items())])
 
 
 def with_lines(error: BaseException, lines: Sequence[int]) -> BaseException:

@@ -20,6 +20,11 @@ class Pushes:
         self._taken = 0
         self._held_bytes = 0
 
+    @property
+    def under_way(self) -> int:
+        """How many requests have a place."""
+        return self._taken
+
     def enter(self) -> Place:
         """A place for one request; 429 if all are taken."""
         with self._lock:
@@ -31,13 +36,7 @@ class Pushes:
     def check(self, size: int) -> None:
         """413 for a body that is too large."""
         if size > self.body_bytes:
-            raise Refusal(
-                413,
-                "too_large",
-                "the body is too large",
-                detail=f"The limit is {self.body_bytes} bytes.",
-                hint="send the changes in several requests, or raise HEADRACE_SERVE_BODY_BYTES",
-            )
+            raise too_large(self.body_bytes)
 
     def grow(self, size: int, more: int) -> None:
         """Account for more bytes of one body: 413 if it is too large, 429 if all bodies together are."""
@@ -78,6 +77,18 @@ class Place:
             self._pushes.shrink(self._size)
 
 
+def too_large(limit: int) -> Refusal:
+    """The refusal of a body that is larger than the limit; the rest of it is not read."""
+    return Refusal(
+        413,
+        "too_large",
+        "the body is too large",
+        detail=f"The limit is {limit} bytes.",
+        hint="send it in several requests; HEADRACE_SERVE_BODY_BYTES sets how large a body with changes may be",
+        headers={"Connection": "close"},
+    )
+
+
 def _busy(detail: str) -> Refusal:
     return Refusal(
         429,
@@ -85,5 +96,6 @@ def _busy(detail: str) -> Refusal:
         "too many changes are under way",
         detail=detail,
         hint="send the request again after the seconds that Retry-After names",
-        headers={"Retry-After": str(RETRY_AFTER_SECONDS)},
+        # What the client is still sending will not be read.
+        headers={"Retry-After": str(RETRY_AFTER_SECONDS), "Connection": "close"},
     )

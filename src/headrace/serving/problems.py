@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -104,9 +104,23 @@ def respond(error: BaseException) -> Response:
     status = status_of(error)
     if status >= 500:
         _log.error("a request failed", exc_info=error)
-    content = json.dumps(problem_of(error), ensure_ascii=False, default=str).encode("utf-8", "replace")
+    # ASCII only: a name that a client made up may hold what is no text.
+    content = json.dumps(problem_of(error), default=str)
     headers = error.headers if isinstance(error, Refusal) else {}
     return Response(content, status, headers, MEDIA_TYPE)
+
+
+def invalid(errors: Sequence[Mapping[str, Any]]) -> Refusal:
+    """The refusal of a request whose parameters or body are not as declared, given the validator's complaints."""
+    faults = [{"place": ".".join(map(str, e["loc"])), "reason": str(e["msg"])} for e in errors]
+    return Refusal(
+        422,
+        "invalid_request",
+        "the request is not as declared",
+        detail="; ".join(f"{fault['place']}: {fault['reason']}" for fault in faults[:20]),
+        hint="see /openapi.json",
+        extra={"faults": faults[:SHOWN_REJECTIONS]},
+    )
 
 
 def install(app: FastAPI) -> None:
@@ -127,13 +141,7 @@ def install(app: FastAPI) -> None:
 
     async def of_parameters(_: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        faults = [{"place": ".".join(map(str, e["loc"])), "reason": str(e["msg"])} for e in error.errors()]
-        detail = "; ".join(f"{fault['place']}: {fault['reason']}" for fault in faults[:20])
-        refusal = Refusal(
-            422, "invalid_request", "the request is not as declared", detail=detail, hint="see /openapi.json",
-            extra={"faults": faults[:SHOWN_REJECTIONS]},
-        )  # fmt: skip
-        return respond(refusal)
+        return respond(invalid(error.errors()))
 
     answers: dict[type[Exception], Callable[[Request, Exception], Awaitable[Response]]] = {
         HeadraceError: own,

@@ -18,8 +18,12 @@ from dataclasses import dataclass
 from fastapi import Request
 
 from headrace.home import Headrace
+from headrace.serving.asking import Asking
 from headrace.serving.completions import Completions
+from headrace.serving.keys import Keys
 from headrace.serving.limits import Pushes
+from headrace.serving.metrics import Metrics
+from headrace.serving.streams import Streams
 from headrace.serving.submissions import Submissions
 from headrace.settings import Settings
 
@@ -30,24 +34,44 @@ class Service:
 
     hr: Headrace
     settings: Settings
+    metrics: Metrics
     submissions: Submissions
     completions: Completions
+    keys: Keys
     pushes: Pushes
+    asking: Asking
+    streams: Streams
+
+    def end(self) -> None:
+        """Take part in no stream any more; what else is under way goes on."""
+        self.streams.end()
 
     def close(self) -> None:
         """Let what is under way come to its end."""
+        self.end()
+        self.asking.close()
         self.submissions.close()
+        self.streams.close()
 
 
 def service_for(hr: Headrace, settings: Settings) -> Service:
     """The parts of a server of this home."""
-    return Service(
+    metrics = Metrics(hr)
+    service = Service(
         hr,
         settings,
-        Submissions(hr),
+        metrics,
+        Submissions(hr, metrics),
         Completions(settings.serve_completions),
+        Keys(settings.serve_completions),
         Pushes(settings.serve_pushes, settings.serve_body_bytes, settings.serve_room_bytes),
+        Asking(hr, settings.serve_queries),
+        Streams(hr, settings.serve_streams),
     )
+    metrics.gauge("headrace_pushes_under_way", "Requests with changes.", lambda: service.pushes.under_way)
+    metrics.gauge("headrace_queries_under_way", "Queries that run.", lambda: service.asking.under_way)
+    metrics.gauge("headrace_streams_open", "Change streams.", lambda: service.streams.open)
+    return service
 
 
 def service_of(request: Request) -> Service:

@@ -8,16 +8,19 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from headrace.engine.loop import Call
 from headrace.engine.receipt import Receipt
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, OwnerLost
 from headrace.home import Headrace
 from headrace.serving.limits import Place
+from headrace.serving.metrics import Metrics
 
 
 class Submissions:
     """One thread runs the epochs for all requests; those that wait meanwhile are taken into the next one together."""
 
-    def __init__(self, hr: Headrace) -> None:
+    def __init__(self, hr: Headrace, metrics: Metrics) -> None:
         self._hr = hr
+        self._metrics = metrics
+        self.lost: OwnerLost | None = None
         self._epochs = ThreadPoolExecutor(1, thread_name_prefix="headrace-epochs")
 
     def submit(
@@ -34,10 +37,17 @@ class Submissions:
 
         def settle(call: Call) -> Receipt:
             try:
-                return self._hr.settle(call)
+                receipt = self._hr.settle(call)
             except HeadraceError as error:
+                if isinstance(error, OwnerLost):
+                    self.lost = error
+                self._metrics.refuse(error)
                 raise explain(error) from None
+            if not replayed:
+                self._metrics.count(receipt)
+            return receipt
 
+        replayed = self._hr.known(key) is not None
         try:
             call = self._hr.enter(changes, key)
             submission = self._epochs.submit(settle, call)

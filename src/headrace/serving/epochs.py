@@ -1,0 +1,58 @@
+"""POST /v1/epochs: changes of several tables in one atomic epoch."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, cast
+
+from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import Response
+
+from headrace.serving.bodies import read_body
+from headrace.serving.ingress import KEY_LENGTH, answered
+from headrace.serving.lines import Unreadable, read_json
+from headrace.serving.problems import Refusal
+from headrace.serving.service import Service, service_of
+
+router = APIRouter(tags=["changes in"])
+
+_FORM = '{"orders": [{"insert": {"id": 1}}, {"delete": {"id": 2}}], "items": [...]}'
+
+
+@router.post("/v1/epochs")
+async def epochs(
+    request: Request,
+    service: Annotated[Service, Depends(service_of)],
+    wait: Annotated[bool, Query(description="Answer when the epoch is durable; else at once, with a token.")] = True,
+    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=KEY_LENGTH)] = None,
+) -> Response:
+    """Apply changes by table, all of them or none."""
+    place = service.pushes.enter()
+    try:
+        body = await read_body(request, place)
+        changes = await run_in_threadpool(_read, body)
+        service.keys.check(idempotency_key, b"epochs", body)
+    except BaseException:
+        place.leave()
+        raise
+    return await answered(service, service.submissions.submit(changes, idempotency_key, place), wait)
+
+
+def _read(body: bytes) -> dict[str, list[object]]:
+    try:
+        content = read_json(body.decode("utf-8-sig").strip(" \t\r\n"))
+    except UnicodeDecodeError:
+        raise _unreadable("The body is not UTF-8.") from None
+    except Unreadable as error:
+        raise _unreadable(f"{error}.") from None
+    if not isinstance(content, dict):
+        raise _unreadable("The body is no object of tables.")
+    tables = cast("dict[str, Any]", content)
+    for name, changes in tables.items():
+        if not isinstance(changes, list):
+            raise _unreadable(f"{name[:60]} has no list of changes.")
+    return tables
+
+
+def _unreadable(detail: str) -> Refusal:
+    return Refusal(400, "unreadable", "the body cannot be read", detail=detail, hint=f"send {_FORM}")

@@ -1,0 +1,117 @@
+"""/metrics: what Prometheus may scrape."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import Response
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from headrace.engine.receipt import Receipt
+from headrace.errors import ChangesRejected, HeadraceError
+from headrace.home import Headrace
+
+router = APIRouter(tags=["operation"])
+
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+
+class Metrics:
+    """The figures of one server."""
+
+    def __init__(self, hr: Headrace) -> None:
+        self.registry = CollectorRegistry()
+        self._lock = threading.Lock()
+        self._counted = 0
+        newest = Gauge("headrace_epoch", "The newest committed epoch.", registry=self.registry)
+        newest.set_function(lambda: hr.epoch)
+        self.epochs = Counter("headrace_epochs", "Epochs made for requests to this server.", registry=self.registry)
+        self.epoch_seconds = Histogram(
+            "headrace_epoch_seconds", "Seconds that an epoch took.", buckets=_SECONDS, registry=self.registry
+        )
+        self.stage_seconds = Counter(
+            "headrace_stage_seconds", "Seconds of epochs, by stage.", ["stage"], registry=self.registry
+        )
+        self.changes = Counter(
+            "headrace_changes", "Changes, by table and by what became of them.", ["table", "outcome"],
+            registry=self.registry,
+        )  # fmt: skip
+        self.requests = Counter(
+            "headrace_http_requests", "Requests, by route and status.", ["method", "route", "status"],
+            registry=self.registry,
+        )  # fmt: skip
+        self.request_seconds = Histogram(
+            "headrace_http_request_seconds", "Seconds until a request was answered in full.", ["route"],
+            buckets=_SECONDS, registry=self.registry,
+        )  # fmt: skip
+
+    def gauge(self, name: str, description: str, read: Callable[[], float]) -> None:
+        """A figure that is read when it is asked for."""
+        Gauge(name, description, registry=self.registry).set_function(read)
+
+    def count(self, receipt: Receipt) -> None:
+        """Count a receipt that was given out for the first time; calls that share an epoch count it once."""
+        for outcome in ("applied", "stale", "dead"):
+            for table, count in getattr(receipt, outcome).items():
+                self.changes.labels(table, outcome).inc(count)
+        with self._lock:
+            if receipt.epoch <= self._counted:
+                return
+            self._counted = receipt.epoch
+        self.epochs.inc()
+        self.epoch_seconds.observe(receipt.seconds)
+        for stage, seconds in receipt.stages.items():
+            self.stage_seconds.labels(stage).inc(seconds)
+
+    def refuse(self, error: HeadraceError) -> None:
+        """Count the changes that a call was refused for."""
+        if isinstance(error, ChangesRejected):
+            for one in error.rejections:
+                self.changes.labels(one.table, "rejected").inc()
+
+
+class Measured:
+    """Counts every request by the route that answered it."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on and note what became of it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started_at = time.perf_counter()
+        status = 499
+
+        async def noted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noted)
+        finally:
+            # Only what is declared becomes a label: a stranger's paths and methods would be without number.
+            method = scope["method"] if scope["method"] in _METHODS else "other"
+            route = getattr(scope.get("route"), "path", "unknown")
+            self._metrics.requests.labels(method, route, str(status)).inc()
+            self._metrics.request_seconds.labels(route).observe(time.perf_counter() - started_at)
+
+
+def _metrics_of(request: Request) -> Metrics:
+    return request.app.state.service.metrics
+
+
+@router.get("/metrics", response_class=Response)
+def metrics(measured: Annotated[Metrics, Depends(_metrics_of)]) -> Response:
+    """Figures in the text form of Prometheus."""
+    return Response(generate_latest(measured.registry), media_type=CONTENT_TYPE_LATEST)

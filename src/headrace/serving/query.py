@@ -1,0 +1,128 @@
+"""POST /v1/query: one statement of SQL."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import pyarrow as pa
+from fastapi import APIRouter, Depends, Header, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from headrace.engine.receipt import Receipt
+from headrace.engine.statements import run_for_asker
+from headrace.engine.stoppable import Stoppable
+from headrace.errors import ResultTooLarge
+from headrace.serving.asking import AskerGone
+from headrace.serving.bodies import read_small_body
+from headrace.serving.problems import Refusal, invalid
+from headrace.serving.rows import Result, chosen, written
+from headrace.serving.service import Service, service_of
+from headrace.sql.statements import (
+    Delete,
+    Describe,
+    Explain,
+    ExplainQuery,
+    Insert,
+    Query,
+    Show,
+    Statement,
+    Update,
+    parse,
+)
+
+router = APIRouter(tags=["reading"])
+
+_CHANGES = (Insert, Update, Delete)
+_READS = (Query, Show, Describe, Explain, ExplainQuery)
+
+
+class Asked(BaseModel):
+    """One statement, and how much of it is wanted."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"sql": "SELECT 1 AS one"}]})
+
+    sql: str = Field(max_length=1_000_000, description="One statement: a query, or INSERT, UPDATE or DELETE.")
+    epoch: int | None = Field(default=None, ge=0, le=2**62, description="Read as of this epoch instead of the newest.")
+    limit: int | None = Field(
+        default=None, ge=0, le=2**31 - 2, description="Answer with the first so many rows only, and say so."
+    )
+    timeout_seconds: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="Stop after so long; at most what the server allows."
+    )
+
+
+@router.post("/v1/query")
+async def query(
+    request: Request,
+    service: Annotated[Service, Depends(service_of)],
+    accept: Annotated[str, Header()] = "",
+) -> Response:
+    """Run a statement: rows for SELECT, SHOW, DESCRIBE and EXPLAIN, a receipt for INSERT, UPDATE and DELETE."""
+    body = await read_small_body(request)
+    try:
+        asked = Asked.model_validate_json(body)
+    except ValidationError as error:
+        raise invalid(error.errors(include_url=False, include_input=False, include_context=False)) from None
+    media = chosen(accept)
+    statement = await run_in_threadpool(_only, asked.sql)
+    _refuse_definitions(statement, service)
+    seconds = service.settings.serve_query_time.total_seconds()
+    seconds = min(seconds, asked.timeout_seconds or seconds)
+    most = service.settings.serve_query_rows
+    wanted = min(most, asked.limit if asked.limit is not None else most)
+
+    def work(stoppable: Stoppable) -> tuple[pa.Table | Receipt | None, int]:
+        # One row more than wanted tells whether there are more.
+        return run_for_asker(service.hr, statement, wanted + 1, stoppable, asked.epoch)
+
+    try:
+        content, epoch = await service.asking.answer(request, seconds, work, changes=not isinstance(statement, _READS))
+    except AskerGone:
+        return Response(status_code=499)
+    if isinstance(content, Receipt):
+        service.metrics.count(content)
+        return JSONResponse(content.to_json())
+    if content is None:
+        return JSONResponse({"epoch": epoch})
+    return _rows(content, epoch, wanted, asked.limit is not None and asked.limit <= most, media)
+
+
+def _rows(table: pa.Table, epoch: int, wanted: int, cut: bool, media: str) -> Response:
+    truncated = table.num_rows > wanted
+    if truncated and not cut:
+        raise ResultTooLarge(
+            f"the query has more than {wanted} rows",
+            detail="The server answers with no more than that.",
+            hint='add a LIMIT or a WHERE, or ask for the first rows with "limit"; '
+            "HEADRACE_SERVE_QUERY_ROWS sets the bound",
+        )
+    result = Result(table.slice(0, wanted) if truncated else table, epoch, truncated)
+    headers = {"Headrace-Epoch": str(epoch), "Headrace-Truncated": "true" if truncated else "false"}
+    return StreamingResponse(written(result, media), media_type=media, headers=headers)
+
+
+def _only(sql: str) -> Statement:
+    """The one statement of a text."""
+    statements = parse(sql)
+    if len(statements) != 1:
+        raise Refusal(
+            400,
+            "one_statement",
+            "a request takes one statement" if statements else "there is no statement",
+            detail=f"The text has {len(statements)}.",
+            hint="send each statement in a request of its own",
+        )
+    return statements[0]
+
+
+def _refuse_definitions(statement: Statement, service: Service) -> None:
+    if not isinstance(statement, (*_READS, *_CHANGES)) and not service.settings.serve_definitions:
+        raise Refusal(
+            403,
+            "definitions_refused",
+            "this server takes no definitions",
+            detail="CREATE, ALTER and DROP change what the home is, not what it holds.",
+            hint="run them with headrace run, or start the server with HEADRACE_SERVE_DEFINITIONS=true",
+        )

@@ -1,0 +1,75 @@
+"""Running the application: where it listens, and how it ends."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Callable
+
+import uvicorn
+from fastapi import FastAPI
+
+from headrace.errors import SetupError
+
+_GRACE_SECONDS = 60
+
+
+class Server(uvicorn.Server):
+    """Tells when it listens; when it is to end, ends change streams first and lets everything else finish."""
+
+    def __init__(self, app: FastAPI, host: str, port: int, listening: Callable[[str], None] = lambda _: None) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                host=host,
+                port=port,
+                lifespan="on",
+                ws="none",
+                access_log=False,
+                log_level="warning",
+                server_header=False,
+                timeout_graceful_shutdown=_GRACE_SECONDS,
+            )
+        )
+        self._app = app
+        self._host = host
+        self._listening = listening
+        self.url = ""
+
+    def bind(self) -> socket.socket:
+        """Take the port, before anything that lasts is begun."""
+        try:
+            taken = self.config.bind_socket()
+        except SystemExit:
+            raise SetupError(
+                f"cannot listen on {self._host}:{self.config.port}",
+                detail="The address is in use, or this machine does not have it.",
+                hint="choose another with --host and --port; --port 0 takes a free one",
+            ) from None
+        name = f"[{self._host}]" if ":" in self._host else self._host
+        self.url = f"http://{name}:{taken.getsockname()[1]}"
+        return taken
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen, and say so."""
+        await super().startup(sockets)
+        if self.started:
+            self._listening(self.url)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the streams, which would go on for ever, then wait for the rest."""
+        self._app.state.service.end()
+        await super().shutdown(sockets)
+
+
+def run_until_told(server: Server, taken: socket.socket) -> None:
+    """Serve until the process is told to end; returns, so that the home can be closed."""
+    # The server hands a signal on when it has ended; by then it has done what was asked.
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        server.run([taken])
+    except KeyboardInterrupt:
+        pass
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        taken.close()

@@ -1,0 +1,163 @@
+"""Streams of events: how many at once, who tells them of new epochs, and how they end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from fastapi.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from headrace.home import Headrace
+from headrace.serving.problems import Refusal
+
+T = TypeVar("T")
+_LOOK_SECONDS = 0.05
+_READERS = 2
+
+
+class Streams:
+    """The open streams of one server; all are told of a new epoch by one look at the home."""
+
+    def __init__(self, hr: Headrace, places: int) -> None:
+        self._hr = hr
+        self._places = places
+        self._taken = 0
+        self._looking: asyncio.Task[None] | None = None
+        self._moved = asyncio.Event()
+        self.ending = False
+        # Few, so that many who catch up at once do not fill the memory.
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="headrace-stream")
+
+    @property
+    def open(self) -> int:
+        """How many are open."""
+        return self._taken
+
+    def enter(self) -> Place:
+        """A place for one stream; 429 if all are taken."""
+        if self._taken >= self._places or self.ending:
+            raise Refusal(
+                429,
+                "too_busy",
+                "too many change streams are open",
+                detail=f"{self._places} may be, which is the limit.",
+                hint="close one, or come back after the seconds that Retry-After names",
+                headers={"Retry-After": "5"},
+            )
+        self._taken += 1
+        return Place(self)
+
+    def leave(self) -> None:
+        """Give a place back."""
+        self._taken -= 1
+
+    async def read(self, work: Callable[[], T]) -> T:
+        """What a reading of the home comes to, off the event loop."""
+        return await asyncio.get_running_loop().run_in_executor(self._readers, work)
+
+    async def newer_than(self, epoch: int, seconds: float) -> bool:
+        """Whether an epoch newer than this came within so many seconds; no if the server ends."""
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.ensure_future(self._look())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._hr.epoch <= epoch and not self.ending:
+                    await self._moved.wait()
+        return self._hr.epoch > epoch and not self.ending
+
+    async def _look(self) -> None:
+        """Look for new epochs while anyone listens; a look is one comparison."""
+        seen = self._hr.epoch
+        while self._taken and not self.ending:
+            await asyncio.sleep(_LOOK_SECONDS)
+            if self._hr.epoch != seen:
+                seen = self._hr.epoch
+                self._wake()
+        self._wake()
+
+    def _wake(self) -> None:
+        moved, self._moved = self._moved, asyncio.Event()
+        moved.set()
+
+    def end(self) -> None:
+        """Let every stream end after the event that it is sending."""
+        self.ending = True
+        self._wake()
+
+    def close(self) -> None:
+        """Wait for readings that are under way."""
+        self._readers.shutdown()
+
+
+class Place:
+    """One open stream."""
+
+    def __init__(self, streams: Streams) -> None:
+        self._streams = streams
+        self._left = False
+        self.read = streams.read
+        self.newer_than = streams.newer_than
+
+    @property
+    def ending(self) -> bool:
+        """Whether the server ends."""
+        return self._streams.ending
+
+    def leave(self) -> None:
+        """Give the place back."""
+        if not self._left:
+            self._left = True
+            self._streams.leave()
+
+
+class EventStream(Response):
+    """Events as they come, one at a time: the next is made when the client has taken the last.
+
+    A client that takes nothing for `patience` seconds, or that is gone, is let go of; it can resume.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(self, events: AsyncGenerator[bytes, None], place: Place, patience: float) -> None:
+        super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._events = events
+        self._place = place
+        self._patience = patience
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send events until the client or the server ends it."""
+        sending = asyncio.ensure_future(self._send(send))
+        leaving = asyncio.ensure_future(_hang_up(receive))
+        try:
+            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (sending, leaving):
+                task.cancel()
+            await asyncio.gather(sending, leaving, return_exceptions=True)
+            await self._events.aclose()
+            self._place.leave()
+        if (
+            not sending.cancelled()
+            and (error := sending.exception()) is not None
+            and not isinstance(error, TimeoutError)
+        ):
+            raise error
+
+    async def _send(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        # A first line at once, so that a client knows that it is heard.
+        await send({"type": "http.response.body", "body": b": headrace\n\n", "more_body": True})
+        async for event in self._events:
+            async with asyncio.timeout(self._patience):
+                await send({"type": "http.response.body", "body": event, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _hang_up(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        continue
