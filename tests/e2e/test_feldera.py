@@ -140,6 +140,7 @@ def test_every_chunk_reaches_a_callback(pipeline: Any) -> None:
 def test_listening_can_begin_with_all_there_is(pipeline: Any) -> None:
     pipeline.input_json("orders", [{**ORDER, "id": i} for i in range(3)])
     stream = pipeline.client.listen_to_pipeline(pipeline.name, "orders", "json", send_snapshot=True)()
+    assert next(stream) == {"sequence_number": 0}
     first = next(stream)
     assert sorted(change["insert"]["id"] for change in first["json_data"]) == [0, 1, 2]
     assert first["json_data"][0]["insert"]["amount"] == "12.50"

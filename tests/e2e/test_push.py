@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import zlib
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,6 @@ from headrace.cli.main import run
 from tests.e2e.loopback import served
 
 BRONZE = Path(__file__).parents[2] / "examples" / "medallion" / "sql" / "1_bronze.sql"
-HOUR = "2025-11-30T00"
 AT = "2025-11-30T00:03:32.477000Z"
 
 
@@ -42,6 +43,12 @@ def home(hr: headrace.Headrace) -> headrace.Headrace:
     return hr
 
 
+@pytest.fixture
+def hour(request: pytest.FixtureRequest) -> str:
+    """An hour of the test's own: what one pushed, another's push of the same would not repeat."""
+    return f"{datetime(2025, 1, 1) + timedelta(hours=zlib.crc32(request.node.name.encode()) % 8000):%Y-%m-%dT%H}"
+
+
 def order(number: int, status: str = "pending", **more: Any) -> dict[str, Any]:
     times = dict.fromkeys(("created_at", "updated_at", "ingested_at"), AT)
     return {"order_id": number, "user_id": 1, "order_status": status, "order_total": "12.50", **times, **more}
@@ -52,7 +59,7 @@ def item(number: int, **more: Any) -> dict[str, Any]:
     return {**line, "ingested_at": AT, **more}
 
 
-def write(data: Path, table: str, changes: list[dict[str, Any]], hour: str = HOUR) -> None:
+def write(data: Path, table: str, hour: str, changes: list[dict[str, Any]]) -> None:
     folder = data / "cdc" / table
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{hour}.json").write_text("".join(json.dumps(change) + "\n" for change in changes))
@@ -75,16 +82,16 @@ def count(home: headrace.Headrace, table: str) -> int:
 
 
 def test_an_hour_is_one_epoch_and_sent_again_changes_nothing(
-    home: headrace.Headrace, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    home: headrace.Headrace, url: str, hour: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     moved = [{"delete": order(1)}, {"insert": order(1, "shipped")}]
-    write(tmp_path, "orders", [*inserts(order(1), order(2)), *moved])
-    write(tmp_path, "order_items", inserts(item(1), item(2), item(3)))
+    write(tmp_path, "orders", hour, [*inserts(order(1), order(2)), *moved])
+    write(tmp_path, "order_items", hour, inserts(item(1), item(2), item(3)))
     before = home.epoch
 
-    assert push("--hour", HOUR, "--url", url, "--data", tmp_path) == 0
+    assert push("--hour", hour, "--url", url, "--data", tmp_path) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert re.fullmatch(rf"Hour {HOUR}: 7 rows, 0\.00 MB read", lines[0])
+    assert re.fullmatch(rf"Hour {hour}: 7 rows, 0\.00 MB read", lines[0])
     assert [line.split() for line in lines[1:3]] == [
         ["bronze_orders", "4", "rows"],
         ["bronze_order_items", "3", "rows"],
@@ -96,33 +103,35 @@ def test_an_hour_is_one_epoch_and_sent_again_changes_nothing(
     counts = home.query("SELECT * FROM statuses ORDER BY 1").to_pylist()
     assert counts == [{"order_status": "pending", "n": 1}, {"order_status": "shipped", "n": 1}]
     home.execute("DELETE FROM bronze_orders WHERE order_id = 2")
-    assert push("--hour", HOUR, "--url", url, "--data", tmp_path) == 0
+    assert push("--hour", hour, "--url", url, "--data", tmp_path) == 0
     assert count(home, "orders") == 1
 
 
-def test_other_content_of_the_same_hour_is_another_push(home: headrace.Headrace, url: str, tmp_path: Path) -> None:
+def test_other_content_of_the_same_hour_is_another_push(
+    home: headrace.Headrace, url: str, hour: str, tmp_path: Path
+) -> None:
     for number in (1, 2):
-        write(tmp_path, "orders", inserts(order(number)))
-        assert push("--hour", HOUR, "--url", url, "--data", tmp_path) == 0
+        write(tmp_path, "orders", hour, inserts(order(number)))
+        assert push("--hour", hour, "--url", url, "--data", tmp_path) == 0
     assert count(home, "orders") == 2
 
 
 def test_without_any_file_it_says_so_and_fails(
-    home: headrace.Headrace, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    home: headrace.Headrace, url: str, hour: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write(tmp_path, "orders", inserts(order(1)), "2025-11-30T05")
-    assert push("--hour", HOUR, "--url", url, "--data", tmp_path) == 1
+    write(tmp_path, "orders", "2026-11-30T05", inserts(order(1)))
+    assert push("--hour", hour, "--url", url, "--data", tmp_path) == 1
     told = capsys.readouterr().err
-    assert f"error: there are no changes for {HOUR}" in told
+    assert f"error: there are no changes for {hour}" in told
     assert "hint: " in told
 
 
 def test_tables_can_go_by_themselves(
-    home: headrace.Headrace, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    home: headrace.Headrace, url: str, hour: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write(tmp_path, "orders", inserts(order(1), order(2)))
-    write(tmp_path, "order_items", inserts(item(1)))
-    assert push("--hour", HOUR, "--url", url, "--data", tmp_path, "--no-atomic") == 0
+    write(tmp_path, "orders", hour, inserts(order(1), order(2)))
+    write(tmp_path, "order_items", hour, inserts(item(1)))
+    assert push("--hour", hour, "--url", url, "--data", tmp_path, "--no-atomic") == 0
     lines = capsys.readouterr().out.splitlines()
     latencies = [line.split() for line in lines if re.fullmatch(r" +bronze_\w+ +\d+\.\d{3} s", line)]
     assert [name for name, *_ in latencies] == ["bronze_orders", "bronze_order_items"]
@@ -131,14 +140,14 @@ def test_tables_can_go_by_themselves(
 
 
 def test_large_tables_go_in_chunks_below_a_megabyte(
-    home: headrace.Headrace, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    home: headrace.Headrace, url: str, hour: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write(tmp_path, "orders", inserts(*(order(i, coupon_code="x" * 1000) for i in range(2000))))
-    write(tmp_path, "order_items", inserts(item(1)))
-    assert push("--hour", HOUR, "--url", url, "--data", tmp_path) == 1
+    write(tmp_path, "orders", hour, inserts(*(order(i, coupon_code="x" * 1000) for i in range(2000))))
+    write(tmp_path, "order_items", hour, inserts(item(1)))
+    assert push("--hour", hour, "--url", url, "--data", tmp_path) == 1
     assert "the body is too large" in capsys.readouterr().err
     assert count(home, "orders") == 0
-    assert push("--hour", HOUR, "--url", url, "--data", tmp_path, "--chunk-input") == 0
+    assert push("--hour", hour, "--url", url, "--data", tmp_path, "--chunk-input") == 0
     told = capsys.readouterr().out
     assert re.search(r"bronze_orders +\d+\.\d{3} s in 3 requests", told)
     assert re.search(r"bronze_order_items +\d+\.\d{3} s\n", told)
@@ -149,8 +158,8 @@ def test_several_hours_for_programs(
     home: headrace.Headrace, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for number, hour in enumerate(("2025-11-30T23", "2025-12-01T00")):
-        write(tmp_path, "orders", inserts(order(number)), hour)
-    write(tmp_path, "order_items", inserts(item(1)), "2025-12-01T00")
+        write(tmp_path, "orders", hour, inserts(order(number)))
+    write(tmp_path, "order_items", "2025-12-01T00", inserts(item(1)))
     assert push("--hour", "2025-11-30T23", "--hours", "2", "--url", url, "--data", tmp_path, "--json") == 0
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(one["hour"], one["rows"], one["tables"]) for one in told] == [
@@ -164,11 +173,11 @@ def test_several_hours_for_programs(
 
 @pytest.mark.parametrize("how", ["--atomic", "--no-atomic"])
 def test_a_bad_change_is_named_and_stops_its_request(
-    home: headrace.Headrace, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str
+    home: headrace.Headrace, url: str, hour: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str
 ) -> None:
-    write(tmp_path, "orders", inserts(order(1), order(2, order_total="12.505")))
-    write(tmp_path, "order_items", inserts(item(1)))
-    assert push("--hour", HOUR, "--url", url, "--data", tmp_path, how) == 1
+    write(tmp_path, "orders", hour, inserts(order(1), order(2, order_total="12.505")))
+    write(tmp_path, "order_items", hour, inserts(item(1)))
+    assert push("--hour", hour, "--url", url, "--data", tmp_path, how) == 1
     told = capsys.readouterr().err
     assert "error: 1 change rejected" in told
     assert "would be rounded to fit DECIMAL(12,2)" in told
@@ -177,16 +186,19 @@ def test_a_bad_change_is_named_and_stops_its_request(
     assert count(home, "order_items") == (0 if how == "--atomic" else 1)
 
 
-def test_what_keeps_it_from_sending(hr: headrace.Headrace, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(tmp_path, "orders", inserts(order(1)))
-    assert push("--hour", HOUR, "--url", "http://127.0.0.1:9", "--data", tmp_path) == 1
+def test_what_keeps_it_from_sending(
+    hr: headrace.Headrace, hour: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, "orders", hour, inserts(order(1)))
+    assert push("--hour", hour, "--url", "http://127.0.0.1:9", "--data", tmp_path) == 1
     assert "hint: start headrace serve" in capsys.readouterr().err
     assert push("--hour", "yesterday", "--data", tmp_path) == 2
+    assert "is no hour such as 2025-11-30T00" in capsys.readouterr().err
     settings = hr.settings.model_copy(update={"serve_pipelines": ("till",), "api_keys": ("secret",)})
     with served(hr, settings) as address:
-        assert push("--hour", HOUR, "--url", address, "--data", tmp_path, "--json") == 1
+        assert push("--hour", hour, "--url", address, "--data", tmp_path, "--json") == 1
         assert json.loads(capsys.readouterr().err)["code"] == "unauthorized"
-        assert push("--hour", HOUR, "--url", address, "--data", tmp_path, "--api-key", "secret") == 1
+        assert push("--hour", hour, "--url", address, "--data", tmp_path, "--api-key", "secret") == 1
         assert "there is no pipeline ecommerce-medallion-architecture" in capsys.readouterr().err
-        told = ("--hour", HOUR, "--url", address, "--data", tmp_path, "--api-key", "secret", "--pipeline", "till")
+        told = ("--hour", hour, "--url", address, "--data", tmp_path, "--api-key", "secret", "--pipeline", "till")
         assert push(*told) == 0

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Iterator
 from itertools import islice
 from typing import Annotated
 
 import pyarrow as pa
 from fastapi import APIRouter, Query
-from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import StreamingResponse
+from fastapi.responses import Response
 
 from headrace.errors import HeadraceError
-from headrace.home import Headrace
 from headrace.serving.feldera.pipelines import OfService, OfStanding
 from headrace.serving.feldera.spelling import CHANGES, json_rows
 from headrace.serving.feldera.standing import Standing
 from headrace.serving.feldera.wording import WordedRoute, unquoted
 from headrace.serving.problems import Refusal
+from headrace.serving.service import Service
+from headrace.serving.streams import EventStream, Place
 
 ROWS_IN_CHUNK = 10_000
-# A stream without news still says so, which is how the server learns that a listener has gone.
-QUIET_SECONDS = 5.0
-POLL_SECONDS = 0.02
+EPOCHS_AT_ONCE = 100
+# How often a stream without news looks whether the pipeline was stopped.
+LOOK_SECONDS = 0.5
 CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 _LEAVING = frozenset({"delete", "update_preimage"})
 
@@ -37,46 +36,57 @@ async def egress(
     standing: OfStanding,
     format: Annotated[str, Query()] = "json",  # noqa: A002 - the name that the client sends
     send_snapshot: Annotated[bool, Query()] = False,
-) -> StreamingResponse:
+) -> Response:
     """Chunks of insertions and deletions, a line each; the last of an epoch names it as processed_steps."""
     if format != "json":
         raise Refusal(400, "unsupported_format", f"format {format} is not offered", hint="listen with json")
     standing.refuse_stopped()
-    found = service.hr.catalog.get(unquoted(relation))
-    chunks = follow(service.hr, standing, found.name, whole=send_snapshot)
-    return StreamingResponse(chunks, media_type="application/json")
+    found = service.hr.catalog.get(unquoted(relation)).name
+    place = service.streams.enter()
+    # Noted before the client hears anything: what it pushes after the greeting comes later than this.
+    chunks = follow(service, place, standing, found, service.hr.epoch, whole=send_snapshot)
+    patience = service.settings.serve_patience.total_seconds()
+    # The greeting is the first chunk, for which the client waits before it goes on.
+    return EventStream(chunks, place, patience, greeting=_chunk(0), media_type="application/json")
 
 
-async def follow(hr: Headrace, standing: Standing, relation: str, *, whole: bool) -> AsyncGenerator[bytes, None]:
-    """A relation's changes from now on, after all it holds if the whole is asked for; until the pipeline is stopped."""
-    stops = standing.stops
-    seen, number = hr.epoch, 0
+async def follow(
+    service: Service, place: Place, standing: Standing, relation: str, seen: int, *, whole: bool
+) -> AsyncGenerator[bytes, None]:
+    """A relation's changes after an epoch, and before them all it held then if the whole is asked for.
+
+    Ends when the pipeline is stopped.
+    """
+    hr, stops, keep_alive = service.hr, standing.stops, service.settings.serve_keep_alive.total_seconds()
+    number, quiet = 1, 0.0
     try:
         if whole:
-            held = await run_in_threadpool(hr.query, f"SELECT * FROM `{relation}`", seen)
-            for piece in _pieces(f'{{"insert":{row}}}' for row in json_rows(held, CHANGES)):
+            for piece in _pieces(await place.read(lambda: held_texts(hr.query(f"SELECT * FROM `{relation}`", seen)))):
                 yield _chunk(number, piece)
                 number += 1
-        # The client waits for a first chunk before it goes on.
         yield _chunk(number, processed=seen)
-        quiet = 0.0
-        while standing.stops == stops and not hr.closed:
-            now = hr.epoch
-            if now > seen:
-                changes = await run_in_threadpool(hr.changes, relation, seen, now)
-                for piece in _pieces(change_texts(changes)):
-                    number += 1
-                    yield _chunk(number, piece)
-            elif quiet < QUIET_SECONDS:
-                await asyncio.sleep(POLL_SECONDS)
-                quiet += POLL_SECONDS
+        while standing.stops == stops and not place.ending:
+            if await place.newer_than(seen, LOOK_SECONDS):
+                until = min(hr.epoch, seen + EPOCHS_AT_ONCE)
+                if hr.changed_at.get(relation, until) > seen:
+                    texts = await place.read(lambda: change_texts(hr.changes(relation, seen, until)))  # noqa: B023 - read before they move
+                    for piece in _pieces(texts):
+                        number += 1
+                        yield _chunk(number, piece)
+                seen, quiet = until, 0.0
+            elif quiet < keep_alive:
+                quiet += LOOK_SECONDS
                 continue
-            number += 1
-            seen, quiet = now, 0.0
+            number, quiet = number + 1, 0.0
             yield _chunk(number, processed=seen)
     except HeadraceError:
         # The relation was dropped, or the listener fell behind what is kept: the stream ends, and the client says so.
         return
+
+
+def held_texts(rows: pa.Table) -> Iterator[str]:
+    """Each row as {"insert": row}."""
+    return (f'{{"insert":{row}}}' for row in json_rows(rows, CHANGES))
 
 
 def change_texts(changes: pa.Table) -> Iterator[str]:

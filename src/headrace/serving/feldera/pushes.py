@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.concurrency import run_in_threadpool
@@ -14,7 +14,7 @@ from headrace.serving.bodies import read_body
 from headrace.serving.feldera.pandas_values import from_pandas
 from headrace.serving.feldera.pipelines import OfService, OfStanding, standing_of
 from headrace.serving.feldera.wording import WordedRoute, refused, unquoted
-from headrace.serving.ingress import bad_lines, refuse_bad, with_lines
+from headrace.serving.ingress import bad_lines, with_lines
 from headrace.serving.lines import BadLine, Lines, read_lines
 from headrace.serving.problems import Refusal
 
@@ -94,10 +94,9 @@ def _checked(body: bytes, form: Literal["insert_delete", "raw"], target: Table, 
     """The changes of a body, every one of them as the table asks."""
     # The client writes an empty list as null.
     read = Lines() if body.strip() in (b"", b"null") else read_lines(body, form)
-    refuse_bad(read)
     if json_flavor == "pandas":
-        read = Lines(from_pandas(read.changes, target), read.lines)
-    reasons: dict[int, Any] = target.contract.decode_all(read.changes)[1]
-    if reasons:
-        raise bad_lines([BadLine(read.lines[place], reason) for place, reason in reasons.items()])
+        read = Lines(from_pandas(read.changes, target), read.lines, read.bad)
+    reasons = target.contract.decode_all(read.changes)[1]
+    if read.bad or reasons:
+        raise bad_lines([*read.bad, *(BadLine(read.lines[place], reason) for place, reason in reasons.items())])
     return read

@@ -37,6 +37,8 @@ class WordedRoute(APIRoute):
 def refused(error: BaseException) -> Response:
     """The answer that an error becomes."""
     plain = respond(error)
+    # The client sends a request again that timed out at a gateway; a statement that took too long would run anew.
+    plain.status_code = 400 if plain.status_code == 504 else plain.status_code
     problem = problem_of(error)
     whole = f"{problem['message']}: {problem['detail']}" if problem["detail"] else problem["message"]
     worded = {
