@@ -77,6 +77,8 @@ def start_spark(settings: Settings) -> SparkSession:
             "spark.ui.retainedStages": "50",
             "spark.ui.retainedTasks": "1000",
             "spark.sql.ui.retainedExecutions": "10",
+            # A task that asks for more memory than there is fails its own query, not the process.
+            "spark.executor.killOnFatalError.depth": "0",
         }
         with _java_home(launcher_home(find_java(), settings.jars.parent / "java")):
             spark = SparkSession.builder.master(f"local[{cores}]").config(map=options).getOrCreate()

@@ -68,7 +68,10 @@ class Queries:
         """The rows of a query; at most so many, if a number is given."""
         frame = self.frame(sql, relations, line, column)
         try:
-            table = nullable_frame(frame if rows is None else frame.limit(rows)).toArrow()
+            answer = nullable_frame(frame if rows is None else frame.limit(rows))
+            # Planned here: in the thread that Spark collects in, an error of the planner would never reach us.
+            answer._jdf.queryExecution().executedPlan()
+            table = answer.toArrow()
         except (PySparkException, Py4JJavaError) as error:
             raise query_error(error, line, column) from None
         columns = [

@@ -22,6 +22,9 @@ Java = Any
 RELATION_MARK = "headrace.relation"
 COLUMN_MARK = "headrace.column"
 
+# Functions that reach past the query, into the process.
+_WITHHELD = ("reflect", "java_method", "try_reflect")
+
 _PLANS = "org.apache.spark.sql.catalyst.plans.logical."
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
 
@@ -50,6 +53,10 @@ class Catalyst:
         # Names are registered for a while under which one view alone is read.
         self.analysis = threading.RLock()
         self._no_metadata = self.module("org.apache.spark.sql.types.Metadata").empty()
+        for name in _WITHHELD:
+            place = self.some("builtin"), self.some("system")
+            identifier = self.jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name, *place)
+            self.jsession.sessionState().functionRegistry().dropFunction(identifier)
 
     def module(self, name: str) -> Java:
         """A Scala object by its full name."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from concurrent.futures import Future, InvalidStateError, wait
+from threading import Thread
+from typing import Any, TypeVar
 
 from fastapi import Request
 
@@ -18,6 +20,7 @@ from headrace.serving.problems import Refusal
 T = TypeVar("T")
 _STOP_AGAIN_SECONDS = 0.2
 _END_SECONDS = 2.0
+_GIVE_UP_SECONDS = 30.0
 
 
 class AskerGone(Exception):
@@ -32,7 +35,7 @@ class Asking:
         self._places = places
         self._lock = threading.Lock()
         self._taken = 0
-        self._threads = ThreadPoolExecutor(places, thread_name_prefix="headrace-query")
+        self._running: dict[Future[Any], Stoppable] = {}
 
     @property
     def under_way(self) -> int:
@@ -52,13 +55,12 @@ class Asking:
                     headers={"Retry-After": "1"},
                 )
             self._taken += 1
-        try:
-            stoppable = Stoppable(self._hr.frames.catalyst.session.sparkContext)
-            running = self._threads.submit(work, stoppable)
-        except BaseException:
-            self._leave()
-            raise
+        running: Future[T] = Future()
+        running.set_running_or_notify_cancel()
+        stoppable = self._running[running] = Stoppable(self._hr.frames.catalyst.session.sparkContext)
         running.add_done_callback(self._leave)
+        # A thread of its own for each: one that Spark never answers can be left behind without holding a place.
+        Thread(target=_run, args=(running, work, stoppable), name="headrace-query", daemon=True).start()
         gone = asyncio.ensure_future(_hang_up(request))
         try:
             return await self._waited(running, gone, stoppable, seconds, changes)
@@ -74,16 +76,14 @@ class Asking:
         await asyncio.wait(awaited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if result.done():
             return result.result()
-        stopping = asyncio.ensure_future(_stop(stoppable, running))
+        stopping = asyncio.ensure_future(_stop(stoppable, running, give_up=not changes))
         await asyncio.wait({result, stopping}, timeout=None if changes else _END_SECONDS)
-        if not changes and gone.done():
-            result.cancel()
-            raise AskerGone
-        try:
+        with contextlib.suppress(QueryStopped):
             if result.done():
                 return result.result()
-        except QueryStopped:
-            pass
+        result.cancel()
+        if gone.done():
+            raise AskerGone
         raise Refusal(
             504,
             "timeout",
@@ -92,13 +92,28 @@ class Asking:
             hint="ask for less at a time, or give it more time with timeout_seconds, up to HEADRACE_SERVE_QUERY_TIME",
         )
 
-    def _leave(self, _: object = None) -> None:
+    def _leave(self, running: Future[Any]) -> None:
         with self._lock:
             self._taken -= 1
+            self._running.pop(running, None)
 
     def close(self) -> None:
-        """Wait until every query has ended."""
-        self._threads.shutdown()
+        """Wait until every query has ended; one that takes long is stopped."""
+        wait(list(self._running), _END_SECONDS)
+        for running, stoppable in list(self._running.items()):
+            stoppable.stop()
+            wait([running], _GIVE_UP_SECONDS)
+
+
+def _run(running: Future[T], work: Callable[[Stoppable], T], stoppable: Stoppable) -> None:
+    try:
+        result = work(stoppable)
+    except BaseException as error:
+        with contextlib.suppress(InvalidStateError):
+            running.set_exception(error)
+    else:
+        with contextlib.suppress(InvalidStateError):
+            running.set_result(result)
 
 
 async def _hang_up(request: Request) -> None:
@@ -107,9 +122,14 @@ async def _hang_up(request: Request) -> None:
         continue
 
 
-async def _stop(stoppable: Stoppable, running: Future[T]) -> None:
+async def _stop(stoppable: Stoppable, running: Future[Any], *, give_up: bool) -> None:
     """Cancel Spark jobs until the work has ended: one may start just as others are cancelled."""
     loop = asyncio.get_running_loop()
+    given_up_at = loop.time() + _GIVE_UP_SECONDS
     while not running.done():
         await loop.run_in_executor(None, stoppable.stop)
-        await asyncio.wait({asyncio.shield(asyncio.wrap_future(running))}, timeout=_STOP_AGAIN_SECONDS)
+        await asyncio.sleep(_STOP_AGAIN_SECONDS)
+        if give_up and loop.time() > given_up_at:
+            # Where the JVM ran out of memory, the thread that was to answer may be dead and its socket silent.
+            with contextlib.suppress(InvalidStateError):
+                running.set_exception(QueryStopped("the query was given up"))

@@ -1,0 +1,104 @@
+"""A real server on loopback, over a home of its own; clients are plain httpx."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SHOP = """
+CREATE TABLE items (id INT PRIMARY KEY, name STRING, price DECIMAL(10,2));
+CREATE TABLE notes (a INT, b STRING);
+CREATE VIEW totals AS SELECT name, count(*) AS n, sum(price) AS total FROM items GROUP BY name;
+CREATE VIEW shares AS SELECT id, 100 / (id - 666) AS share FROM items;
+"""
+
+
+class Served:
+    """A running server: its address, its home, and a client."""
+
+    def __init__(self, url: str, hr: Any, client: httpx.Client, service: Any) -> None:
+        self.url = url
+        self.hr = hr
+        self.client = client
+        self.service = service
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    def push(self, table: str, body: str | bytes, **parameters: Any) -> httpx.Response:
+        return self.client.post(f"/v1/ingress/{table}", params={"wait": "true", **parameters}, content=body)
+
+    def query(self, sql: str, accept: str = "application/json", **parts: Any) -> httpx.Response:
+        return self.client.post("/v1/query", json={"sql": sql, **parts}, headers={"Accept": accept})
+
+    def rows(self, sql: str) -> list[dict[str, Any]]:
+        answer = self.query(sql)
+        assert answer.status_code == 200, answer.text
+        return answer.json()["rows"]
+
+
+@contextmanager
+def running(hr: Any, **overrides: Any) -> Iterator[Served]:
+    """A server of an open home, in a thread of this process."""
+    from headrace.serving.app import build_app
+    from headrace.serving.server import Server
+    from headrace.settings import Settings
+
+    ready = threading.Event()
+    app = build_app(hr, Settings(**overrides))
+    server = Server(app, "127.0.0.1", 0, lambda _: ready.set())
+    taken = server.bind()
+    thread = threading.Thread(target=server.run, args=([taken],), daemon=True)
+    thread.start()
+    try:
+        assert ready.wait(30)
+        keys = overrides.get("api_keys")
+        headers = {"Authorization": f"Bearer {keys[0]}"} if keys else {}
+        with httpx.Client(base_url=server.url, timeout=120, headers=headers) as client:
+            yield Served(server.url, hr, client, app.state.service)
+    finally:
+        server.should_exit = True
+        thread.join(60)
+        taken.close()
+        assert not thread.is_alive()
+
+
+@pytest.fixture(scope="package")
+def shop(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One home for all tests of the server: Spark warms up once."""
+    import headrace
+
+    with headrace.open(str(tmp_path_factory.mktemp("shop") / "home"), spark=spark) as hr:
+        hr.execute(SHOP)
+        yield hr
+
+
+@pytest.fixture(scope="package")
+def plain_server(shop: Any) -> Iterator[Served]:
+    with running(shop) as served:
+        yield served
+
+
+@pytest.fixture
+def server(plain_server: Served) -> Iterator[Served]:
+    """A server with the usual settings over the shop, whose tables are empty again."""
+    plain_server.hr.execute("DELETE FROM items; DELETE FROM notes")
+    yield plain_server
+    assert plain_server.client.get("/readyz").status_code == 200
+
+
+@pytest.fixture
+def server_with(shop: Any) -> Callable[..., Any]:
+    """Servers over the shop with other settings."""
+    shop.execute("DELETE FROM items; DELETE FROM notes")
+    return lambda **overrides: running(shop, **overrides)
