@@ -16,7 +16,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 import headrace
-from tests.e2e.loopback import served
+from tests.e2e.conftest import empty, running
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:feldera", "ignore::ResourceWarning")
 
@@ -40,8 +40,8 @@ def hr(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[headrac
 
 @pytest.fixture(scope="module")
 def url(hr: headrace.Headrace) -> Iterator[str]:
-    with served(hr) as address:
-        yield address
+    with running(hr) as server:
+        yield server.url
 
 
 @pytest.fixture
@@ -49,8 +49,7 @@ def pipeline(hr: headrace.Headrace, url: str) -> Any:
     """The pipeline of a script that was written for another server, on empty tables."""
     from feldera import FelderaClient, Pipeline
 
-    for table in ("orders", "readings", "log"):
-        hr.execute(f"DELETE FROM {table}")
+    empty(hr, "orders", "readings", "log")
     found = Pipeline.get("ecommerce", FelderaClient(url))
     found.start()
     return found
@@ -330,8 +329,8 @@ def test_names_and_keys_can_be_asked_for(hr: headrace.Headrace, url: str) -> Non
     from feldera.enums import PipelineStatus
     from feldera.rest.errors import FelderaAPIError
 
-    settings = hr.settings.model_copy(update={"serve_pipelines": ("shop", "till"), "api_keys": ("secret",)})
-    with served(hr, settings) as address:
+    with running(hr, serve_pipelines=("shop", "till"), api_keys=("secret",)) as server:
+        address = server.url
         with pytest.raises(FelderaAPIError, match="a valid API key is needed"):
             FelderaClient(address)
         client = FelderaClient(address, api_key="secret")

@@ -15,7 +15,7 @@ import pytest
 
 import headrace
 from headrace.cli.main import run
-from tests.e2e.loopback import served
+from tests.e2e.conftest import running
 
 MEDALLION = Path(__file__).parents[2] / "examples" / "medallion"
 FIRST = datetime(2025, 11, 30)
@@ -60,13 +60,13 @@ def test_the_client_and_the_command_agree(
     from feldera import FelderaClient, Pipeline
 
     by_client, by_command = homes
-    with served(by_client) as address:
-        pipeline = Pipeline.get("ecommerce-medallion-architecture", FelderaClient(address))
+    with running(by_client) as server:
+        pipeline = Pipeline.get("ecommerce-medallion-architecture", FelderaClient(server.url))
         for hour in range(HOURS):
             for table in TABLES:
                 pipeline.input_json(f"bronze_{table}", _changes(data, table, hour), update_format="insert_delete")
-    with served(by_command) as address, pytest.raises(SystemExit) as ended:
-        run(["push", "--hour", f"{FIRST:%Y-%m-%dT%H}", "--hours", str(HOURS), "--data", str(data), "--url", address])
+    with running(by_command) as server, pytest.raises(SystemExit) as ended:
+        run(["push", "--hour", f"{FIRST:%Y-%m-%dT%H}", "--hours", str(HOURS), "--data", str(data), "--url", server.url])
     assert ended.value.code == 0
     assert capsys.readouterr().out.count("All tables and views updated in") == HOURS
 

@@ -14,7 +14,7 @@ import pytest
 
 import headrace
 from headrace.cli.main import run
-from tests.e2e.loopback import served
+from tests.e2e.conftest import empty, running
 
 BRONZE = Path(__file__).parents[2] / "examples" / "medallion" / "sql" / "1_bronze.sql"
 AT = "2025-11-30T00:03:32.477000Z"
@@ -31,15 +31,14 @@ def hr(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[headrac
 @pytest.fixture(scope="module")
 def url(hr: headrace.Headrace) -> Iterator[str]:
     # No request above 1 MB gets in: what is sent in chunks has to be below it.
-    with served(hr, hr.settings.model_copy(update={"serve_body_bytes": 1_000_000})) as address:
-        yield address
+    with running(hr, serve_body_bytes=1_000_000) as server:
+        yield server.url
 
 
 @pytest.fixture
 def home(hr: headrace.Headrace) -> headrace.Headrace:
     """The home with empty tables."""
-    for table in ("orders", "order_items", "clickstream_events", "inventory_events"):
-        hr.execute(f"DELETE FROM bronze_{table}")
+    empty(hr, "bronze_orders", "bronze_order_items")
     return hr
 
 
@@ -194,8 +193,8 @@ def test_what_keeps_it_from_sending(
     assert "hint: start headrace serve" in capsys.readouterr().err
     assert push("--hour", "yesterday", "--data", tmp_path) == 2
     assert "is no hour such as 2025-11-30T00" in capsys.readouterr().err
-    settings = hr.settings.model_copy(update={"serve_pipelines": ("till",), "api_keys": ("secret",)})
-    with served(hr, settings) as address:
+    with running(hr, serve_pipelines=("till",), api_keys=("secret",)) as server:
+        address = server.url
         assert push("--hour", hour, "--url", address, "--data", tmp_path, "--json") == 1
         assert json.loads(capsys.readouterr().err)["code"] == "unauthorized"
         assert push("--hour", hour, "--url", address, "--data", tmp_path, "--api-key", "secret") == 1
