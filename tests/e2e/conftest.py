@@ -76,7 +76,7 @@ def empty(hr: Any, *tables: str) -> None:
     """Delete what tables hold; those that hold nothing cost nothing."""
     held = hr.relations()
     for table in tables:
-        if held[table][0].size:
+        if held[table][0].count:
             hr.execute(f"DELETE FROM {table}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +29,7 @@ CREATE VIEW revenue AS SELECT city, count(*) AS orders, sum(amount) AS revenue, 
     FROM orders GROUP BY city;
 CREATE VIEW inverse AS SELECT id, 1 / value AS inverse FROM readings;
 """
+GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "use-the-feldera-client.md"
 ORDER = {"id": 1, "city": "Oslo", "amount": "12.50", "ordered_at": "2025-11-30T00:21:44.095001Z", "day": "2025-11-30"}
 
 
@@ -99,6 +101,14 @@ def test_a_script_pushes_waits_queries_and_listens(pipeline: Any) -> None:
     assert list(pipeline.query("SELECT * FROM revenue")) == [
         {"city": "Oslo", "orders": 1, "revenue": Decimal("12.50"), "last_at": "2025-11-30T00:21:44.095001"}
     ]
+
+
+def test_the_script_of_the_guide_runs_with_only_its_address_changed(pipeline: Any, url: str) -> None:
+    (script,) = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    assert script.count("http://localhost:8080") == 1
+    told: list[Any] = []
+    exec(script.replace("http://localhost:8080", url), {"print": told.append})
+    assert told == [[{"city": "Oslo", "revenue": Decimal("17.50")}], [("Oslo", Decimal("17.50"), 1)]]
 
 
 def test_tokens_tell_when_a_push_is_through(pipeline: Any, hr: headrace.Headrace) -> None:
@@ -214,6 +224,7 @@ def test_statements_change_tables_and_are_counted(pipeline: Any) -> None:
     assert metrics.total_input_records == metrics.total_completed_records == before + 4
     assert metrics.buffered_input_records == 0
     assert pipeline.is_complete()
+    assert 'headrace_changes_total{outcome="applied",table="log"}' in pipeline.metrics()
     assert list(pipeline.query("SELECT count(*) AS n FROM log")) == [{"n": 3}]
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse, Response
+from prometheus_client import generate_latest
 
 from headrace.engine.catalog import Relation, Table
 from headrace.intake.arrow import arrow_schema
@@ -157,6 +158,15 @@ async def stats(service: OfService, standing: OfStanding) -> dict[str, Any]:
         "inputs": [],
         "outputs": [],
     }
+
+
+@router.get("/pipelines/{name}/metrics", dependencies=[Depends(standing_of)])
+def metrics(service: OfService, format: Annotated[str, Query()] = "prometheus") -> Response:  # noqa: A002 - the name that the client sends
+    """The server's figures in the text form of Prometheus."""
+    if format != "prometheus":
+        raise Refusal(400, "unsupported_format", f"format {format} is not offered", hint="ask for prometheus")
+    # The client reads anything but exactly this content type as JSON.
+    return Response(generate_latest(service.metrics.registry), headers={"content-type": "text/plain"})
 
 
 def describe(name: str, service: Service, standing: Standing, *, whole: bool) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -21,7 +20,6 @@ from headrace.serving.problems import Refusal
 # How long a question for a token is held back while its epoch is under way. The client sleeps between its questions,
 # and longer each time: an answer that waits for the epoch spares it a sleep.
 HELD_SECONDS = 0.25
-HELD_STEP = 0.005
 
 router = APIRouter(prefix="/v0/pipelines", tags=["feldera"], route_class=WordedRoute)
 
@@ -58,10 +56,8 @@ async def ingress(
 @router.get("/{name}/completion_status", dependencies=[Depends(standing_of)])
 async def completion_status(token: Annotated[str, Query(max_length=200)], service: OfService) -> Response:
     """Whether the changes behind a token are durable with every view current, and as of which epoch."""
-    patience = HELD_SECONDS
-    while (found := service.completions.ask(token)).state == "in progress" and patience > 0:
-        await asyncio.sleep(HELD_STEP)
-        patience -= HELD_STEP
+    await service.completions.over(token, HELD_SECONDS)
+    found = service.completions.ask(token)
     if found.state == "unknown":
         raise Refusal(
             410,
