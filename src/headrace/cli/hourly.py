@@ -80,9 +80,9 @@ def send_apart(server: Server, hour: str, payloads: Sequence[Payload], *, chunke
 def _send_table(server: Server, hour: str, payload: Payload, *, chunked: bool) -> Sent:
     """Send one table, a chunk after the other, so that its changes keep their order."""
     began = time.perf_counter()
-    chunks = list(_chunks(payload.lines)) if chunked else [payload.lines]
+    parts = list(chunks(payload.lines)) if chunked else [payload.lines]
     epoch = 0
-    for place, lines in enumerate(chunks):
+    for place, lines in enumerate(parts):
         key = _key(f"{hour}/{payload.table}/{place}", *lines)
         path = f"/v1/ingress/{payload.table}?format=json&update_format=insert_delete&wait=true"
         try:
@@ -91,10 +91,10 @@ def _send_table(server: Server, hour: str, payload: Payload, *, chunked: bool) -
             error.detail = f"{error.detail} The changes lie in {payload.file}.".strip()
             raise
         epoch = int(answer["epoch"])
-    return Sent(payload.table, payload.rows, time.perf_counter() - began, epoch, len(chunks))
+    return Sent(payload.table, payload.rows, time.perf_counter() - began, epoch, len(parts))
 
 
-def _chunks(lines: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+def chunks(lines: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
     """The lines in runs below the bound; a line that reaches it by itself goes alone."""
     begin, size = 0, 0
     for place, line in enumerate(lines):
