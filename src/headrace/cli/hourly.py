@@ -81,16 +81,16 @@ def _send_table(server: Server, hour: str, payload: Payload, *, chunked: bool) -
     """Send one table, a chunk after the other, so that its changes keep their order."""
     began = time.perf_counter()
     parts = list(chunks(payload.lines)) if chunked else [payload.lines]
-    epoch = 0
+    epoch, first = 0, 1
     for place, lines in enumerate(parts):
         key = _key(f"{hour}/{payload.table}/{place}", *lines)
         path = f"/v1/ingress/{payload.table}?format=json&update_format=insert_delete&wait=true"
         try:
             answer = server.post(path, b"\n".join(lines), content_type="application/x-ndjson", key=key)
         except Remote as error:
-            error.detail = f"{error.detail} The changes lie in {payload.file}.".strip()
+            error.detail = f"{error.detail} Its line 1 is change {first} of {payload.file}.".strip()
             raise
-        epoch = int(answer["epoch"])
+        epoch, first = int(answer["epoch"]), first + len(lines)
     return Sent(payload.table, payload.rows, time.perf_counter() - began, epoch, len(parts))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, cast
@@ -13,6 +14,9 @@ from headrace.errors import HeadraceError
 
 # An epoch that fills a view anew may take minutes; a server that cannot be reached is known at once.
 _TIMEOUT = httpx.Timeout(None, connect=5.0)
+# A server that is busy says when to come back; after so many times it is an error.
+_ATTEMPTS = 20
+_LONGEST_PAUSE = 5.0
 
 
 class Remote(HeadraceError):
@@ -62,7 +66,12 @@ class Server:
         return self._answer("POST", path, body, headers)
 
     def _answer(
-        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        attempts: int = _ATTEMPTS,
     ) -> dict[str, Any]:
         try:
             response = self._http.request(method, path, content=body, headers=headers)
@@ -75,7 +84,15 @@ class Server:
         content = _content(response)
         if response.is_success:
             return content
+        if response.status_code == 429 and attempts > 1:
+            time.sleep(_seconds(response.headers.get("Retry-After", "")))
+            return self._answer(method, path, body, headers, attempts - 1)
         raise Remote(response.status_code, content)
+
+
+def _seconds(retry_after: str) -> float:
+    """How long to stay away."""
+    return min(float(retry_after), _LONGEST_PAUSE) if retry_after.isascii() and retry_after.isdigit() else 1.0
 
 
 def _content(response: httpx.Response) -> dict[str, Any]:
