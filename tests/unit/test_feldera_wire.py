@@ -11,11 +11,20 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import DateType, IntegerType, StructField, StructType, TimestampNTZType, TimestampType
+from pyspark.sql.types import (
+    DateType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from headrace.engine.catalog import Table
 from headrace.intake.table import TableContract
-from headrace.serving.feldera.pandas_values import from_pandas
+from headrace.serving.feldera.given_values import as_given
 from headrace.serving.feldera.results import naive, text_lines
 from headrace.serving.feldera.schema import relation
 from headrace.serving.feldera.spelling import CHANGES, QUERY, json_rows, writer
@@ -112,15 +121,27 @@ def test_pandas_milliseconds_become_dates_and_timestamps() -> None:
     table = Table("t", contract, Store("t", pa.schema([])))
     milliseconds = 1_764_460_800_095
     row = {"id": 1, "at": milliseconds, "day": 1_764_460_800_000, "local": milliseconds}
-    (change,) = from_pandas([{"insert": row}], table)
+    (change,) = as_given([{"insert": row}], table, pandas=True)
     moment = datetime(2025, 11, 30, 0, 0, 0, 95000, tzinfo=UTC)
     assert change == {
         "insert": {"id": 1, "at": moment, "day": date(2025, 11, 30), "local": moment.replace(tzinfo=None)}
     }
     left = [{"insert": {"day": milliseconds}}, {"insert": {"at": 10**18}}, "no change", {"insert": "no row"}]
-    _, reasons = contract.decode_all(from_pandas(left, table))
+    _, reasons = contract.decode_all(as_given(left, table, pandas=True))
     assert sorted(reasons) == [0, 1, 2, 3]
     assert "would be rounded" in reasons[0]
+
+
+def test_text_of_a_number_is_one_for_floating_point_only() -> None:
+    schema = StructType(
+        [StructField("x", DoubleType()), StructField("y", FloatType()), StructField("i", IntegerType())]
+    )
+    contract = TableContract("t", schema)
+    table = Table("t", contract, Store("t", pa.schema([])))
+    rows = [{"X": "1.5", "y": "1e2"}, {"x": "NaN"}, {"x": "1_0"}, {"x": "half"}, {"i": "1"}]
+    decoded, reasons = contract.decode_all(as_given([{"insert": row} for row in rows], table, pandas=False))
+    assert [one.row for one in decoded[:1] if one] == [(1.5, 100.0, None)]
+    assert sorted(reasons) == [2, 3, 4]
 
 
 def test_what_waits_is_counted_until_it_is_over() -> None:

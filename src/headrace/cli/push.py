@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import quote
 
 import typer
 from rich.console import Console
@@ -62,7 +63,7 @@ def push(
     first = datetime.strptime(hour, HOUR)
     with errors_reported(as_json=as_json, debug=debug), Server(url, api_key) as server:
         # A name that the server does not answer to is told before anything is sent.
-        server.get(f"/v0/pipelines/{pipeline}?selector=status")
+        server.get(f"/v0/pipelines/{quote(pipeline, safe='')}?selector=status")
         for place in range(hours):
             one = (first + timedelta(hours=place)).strftime(HOUR)
             payloads = read_hour(data, one)

@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse, Response
 
 from headrace.engine.catalog import Table
 from headrace.serving.bodies import read_body
-from headrace.serving.feldera.pandas_values import from_pandas
+from headrace.serving.feldera.given_values import as_given
 from headrace.serving.feldera.pipelines import OfService, OfStanding, standing_of
 from headrace.serving.feldera.wording import WordedRoute, refused, unquoted
 from headrace.serving.ingress import bad_lines, with_lines
@@ -34,8 +34,11 @@ async def ingress(
     update_format: Annotated[str, Query()] = "insert_delete",
     json_flavor: Annotated[str, Query()] = "default",
     force: Annotated[bool, Query()] = False,
+    connector_metadata: Annotated[str | None, Query()] = None,
 ) -> Response:
     """Put changes in line for the next epoch; what breaks the table's contract is refused at once, all of it."""
+    if connector_metadata is not None:
+        raise _unsupported("connector_metadata is not offered", "push what you need of it as columns")
     form = _offered(format, update_format, json_flavor)
     standing.refuse_paused(force=force)
     target = service.hr.catalog.table(unquoted(table))
@@ -90,8 +93,7 @@ def _checked(body: bytes, form: Literal["insert_delete", "raw"], target: Table, 
     """The changes of a body, every one of them as the table asks."""
     # The client writes an empty list as null.
     read = Lines() if body.strip() in (b"", b"null") else read_lines(body, form)
-    if json_flavor == "pandas":
-        read = Lines(from_pandas(read.changes, target), read.lines, read.bad)
+    read = Lines(as_given(read.changes, target, pandas=json_flavor == "pandas"), read.lines, read.bad)
     reasons = target.contract.decode_all(read.changes)[1]
     if read.bad or reasons:
         raise bad_lines([*read.bad, *(BadLine(read.lines[place], reason) for place, reason in reasons.items())])
