@@ -14,6 +14,7 @@ from headrace.engine.history import refuse_expired
 from headrace.errors import EpochExpired, HeadraceError
 from headrace.json_forms import json_rows
 from headrace.rules.inputs import repeated
+from headrace.serving.described import refusals
 from headrace.serving.problems import Refusal, problem_of
 from headrace.serving.service import Service, service_of
 from headrace.serving.streams import EventStream, Place
@@ -23,10 +24,23 @@ router = APIRouter(tags=["changes out"])
 # Rows of one event, and epochs that are read from the log at once.
 _ROWS = 1_000
 _EPOCHS = 100
+_STREAM = (
+    "Events: `changes` with epoch, committed_at and changes, each a row with _change_type; `snapshot` with epoch and "
+    "rows, first, if no epoch is named; `progress` with epoch, when epochs passed that changed nothing here; "
+    "`problem`, last. An epoch of many rows comes in several events; the one with last=true has the id, which is the "
+    "epoch: send it as Last-Event-ID to go on after it."
+)
 _META = ("_change_type", "_commit_version", "_commit_timestamp")
 
 
-@router.get("/v1/changes/{relation}")
+@router.get(
+    "/v1/changes/{relation}",
+    response_class=Response,
+    responses={
+        200: {"description": _STREAM, "content": {"text/event-stream": {"schema": {"type": "string"}}}},
+    }
+    | refusals(400, 404, 410, 422, 429, 503),
+)
 async def changes(
     relation: str,
     service: Annotated[Service, Depends(service_of)],

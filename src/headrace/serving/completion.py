@@ -7,17 +7,25 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query
 from fastapi.responses import JSONResponse, Response
 
+from headrace.serving.described import CompletionBody, refusals
 from headrace.serving.problems import Refusal, respond
 from headrace.serving.service import Service, service_of
 
 router = APIRouter(tags=["changes in"])
 
 
-@router.get("/v1/completion")
+@router.get(
+    "/v1/completion",
+    response_model=CompletionBody,
+    responses={202: {"model": CompletionBody, "description": "In progress."}} | refusals(404, 410, 422, 503),
+)
 async def completion(
     token: Annotated[str, Query(max_length=200)], service: Annotated[Service, Depends(service_of)]
 ) -> Response:
-    """200 with the receipt once all views are current, 202 while in progress, 410 for an unknown token."""
+    """200 with the receipt once all views are current, 202 while in progress, 410 for an unknown token.
+
+    Changes that were rejected are answered as they would have been with wait=true.
+    """
     found = service.completions.ask(token)
     if found.state == "unknown":
         raise Refusal(

@@ -9,6 +9,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
 from headrace.serving.bodies import read_body
+from headrace.serving.described import ReceiptBody, TokenBody, body, refusals
 from headrace.serving.ingress import KEY_LENGTH, answered
 from headrace.serving.lines import Unreadable, read_json
 from headrace.serving.problems import Refusal
@@ -16,10 +17,20 @@ from headrace.serving.service import Service, service_of
 
 router = APIRouter(tags=["changes in"])
 
-_FORM = '{"orders": [{"insert": {"id": 1}}, {"delete": {"id": 2}}], "items": [...]}'
+_FORM = '{"orders": [{"insert": {"id": 1}}, {"delete": {"id": 2}}], "items": []}'
 
 
-@router.post("/v1/epochs")
+@router.post(
+    "/v1/epochs",
+    response_model=ReceiptBody,
+    responses={202: {"model": TokenBody, "description": "Taken; ask with the token."}}
+    | refusals(400, 404, 408, 413, 422, 429, 503),
+    openapi_extra=body(
+        {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "object"}}},
+        "application/json",
+        description=f"Changes by table: {_FORM}",
+    ),
+)
 async def epochs(
     request: Request,
     service: Annotated[Service, Depends(service_of)],
@@ -29,18 +40,18 @@ async def epochs(
     """Apply changes by table, all of them or none."""
     place = service.pushes.enter()
     try:
-        body = await read_body(request, place)
-        changes = await run_in_threadpool(_read, body)
-        service.keys.check(idempotency_key, b"epochs", body)
+        sent = await read_body(request, place)
+        changes = await run_in_threadpool(_read, sent)
+        service.keys.check(idempotency_key, b"epochs", sent)
     except BaseException:
         place.leave()
         raise
     return await answered(service, service.submissions.submit(changes, idempotency_key, place), wait)
 
 
-def _read(body: bytes) -> dict[str, list[object]]:
+def _read(sent: bytes) -> dict[str, list[object]]:
     try:
-        content = read_json(body.decode("utf-8-sig").strip(" \t\r\n"))
+        content = read_json(sent.decode("utf-8-sig").strip(" \t\r\n"))
     except UnicodeDecodeError:
         raise _unreadable("The body is not UTF-8.") from None
     except Unreadable as error:

@@ -6,19 +6,20 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends
 
+from headrace.serving.described import refusals
 from headrace.serving.problems import Refusal
 from headrace.serving.service import Service, service_of
 
 router = APIRouter(tags=["operation"])
 
 
-@router.get("/healthz")
+@router.get("/healthz", responses=refusals())
 async def healthz() -> dict[str, str]:
     """Answers as long as the process does."""
     return {"status": "ok"}
 
 
-@router.get("/readyz")
+@router.get("/readyz", responses=refusals(503))
 def readyz(service: Annotated[Service, Depends(service_of)]) -> dict[str, object]:
     """Whether the home is open, still owned by this process, and Spark is there to follow its views."""
     if service.hr.closed:

@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse, Response
 from headrace.engine.receipt import Receipt
 from headrace.errors import ChangesRejected
 from headrace.serving.bodies import read_body
+from headrace.serving.described import ReceiptBody, TokenBody, body, refusals
 from headrace.serving.lines import BadLine, Lines, UpdateFormat, read_lines
 from headrace.serving.problems import SHOWN_REJECTIONS, Refusal
 from headrace.serving.service import Service, service_of
@@ -25,7 +26,19 @@ KEY_LENGTH = 200
 Formats = Literal["insert_delete", "raw", "weighted", "debezium"]
 
 
-@router.post("/v1/ingress/{table}")
+@router.post(
+    "/v1/ingress/{table}",
+    response_model=ReceiptBody,
+    responses={202: {"model": TokenBody, "description": "Taken; ask with the token."}}
+    | refusals(400, 404, 408, 413, 422, 429, 503),
+    openapi_extra=body(
+        {"type": "string"},
+        "application/x-ndjson",
+        "application/json",
+        description='A JSON array of changes, or lines with a change each: {"insert": row} or {"delete": row}; '
+        'with update_format=raw a row; with weighted {"weight": number, "data": row}.',
+    ),
+)
 async def ingress(
     table: str,
     request: Request,
@@ -48,9 +61,9 @@ async def ingress(
     service.hr.catalog.table(table)
     place = service.pushes.enter()
     try:
-        body = await read_body(request, place)
-        read = await run_in_threadpool(_read, service, table, body, update_format)
-        service.keys.check(idempotency_key, table.lower().encode("utf-8", "replace"), body)
+        sent = await read_body(request, place)
+        read = await run_in_threadpool(_read, service, table, sent, update_format)
+        service.keys.check(idempotency_key, table.lower().encode("utf-8", "replace"), sent)
     except BaseException:
         place.leave()
         raise
@@ -67,9 +80,9 @@ async def answered(service: Service, submission: Future[Receipt], wait: bool) ->
     return JSONResponse({"token": service.completions.issue(submission)}, 202)
 
 
-def _read(service: Service, table: str, body: bytes, update_format: UpdateFormat) -> Lines:
+def _read(service: Service, table: str, sent: bytes, update_format: UpdateFormat) -> Lines:
     """The changes of a body; with a line that cannot be read, all that is wrong with the others is told as well."""
-    read = read_lines(body, update_format)
+    read = read_lines(sent, update_format)
     if not read.bad:
         return read
     _, reasons = service.hr.catalog.table(table).contract.decode_all(read.changes)

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from headrace.engine.receipt import Receipt
 from headrace.errors import ChangesRejected, HeadraceError
 from headrace.home import Headrace
+from headrace.serving.described import refusals
 
 router = APIRouter(tags=["operation"])
 
@@ -111,7 +112,12 @@ def _metrics_of(request: Request) -> Metrics:
     return request.app.state.service.metrics
 
 
-@router.get("/metrics", response_class=Response)
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={200: {"description": "Figures.", "content": {"text/plain": {"schema": {"type": "string"}}}}}
+    | refusals(),
+)
 def metrics(measured: Annotated[Metrics, Depends(_metrics_of)]) -> Response:
     """Figures in the text form of Prometheus."""
     return Response(generate_latest(measured.registry), media_type=CONTENT_TYPE_LATEST)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import pyarrow as pa
 from fastapi import APIRouter, Depends, Header, Request
@@ -16,8 +16,9 @@ from headrace.engine.stoppable import Stoppable
 from headrace.errors import ResultTooLarge
 from headrace.serving.asking import AskerGone
 from headrace.serving.bodies import read_small_body
+from headrace.serving.described import DefinedBody, ReceiptBody, body, refusals
 from headrace.serving.problems import Refusal, invalid
-from headrace.serving.rows import Result, chosen, written
+from headrace.serving.rows import ARROW, CSV, JSON, NDJSON, Result, chosen, written
 from headrace.serving.service import Service, service_of
 from headrace.sql.statements import (
     Delete,
@@ -38,6 +39,21 @@ _CHANGES = (Insert, Update, Delete)
 _READS = (Query, Show, Describe, Explain, ExplainQuery)
 
 
+_ROWS: dict[str, Any] = {
+    "type": "object",
+    "required": ["epoch", "truncated", "columns", "rows"],
+    "properties": {
+        "epoch": {"type": "integer"},
+        "truncated": {"type": "boolean", "description": "Whether the asked limit cut the rows off."},
+        "columns": {
+            "type": "array",
+            "items": {"type": "object", "properties": {"name": {"type": "string"}, "type": {"type": "string"}}},
+        },
+        "rows": {"type": "array", "items": {"type": "object"}},
+    },
+}
+
+
 class Asked(BaseModel):
     """One statement, and how much of it is wanted."""
 
@@ -53,16 +69,36 @@ class Asked(BaseModel):
     )
 
 
-@router.post("/v1/query")
+@router.post(
+    "/v1/query",
+    responses={
+        200: {
+            "description": "Rows, or the receipt of INSERT, UPDATE and DELETE. Headrace-Epoch names their epoch.",
+            "content": {
+                JSON: {"schema": {"anyOf": [one.model_json_schema() for one in (ReceiptBody, DefinedBody)] + [_ROWS]}},
+                NDJSON: {"schema": {"type": "string"}},
+                CSV: {"schema": {"type": "string"}},
+                ARROW: {"schema": {"type": "string", "format": "binary"}},
+            },
+        }
+    }
+    | refusals(400, 404, 406, 408, 410, 413, 422, 429, 503, 504),
+    openapi_extra=body(Asked.model_json_schema(), JSON, description="A statement, and how much of it is wanted."),
+)
 async def query(
     request: Request,
     service: Annotated[Service, Depends(service_of)],
     accept: Annotated[str, Header()] = "",
 ) -> Response:
-    """Run a statement: rows for SELECT, SHOW, DESCRIBE and EXPLAIN, a receipt for INSERT, UPDATE and DELETE."""
-    body = await read_small_body(request)
+    """Run a statement: rows for SELECT, SHOW, DESCRIBE and EXPLAIN, a receipt for INSERT, UPDATE and DELETE.
+
+    A SELECT reads the relations of one epoch and nothing else: no files, no programs, no variables. Decimals, times and
+    bytes are strings in JSON, as they are taken on the way in. CREATE, ALTER and DROP are refused unless the setting
+    serve_definitions allows them.
+    """
+    sent = await read_small_body(request)
     try:
-        asked = Asked.model_validate_json(body)
+        asked = Asked.model_validate_json(sent)
     except ValidationError as error:
         raise invalid(error.errors(include_url=False, include_input=False, include_context=False)) from None
     media = chosen(accept)

@@ -13,7 +13,7 @@ from headrace.serving.problems import Refusal
 _rest = APIRouter(prefix="/v0", route_class=WordedRoute)
 
 
-@_rest.api_route("/{rest:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE"], include_in_schema=False)
+@_rest.api_route("/{rest:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE"])
 async def not_answered(rest: str, request: Request) -> None:
     """Whatever else the client can ask."""
     raise Refusal(
@@ -27,8 +27,8 @@ async def not_answered(rest: str, request: Request) -> None:
 
 
 def install(app: FastAPI, hr: Headrace) -> None:
-    """Answer the client."""
+    """Answer the client; its API is another project's and described there, so our own document leaves it out."""
     app.state.standing = Standing(str(hr.path))
     for group in (pipelines, pushes, queries, listening):
-        app.include_router(group.router)
-    app.include_router(_rest)
+        app.include_router(group.router, include_in_schema=False)
+    app.include_router(_rest, include_in_schema=False)
