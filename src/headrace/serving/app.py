@@ -12,8 +12,8 @@ from fastapi.concurrency import run_in_threadpool
 from headrace.home import Headrace
 from headrace.serving import changes, completion, epochs, health, ingress, metrics, problems, query
 from headrace.serving.auth import Guarded
-from headrace.serving.feldera import installing as feldera
 from headrace.serving.described import with_keys
+from headrace.serving.feldera import installing as feldera
 from headrace.serving.metrics import Measured
 from headrace.serving.service import service_for
 from headrace.settings import Settings
