@@ -61,9 +61,9 @@ def rows_of(hr: Any, name: str) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: str(list(row.values())))
 
 
-def emptied(hr: Any) -> None:
-    """Take everything out of the tables, without Spark where nothing reads them."""
-    deletes = {name: [{"delete": row} for row in rows_of(hr, name)] for name in ("parts", "notes", "items")}
+def emptied(hr: Any, *names: str) -> None:
+    """Take everything out of tables, without Spark where nothing reads them."""
+    deletes = {name: [{"delete": row} for row in rows_of(hr, name)] for name in names or ("parts", "notes", "items")}
     hr.apply({name: changes for name, changes in deletes.items() if changes})
 
 
@@ -91,14 +91,6 @@ def running(hr: Any, **overrides: Any) -> Iterator[Served]:
         thread.join(60)
         taken.close()
         assert not thread.is_alive()
-
-
-def empty(hr: Any, *tables: str) -> None:
-    """Delete what tables hold; those that hold nothing cost nothing."""
-    held = hr.relations()
-    for table in tables:
-        if held[table][0].count:
-            hr.execute(f"DELETE FROM {table}")
 
 
 @pytest.fixture(scope="package")

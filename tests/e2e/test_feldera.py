@@ -18,7 +18,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 import headrace
-from tests.e2e.conftest import empty, running
+from tests.e2e.conftest import emptied, running
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:feldera", "ignore::ResourceWarning")
 
@@ -52,7 +52,7 @@ def pipeline(hr: headrace.Headrace, url: str) -> Any:
     """The pipeline of a script that was written for another server, on empty tables."""
     from feldera import FelderaClient, Pipeline
 
-    empty(hr, "orders", "readings", "log")
+    emptied(hr, "orders", "readings", "log")
     found = Pipeline.get("ecommerce", FelderaClient(url))
     found.start()
     return found
@@ -374,40 +374,39 @@ def test_parallel_pushes_share_epochs(pipeline: Any, hr: headrace.Headrace) -> N
     assert hr.epoch - before < 16
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body"),
-    [
-        ("POST", "ingress/orders?array=perhaps", b'{"insert": {"id": 1'),
-        ("POST", "ingress/orders", b"\xff\xfe\x00"),
-        ("POST", "ingress/orders", b"[" * 100_000),
-        ("POST", "ingress/orders?update_format=debezium", b"{}"),
-        ("POST", "ingress/orders?json_flavor=snowflake", b"{}"),
-        ("POST", "ingress/orders?force=perhaps", b"{}"),
-        ("POST", "ingress/orders?connector_metadata=%7B%7D", b"{}"),
-        ("POST", "ingress/orders%3B%20DROP%20TABLE%20orders", b"{}"),
-        ("POST", "egress/orders%60%20WHERE%201%3D1?send_snapshot=true", None),
-        ("POST", "egress/orders?format=csv", None),
-        ("GET", "query?sql=SELECT%201%3B%20DROP%20TABLE%20log", None),
-        ("GET", "query?sql=DROP%20TABLE%20log", None),
-        ("GET", "query?sql=&format=json", None),
-        ("GET", "query?format=json", None),
-        ("GET", "query?sql=SELECT%201&format=xml", None),
-        ("GET", "query?sql=SELECT%20*%20FROM%20parquet.%60/etc/passwd%60&format=json", None),
-        ("GET", f"completion_status?token={'x' * 5000}", None),
-        ("GET", "metrics?format=json", None),
-        ("POST", "start?initial=standby", None),
-        ("POST", "start_transaction", None),
-        ("DELETE", "", None),
-        ("PATCH", "%00", b"{}"),
-    ],
-)
-def test_what_a_stranger_sends_is_refused_and_changes_nothing(
-    pipeline: Any, url: str, method: str, path: str, body: bytes | None
-) -> None:
-    answer = httpx.request(method, f"{url}/v0/pipelines/shop/{path}", content=body, timeout=60)
-    assert 400 <= answer.status_code < 500, answer.text
-    told = answer.json()
-    assert told["message"]
-    assert told["error_code"]
+HOSTILE = [
+    ("POST", "ingress/orders?array=perhaps", b'{"insert": {"id": 1'),
+    ("POST", "ingress/orders", b"\xff\xfe\x00"),
+    ("POST", "ingress/orders", b"[" * 100_000),
+    ("POST", "ingress/orders?update_format=debezium", b"{}"),
+    ("POST", "ingress/orders?json_flavor=snowflake", b"{}"),
+    ("POST", "ingress/orders?force=perhaps", b"{}"),
+    ("POST", "ingress/orders?connector_metadata=%7B%7D", b"{}"),
+    ("POST", "ingress/orders%3B%20DROP%20TABLE%20orders", b"{}"),
+    ("POST", "egress/orders%60%20WHERE%201%3D1?send_snapshot=true", None),
+    ("POST", "egress/orders?format=csv", None),
+    ("GET", "query?sql=SELECT%201%3B%20DROP%20TABLE%20log", None),
+    ("GET", "query?sql=DROP%20TABLE%20log", None),
+    ("GET", "query?sql=&format=json", None),
+    ("GET", "query?format=json", None),
+    ("GET", "query?sql=SELECT%201&format=xml", None),
+    ("GET", "query?sql=SELECT%20*%20FROM%20parquet.%60/etc/passwd%60&format=json", None),
+    ("GET", f"completion_status?token={'x' * 5000}", None),
+    ("GET", "metrics?format=json", None),
+    ("POST", "start?initial=standby", None),
+    ("POST", "start_transaction", None),
+    ("DELETE", "", None),
+    ("PATCH", "%00", b"{}"),
+]
+
+
+def test_what_a_stranger_sends_is_refused_and_changes_nothing(pipeline: Any, url: str, hr: headrace.Headrace) -> None:
+    before = hr.epoch
+    for method, path, body in HOSTILE:
+        answer = httpx.request(method, f"{url}/v0/pipelines/shop/{path}", content=body, timeout=60)
+        assert 400 <= answer.status_code < 500, (path, answer.text)
+        told = answer.json()
+        assert told["message"], path
+        assert told["error_code"], path
     assert {table.name for table in pipeline.tables()} == {"orders", "readings", "log"}
-    assert list(pipeline.query("SELECT count(*) AS n FROM orders")) == [{"n": 0}]
+    assert hr.epoch == before

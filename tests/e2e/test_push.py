@@ -14,7 +14,7 @@ import pytest
 
 import headrace
 from headrace.cli.main import run
-from tests.e2e.conftest import empty, running
+from tests.e2e.conftest import emptied, running
 
 BRONZE = Path(__file__).parents[2] / "examples" / "medallion" / "sql" / "1_bronze.sql"
 AT = "2025-11-30T00:03:32.477000Z"
@@ -38,7 +38,7 @@ def url(hr: headrace.Headrace) -> Iterator[str]:
 @pytest.fixture
 def home(hr: headrace.Headrace) -> headrace.Headrace:
     """The home with empty tables."""
-    empty(hr, "bronze_orders", "bronze_order_items")
+    emptied(hr, "bronze_orders", "bronze_order_items")
     return hr
 
 
