@@ -14,7 +14,7 @@ import pytest
 
 import headrace
 from headrace.cli.main import run
-from tests.e2e.conftest import emptied, running
+from tests.e2e.conftest import emptied, rows_of, running
 
 BRONZE = Path(__file__).parents[2] / "examples" / "medallion" / "sql" / "1_bronze.sql"
 AT = "2025-11-30T00:03:32.477000Z"
@@ -77,7 +77,7 @@ def push(*arguments: str | Path) -> int:
 
 
 def count(home: headrace.Headrace, table: str) -> int:
-    return home.query(f"SELECT count(*) AS n FROM bronze_{table}").column("n")[0].as_py()
+    return len(rows_of(home, f"bronze_{table}"))
 
 
 def test_an_hour_is_one_epoch_and_sent_again_changes_nothing(
@@ -99,9 +99,8 @@ def test_an_hour_is_one_epoch_and_sent_again_changes_nothing(
     assert len(lines) == 4
 
     assert home.epoch == before + 1
-    counts = home.query("SELECT * FROM statuses ORDER BY 1").to_pylist()
-    assert counts == [{"order_status": "pending", "n": 1}, {"order_status": "shipped", "n": 1}]
-    home.execute("DELETE FROM bronze_orders WHERE order_id = 2")
+    assert rows_of(home, "statuses") == [{"order_status": "pending", "n": 1}, {"order_status": "shipped", "n": 1}]
+    home.apply({"bronze_orders": [{"delete": {"order_id": 2}}]})
     assert push("--hour", hour, "--url", url, "--data", tmp_path) == 0
     assert count(home, "orders") == 1
 
