@@ -14,7 +14,7 @@ from headrace.engine.history import refuse_expired
 from headrace.errors import EpochExpired, HeadraceError
 from headrace.json_forms import json_rows
 from headrace.rules.inputs import repeated
-from headrace.serving.described import refusals
+from headrace.serving.described import RelationName, refusals
 from headrace.serving.problems import Refusal, problem_of
 from headrace.serving.service import Service, service_of
 from headrace.serving.streams import EventStream, Place
@@ -23,7 +23,7 @@ router = APIRouter(tags=["changes out"])
 
 # Rows of one event, and epochs that are read from the log at once.
 _ROWS = 1_000
-_EPOCHS = 100
+_EPOCHS = 50
 _STREAM = (
     "Events: `changes` with epoch, committed_at and changes, each a row with _change_type; `snapshot` with epoch and "
     "rows, first, if no epoch is named; `progress` with epoch, when epochs passed that changed nothing here; "
@@ -42,7 +42,7 @@ _META = ("_change_type", "_commit_version", "_commit_timestamp")
     | refusals(400, 404, 410, 422, 429, 503),
 )
 async def changes(
-    relation: str,
+    relation: RelationName,
     service: Annotated[Service, Depends(service_of)],
     since: Annotated[int | None, Query(ge=0, le=2**62, description="Changes after this epoch.")] = None,
     last_event_id: Annotated[str | None, Header(description="The epoch of the last event that was read.")] = None,

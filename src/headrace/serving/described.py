@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from headrace.serving.problems import MEDIA_TYPE
+
+NAME_LENGTH = 255
+RelationName = Annotated[str, Path(max_length=NAME_LENGTH, description="The name of a table or view.")]
 
 _REFUSALS = {
     400: "The request cannot be understood.",

@@ -9,7 +9,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
 from headrace.serving.bodies import read_body
-from headrace.serving.described import ReceiptBody, TokenBody, body, refusals
+from headrace.serving.described import NAME_LENGTH, ReceiptBody, TokenBody, body, refusals
 from headrace.serving.ingress import KEY_LENGTH, answered
 from headrace.serving.lines import Unreadable, read_json
 from headrace.serving.problems import Refusal
@@ -46,12 +46,13 @@ async def epochs(
     except BaseException:
         place.leave()
         raise
-    return await answered(service, service.submissions.submit(changes, idempotency_key, place), wait)
+    submission = service.submissions.submit(changes, idempotency_key, place)
+    return await answered(service, submission, idempotency_key, wait)
 
 
 def _read(sent: bytes) -> dict[str, list[object]]:
     try:
-        content = read_json(sent.decode("utf-8-sig").strip(" \t\r\n"))
+        content = read_json(sent.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise _unreadable("The body is not UTF-8.") from None
     except Unreadable as error:
@@ -60,6 +61,8 @@ def _read(sent: bytes) -> dict[str, list[object]]:
         raise _unreadable("The body is no object of tables.")
     tables = cast("dict[str, Any]", content)
     for name, changes in tables.items():
+        if len(name) > NAME_LENGTH:
+            raise _unreadable(f"{name[:60]}... is no name of a table.")
         if not isinstance(changes, list):
             raise _unreadable(f"{name[:60]} has no list of changes.")
     return tables

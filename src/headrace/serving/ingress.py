@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse, Response
 from headrace.engine.receipt import Receipt
 from headrace.errors import ChangesRejected
 from headrace.serving.bodies import read_body
-from headrace.serving.described import ReceiptBody, TokenBody, body, refusals
+from headrace.serving.described import ReceiptBody, RelationName, TokenBody, body, refusals
 from headrace.serving.lines import BadLine, Lines, UpdateFormat, read_lines
 from headrace.serving.problems import SHOWN_REJECTIONS, Refusal
 from headrace.serving.service import Service, service_of
@@ -40,7 +40,7 @@ Formats = Literal["insert_delete", "raw", "weighted", "debezium"]
     ),
 )
 async def ingress(
-    table: str,
+    table: RelationName,
     request: Request,
     service: Annotated[Service, Depends(service_of)],
     format: Annotated[Literal["json"], Query()] = "json",  # noqa: A002, ARG001 - the only one, by the peers' name
@@ -70,11 +70,12 @@ async def ingress(
     submission = service.submissions.submit(
         {table: read.changes}, idempotency_key, place, lambda error: with_lines(error, read.lines)
     )
-    return await answered(service, submission, wait)
+    return await answered(service, submission, idempotency_key, wait)
 
 
-async def answered(service: Service, submission: Future[Receipt], wait: bool) -> Response:
+async def answered(service: Service, submission: Future[Receipt], key: str | None, wait: bool) -> Response:
     """The receipt of a submission once it is durable, or at once a token to ask with."""
+    submission.add_done_callback(lambda done: service.keys.free(key) if done.exception() else None)
     if wait:
         return JSONResponse((await outcome(submission)).to_json())
     return JSONResponse({"token": service.completions.issue(submission)}, 202)

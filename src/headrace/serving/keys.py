@@ -17,6 +17,11 @@ class Keys:
         self._lock = threading.Lock()
         self._prints: OrderedDict[str, bytes] = OrderedDict()
 
+    def free(self, key: str | None) -> None:
+        """Forget a key whose changes were rejected: mended ones may come under it."""
+        with self._lock:
+            self._prints.pop(key or "", None)
+
     def check(self, key: str | None, *content: bytes) -> None:
         """422 for a key that came with other content before: its first receipt would hide that this is not applied."""
         if key is None:

@@ -15,6 +15,7 @@ UpdateFormat = Literal["insert_delete", "raw", "weighted"]
 
 # One change of weight 1,000,000,000 is a short line; what it stands for would fill the memory.
 LARGEST_WEIGHT = 10_000
+_SPACE = " \t\r\n"
 
 
 class Unreadable(ValueError):
@@ -46,7 +47,7 @@ def read_lines(body: bytes, update_format: UpdateFormat = "insert_delete") -> Li
         line = body.count(b"\n", 0, error.start) + 1
         return Lines(bad=[BadLine(line, f"not UTF-8: byte 0x{body[error.start]:02x} cannot be read")])
     as_changes = _FORMATS[update_format]
-    if text.lstrip(" \t\r\n").startswith("["):
+    if text.lstrip(_SPACE).startswith("["):
         whole = _read_array(text, as_changes)
         if whole is not None:
             return whole
@@ -58,11 +59,10 @@ def _read_each_line(text: str, as_changes: _AsChanges) -> Lines:
     lines: list[int] = []
     bad: list[BadLine] = []
     for number, line in enumerate(text.split("\n"), 1):
-        stripped = line.strip(" \t\r")
-        if not stripped:
+        if not line.strip(_SPACE):
             continue
         try:
-            value = read_json(stripped)
+            value = read_json(line)
             if type(value) is list:
                 for element in cast("list[Any]", value):
                     changes.extend(as_changes(element))
@@ -89,7 +89,7 @@ def _read_array(text: str, as_changes: _AsChanges) -> Lines | None:
             line = getattr(error, "line", text.count("\n", 0, begin) + 1)
             return Lines(bad=[BadLine(line, str(error))])
         return None
-    if text[end:].strip(" \t\r\n"):
+    if text[end:].strip(_SPACE):
         return None
     starts: list[int] | None = None
     changes: list[object] = []
@@ -114,7 +114,7 @@ def _element_lines(text: str, begin: int) -> list[int]:
     starts: list[int] = []
     place, line, counted = begin + 1, 1, 0
     while True:
-        while text[place] in " \t\r\n,":
+        while text[place] in f"{_SPACE},":
             place += 1
         if text[place] == "]":
             return starts
@@ -137,9 +137,10 @@ class _Same(list[int]):
 
 def read_json(text: str) -> Any:
     """One JSON value that fills the text, numbers exact; `Unreadable` if it is anything else."""
-    value, end = _decode(text, 0)
-    if end != len(text) and text[end:].strip(" \t\r\n"):
-        raise Unreadable(f"not JSON: unexpected text after the value, at column {end + 1}")
+    begin = 0 if text.startswith("{") else len(text) - len(text.lstrip(_SPACE))
+    value, end = _decode(text, begin)
+    if end != len(text) and (rest := text[end:].lstrip(_SPACE)):
+        raise Unreadable(f"not JSON: unexpected text after the value, at column {len(text) - len(rest) + 1}")
     return value
 
 
@@ -161,9 +162,9 @@ def _decode(text: str, begin: int) -> tuple[Any, int]:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise Unreadable(f"the name {twice!r} is given twice in one object")
+        seen: set[str] = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))
+        raise Unreadable(f"the name {twice[:60]!r} is given twice in one object")
     return content
 
 

@@ -133,7 +133,7 @@ def _plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_nested(kind):
         texts = [None if value is None else json.dumps(value, ensure_ascii=False) for value in json_column(column)]
         return pa.chunked_array([pa.array(texts, pa.string())])
-    if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_string(kind) or pa.types.is_null(kind):
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_string(kind):
         return column
     texts = [None if value is None else str(value) for value in json_column(column)]
     return pa.chunked_array([pa.array(texts, pa.string())])

@@ -1,0 +1,207 @@
+"""Running the server: keys, health, figures, the OpenAPI document, and how it begins and ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.e2e.conftest import Served
+
+
+def test_a_key_is_needed_where_there_is_one(server_with: Callable[..., Any]) -> None:
+    with server_with(api_keys=("first", "second-ö")) as served, httpx.Client(base_url=served.url) as stranger:
+        for path in ("/v1/completion?token=x", "/metrics", "/openapi.json", "/nowhere"):
+            for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic first"}, {"X-API-Key": ""}):
+                answer = stranger.get(path, headers=headers)
+                assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
+                assert answer.headers["www-authenticate"] == "Bearer"
+        assert stranger.post("/v1/ingress/parts", content='{"insert": {"id": 1}}').status_code == 401
+        assert stranger.get("/healthz").status_code == stranger.get("/readyz").status_code == 200
+        for headers in (
+            {"Authorization": "Bearer first"},
+            {"authorization": "bearer first"},
+            {"X-API-Key": "first"},
+            {"X-API-Key": "second-ö".encode()},
+            {"X-API-Key": "first", "Host": "elsewhere.example", "Origin": "https://elsewhere.example"},
+        ):
+            assert stranger.get("/metrics", headers=headers).status_code == 200, headers
+        document = stranger.get("/openapi.json", headers={"X-API-Key": "first"}).json()
+        assert set(document["components"]["securitySchemes"]) == {"bearer", "header"}
+    assert served.hr.relations()["parts"][0].size == 0
+
+
+def test_without_a_key_pages_of_other_sites_are_refused(server: Served) -> None:
+    for headers in ({"Host": "evil.example"}, {"Origin": "https://evil.example"}, {"Origin": "null"}, {"Host": ""}):
+        answer = server.client.post("/v1/query", json={"sql": "SELECT 1"}, headers=headers)
+        assert (answer.status_code, answer.json()["code"]) == (403, "foreign_site"), headers
+    own = server.client.get("/metrics", headers={"Origin": server.url, "Host": f"localhost:{server.port}"})
+    assert own.status_code == 403
+    assert server.client.get("/metrics", headers={"Origin": server.url}).status_code == 200
+    assert server.client.get("/metrics", headers={"Host": f"localhost:{server.port}"}).status_code == 200
+
+
+def test_figures(server: Served) -> None:
+    def figure(name: str) -> float:
+        lines = server.client.get("/metrics").text.splitlines()
+        return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(name)), 0.0)
+
+    applied, rejected = (
+        'headrace_changes_total{outcome="applied",table="parts"}',
+        'headrace_changes_total{outcome="rejected"',
+    )
+    before = figure(applied), figure("headrace_epochs_total"), figure(rejected)
+    server.push("parts", '{"insert": {"id": 1}}\n{"insert": {"id": 2}}')
+    server.push("parts", '{"insert": {"id": "x"}}')
+    for _ in range(2):
+        server.client.post(
+            "/v1/ingress/parts?wait=true", content='{"insert": {"id": 3}}', headers={"Idempotency-Key": "f"}
+        )
+    assert (figure(applied) - before[0], figure("headrace_epochs_total") - before[1]) == (3, 2)
+    assert figure(rejected) - before[2] == 1
+    assert figure("headrace_epoch ") == server.hr.epoch
+    assert figure("headrace_epoch_seconds_count") > 0
+    assert figure('headrace_stage_seconds_total{stage="ledger"}') > 0
+    server.client.get("/made/up/path")
+    text = server.client.get("/metrics").text
+    assert 'route="/v1/ingress/{table}",status="422"' in text
+    assert "made" not in text
+
+
+def test_the_document_names_every_answer(server: Served) -> None:
+    document = server.client.get("/openapi.json").json()
+    assert set(document["paths"]) >= {
+        "/v1/ingress/{table}",
+        "/v1/epochs",
+        "/v1/completion",
+        "/v1/query",
+        "/v1/changes/{relation}",
+        "/healthz",
+        "/readyz",
+        "/metrics",
+    }
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            assert operation["responses"].keys() >= {"200", "401", "403"}, path
+            for status, answer in operation["responses"].items():
+                assert answer["content"], (path, status)
+                if int(status) >= 400:
+                    assert list(answer["content"]) == ["application/problem+json"], (path, status)
+    assert server.client.get("/docs").status_code == 404
+    wrong = server.client.put("/v1/query")
+    assert (wrong.status_code, wrong.headers["allow"], wrong.json()["code"]) == (405, "POST", "method_not_allowed")
+
+
+def test_an_unforeseen_error_gives_nothing_away(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("a secret")
+
+    monkeypatch.setattr(server.service.completions, "ask", broken)
+    answer = server.client.get("/v1/completion?token=x")
+    assert (answer.status_code, answer.json()["code"]) == (500, "internal_error")
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert "secret" not in answer.text
+
+
+def _schemathesis(server: Served, folder: Path, examples: int) -> subprocess.CompletedProcess[str]:
+    checks = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
+    # A stream never ends, so it cannot be answered in full; its refusals have tests of their own.
+    return subprocess.run(
+        [
+            sys.executable, "-m", "schemathesis.cli", "run", f"{server.url}/openapi.json", "--seed", "20261116",
+            "--max-examples", str(examples), "--checks", checks, "--exclude-path", "/v1/changes/{relation}",
+            "--phases", "examples,coverage,fuzzing", "--no-color", "--request-timeout", "60",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=590,
+        check=False,
+        cwd=folder,
+    )  # fmt: skip
+
+
+def test_schemathesis_finds_no_fault(server: Served, tmp_path: Path) -> None:
+    ran = _schemathesis(server, tmp_path, 10)
+    assert ran.returncode == 0, ran.stdout[-5000:] + ran.stderr[-2000:]
+
+
+@pytest.mark.slow
+def test_schemathesis_finds_no_fault_in_many_tries(server: Served, tmp_path: Path) -> None:
+    ran = _schemathesis(server, tmp_path, 500)
+    assert ran.returncode == 0, ran.stdout[-5000:] + ran.stderr[-2000:]
+
+
+def test_calls_in_flight_finish_when_the_server_ends(server_with: Callable[..., Any]) -> None:
+    answers: list[httpx.Response] = []
+    with server_with() as served:
+        lines = "\n".join(json.dumps({"insert": {"id": i, "name": "x"}}) for i in range(2000))
+
+        def push() -> None:
+            with httpx.Client(base_url=served.url, timeout=120) as client:
+                answers.append(client.post("/v1/ingress/items?wait=true", content=lines))
+
+        def listen() -> None:
+            with httpx.Client(base_url=served.url, timeout=120) as client:
+                answers.append(client.get("/v1/changes/parts"))
+
+        threads = [threading.Thread(target=push), threading.Thread(target=listen)]
+        for thread in threads:
+            thread.start()
+        deadline = time.monotonic() + 30
+        while not (served.service.pushes.under_way and served.service.streams.open):
+            assert time.monotonic() < deadline
+    for thread in threads:
+        thread.join(60)
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert len(served.rows("items")) == 2000
+
+
+def _command(*arguments: str, home: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", "from headrace.cli.main import run; run()", "serve", "--home", str(home), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "HEADRACE_SPARK_MEMORY": "1g"},
+    )
+
+
+def test_other_machines_are_not_served_without_a_key(tmp_path: Path) -> None:
+    command = _command("--host", "0.0.0.0", home=tmp_path / "home")
+    out, err = command.communicate(timeout=120)
+    assert command.returncode == 1
+    assert "refusing to listen on 0.0.0.0 without an API key" in err
+    assert out == ""
+    assert not (tmp_path / "home").exists()
+
+
+def test_the_command_begins_and_ends(tmp_path: Path) -> None:
+    """A process of its own: it says where it listens, and a signal closes the home before it ends."""
+    home = tmp_path / "home"
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    command = _command("--port", str(port), "--api-key", "k", "--json", home=home)
+    try:
+        assert command.stdout is not None
+        line = command.stdout.readline()
+        assert json.loads(line) == {"url": f"http://127.0.0.1:{port}", "home": str(home), "epoch": 0}
+        ready = httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=60)
+        assert ready.json() == {"status": "ready", "epoch": 0}
+        command.send_signal(signal.SIGTERM)
+        _, err = command.communicate(timeout=120)
+        assert command.returncode == 0, err
+    finally:
+        command.kill()
+    assert not list(home.glob("**/owner*.sock"))

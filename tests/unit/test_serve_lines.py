@@ -1,0 +1,154 @@
+"""Bodies as changes: exact values, and the line of everything that cannot be read."""
+
+from __future__ import annotations
+
+import json
+import time
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.serving.lines import Unreadable, read_json, read_lines
+
+_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.decimals(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)
+
+
+def _dumped(value: Any, **how: Any) -> str:
+    """JSON with decimals as the numbers they are."""
+    marks: dict[str, str] = {}
+
+    def marked(inner: Any) -> Any:
+        if isinstance(inner, Decimal):
+            mark = f"\x00{len(marks)}\x00"
+            marks[json.dumps(mark)] = f"{inner:f}" if inner.as_tuple().exponent not in (0,) else f"{inner}.0"
+            return mark
+        if isinstance(inner, list):
+            return [marked(one) for one in inner]
+        return {name: marked(one) for name, one in inner.items()} if isinstance(inner, dict) else inner
+
+    text = json.dumps(marked(value), **how)
+    for mark, number in marks.items():
+        text = text.replace(mark, number if "." in number else f"{number}.0")
+    return text
+
+
+@given(st.lists(st.dictionaries(st.text(), _values), min_size=1, max_size=5), st.booleans())
+def test_what_was_written_is_read(rows: list[dict[str, Any]], ascii_only: bool) -> None:
+    lines = "\n".join(_dumped(row, ensure_ascii=ascii_only) for row in rows).encode("utf-8", "surrogatepass")
+    try:
+        lines.decode()
+    except UnicodeDecodeError:
+        return
+    read = read_lines(lines, "raw")
+    assert read.bad == []
+    assert read.changes == [{"insert": row} for row in rows]
+    assert list(read.lines) == list(range(1, len(rows) + 1))
+    for indent in (None, 2):
+        array = read_lines(_dumped(rows, indent=indent, ensure_ascii=ascii_only).encode(), "raw")
+        assert array.changes == read.changes
+        assert array.bad == []
+
+
+@given(st.binary(max_size=200), st.sampled_from(["insert_delete", "raw", "weighted"]))
+def test_no_body_breaks_the_reader(body: bytes, update_format: Any) -> None:
+    read = read_lines(body, update_format)
+    assert len(read.changes) == len([read.lines[place] for place in range(len(read.changes))])
+
+
+@given(st.text(alphabet='[]{}",:01e.-\n ntrue', max_size=80), st.sampled_from(["insert_delete", "raw", "weighted"]))
+def test_no_text_that_is_almost_json_breaks_the_reader(text: str, update_format: Any) -> None:
+    read_lines(text.encode(), update_format)
+
+
+def test_numbers_are_never_floats() -> None:
+    read = read_lines(b'{"a": 0.1, "b": 1e400, "c": 123456789012345678901234567890, "d": -0.0}', "raw")
+    (change,) = read.changes
+    row: Any = change["insert"]  # type: ignore[index]
+    assert row == {
+        "a": Decimal("0.1"),
+        "b": Decimal("1e400"),
+        "c": 123456789012345678901234567890,
+        "d": Decimal("-0.0"),
+    }
+    assert [type(value) for value in row.values()] == [Decimal, Decimal, int, Decimal]
+
+
+@pytest.mark.parametrize(
+    ("body", "bad"),
+    [
+        (b'{"a": 1}\n{"a": \n{"a": 2}', [(2, "not JSON: expecting value, at column 7")]),
+        (b'  {"a": }', [(1, "not JSON: expecting value, at column 9")]),
+        (b'{"a": 1} {"a": 2}', [(1, "not JSON: unexpected text after the value, at column 10")]),
+        (b'{"a": 1}, {"a": 2}', [(1, "not JSON: unexpected text after the value, at column 9")]),
+        (b'\xef\xbb\xbf{"a": 1}', []),
+        (b'{"a": 1}\n\xff', [(2, "not UTF-8: byte 0xff cannot be read")]),
+        (b'{"a": Infinity}', [(1, 'Infinity is not JSON; write it as the string "Infinity"')]),
+        (b'{"a": 1, "a": 1}', [(1, "the name 'a' is given twice in one object")]),
+        (b"[" * 100_000, [(1, "nested too deeply")]),
+        (b'{"a":' * 100_000, [(1, "nested too deeply")]),
+        (b'[{"a": 1},\n {"a": }\n]', [(2, "not JSON: expecting value, at column 8")]),
+        (b'[{"a": 1}]\n[{"a": }]', [(2, "not JSON: expecting value, at column 8")]),
+        (b"", []),
+        (b"\n\r\n \t\n", []),
+        (b"[]", []),
+    ],
+)
+def test_what_cannot_be_read_is_told_with_its_line(body: bytes, bad: list[tuple[int, str]]) -> None:
+    assert [(one.line, one.reason) for one in read_lines(body).bad] == bad
+
+
+def test_an_integer_of_thousands_of_digits_is_told() -> None:
+    (one,) = read_lines(b'{"a": ' + b"1" * 5000 + b"}").bad
+    assert "not a number that can be read" in one.reason
+    assert read_lines(b'{"a": 0.' + b"1" * 5000 + b"}", "raw").bad == []
+
+
+@pytest.mark.parametrize(
+    ("line", "changes"),
+    [
+        ('{"weight": 2, "data": {"a": 1}}', [{"insert": {"a": 1}}] * 2),
+        ('{"weight": -1, "data": {"a": 1}}', [{"delete": {"a": 1}}]),
+        ('{"weight": 0, "data": {"a": 1}}', []),
+        ('{"weight": 1.0, "data": {}}', None),
+        ('{"weight": true, "data": {}}', None),
+        ('{"weight": 100000000000, "data": {}}', None),
+        ('{"weight": 1}', None),
+        ("[[]]", None),
+    ],
+)
+def test_weights(line: str, changes: list[Any] | None) -> None:
+    read = read_lines(line.encode(), "weighted")
+    assert bool(read.bad) == (changes is None)
+    assert read.changes == (changes or [])
+
+
+def test_lines_of_an_array_that_spans_many() -> None:
+    one = '{"weight": %d, "data": {}}'
+    body = f"\n[{one % 2},\n\n  {one % 1}, {one % 0},\n{one % 1}]".encode()
+    read = read_lines(body, "weighted")
+    assert list(read.lines) == [2, 2, 4, 5]
+
+
+def test_one_value_alone() -> None:
+    assert read_json(' {"a": 1.50} ') == {"a": Decimal("1.50")}
+    with pytest.raises(Unreadable, match="after the value"):
+        read_json("{} {}")
+
+
+def test_five_thousand_lines_take_milliseconds() -> None:
+    row = {"insert": {"id": 12345, "name": "a name", "price": 12.34, "at": "2026-01-02T03:04:05Z", "city": "Oslo"}}
+    body = "\n".join([json.dumps(row)] * 5000).encode()
+    seconds: list[float] = []
+    for _ in range(5):
+        started_at = time.process_time()
+        assert len(read_lines(body).changes) == 5000
+        seconds.append(time.process_time() - started_at)
+    # About 25 ms where it was written; the bound is for slow machines.
+    assert min(seconds) < 0.25

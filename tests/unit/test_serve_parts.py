@@ -1,0 +1,199 @@
+"""The parts of the server that need no home: tokens, limits, keys, forms of the answer."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import json
+from concurrent.futures import Future
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from pyarrow import csv
+
+from headrace.engine.receipt import Receipt
+from headrace.errors import ChangesRejected, EpochExpired, HeadraceError, QueryError, Rejection, SetupError
+from headrace.json_forms import json_rows
+from headrace.serving.auth import refuse_open_listening
+from headrace.serving.completions import Completions
+from headrace.serving.keys import Keys
+from headrace.serving.limits import Pushes
+from headrace.serving.problems import Refusal, problem_of, respond, status_of
+from headrace.serving.rows import ARROW, CSV, JSON, NDJSON, Result, chosen, written
+
+
+def test_a_token_lives_as_long_as_its_submission_and_a_while_longer() -> None:
+    completions = Completions(kept=2)
+    submissions = [Future[Receipt]() for _ in range(4)]
+    tokens = [completions.issue(one) for one in submissions]
+    assert len(set(tokens)) == 4
+    assert [completions.ask(token).state for token in tokens] == ["in progress"] * 4
+    submissions[0].set_result(Receipt(7))
+    submissions[1].set_exception(QueryError("no"))
+    assert completions.ask(tokens[0]).receipt == Receipt(7)
+    assert completions.ask(tokens[1]).state == "failed"
+    assert isinstance(completions.ask(tokens[1]).error, QueryError)
+    submissions[2].set_result(Receipt(8))
+    # Two are kept of those that are over; one under way is never forgotten.
+    assert [completions.ask(token).state for token in tokens] == ["unknown", "failed", "complete", "in progress"]
+    over = Future[Receipt]()
+    over.set_result(Receipt(9))
+    assert completions.ask(completions.issue(over)).state == "complete"
+
+
+def test_places_and_room_are_given_back() -> None:
+    pushes = Pushes(places=2, body_bytes=10, room_bytes=15)
+    first, second = pushes.enter(), pushes.enter()
+    with pytest.raises(Refusal) as full:
+        pushes.enter()
+    assert (full.value.status, full.value.headers["Retry-After"]) == (429, "1")
+    first.grow(10)
+    with pytest.raises(Refusal) as large:
+        first.grow(1)
+    assert large.value.status == 413
+    with pytest.raises(Refusal) as crowded:
+        second.grow(6)
+    assert crowded.value.status == 429
+    first.leave()
+    first.leave()
+    second.grow(6)
+    assert pushes.under_way == 1
+    second.leave()
+    assert pushes.under_way == 0
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.9.10", True),
+        ("localhost", True),
+        ("::1", True),
+        ("[::1]", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("10.0.0.1", False),
+        ("localhost.example", False),
+        ("", False),
+    ],
+)
+def test_only_this_machine_is_served_without_a_key(host: str, loopback: bool) -> None:
+    refuse_open_listening(host, ("key",))
+    if loopback:
+        refuse_open_listening(host, ())
+    else:
+        with pytest.raises(SetupError, match="API key"):
+            refuse_open_listening(host, ())
+
+
+def test_a_key_stands_for_one_body() -> None:
+    keys = Keys(kept=2)
+    keys.check(None, b"x")
+    keys.check("a", b"t", b"x")
+    keys.check("a", b"t", b"x")
+    for other in ((b"t", b"y"), (b"tx", b""), (b"", b"tx")):
+        with pytest.raises(Refusal) as reused:
+            keys.check("a", *other)
+        assert reused.value.status == 422
+    keys.free("a")
+    keys.check("a", b"mended")
+    keys.free(None)
+    keys.check("b", b"")
+    keys.check("c", b"")
+    keys.check("a", b"another, since the first is forgotten")
+
+
+@pytest.mark.parametrize(
+    ("accept", "media"),
+    [
+        ("", JSON),
+        ("*/*", JSON),
+        ("text/*", CSV),
+        ("text/csv, application/json;q=0.5", CSV),
+        ("application/json;q=0.5, */*", NDJSON),
+        ("application/json;q=0, */*;q=0.1", NDJSON),
+        ("APPLICATION/VND.APACHE.ARROW.STREAM", ARROW),
+        ("text/html,application/xhtml+xml;q=0.9,*/*;q=0.8", JSON),
+        ("application/json;q=x", None),
+        ("image/png", None),
+        (";;;,,,", None),
+    ],
+)
+def test_the_form_that_is_preferred(accept: str, media: str | None) -> None:
+    if media is None:
+        with pytest.raises(Refusal) as refused:
+            chosen(accept)
+        assert refused.value.status == 406
+    else:
+        assert chosen(accept) == media
+
+
+def _table(rows: int = 1) -> pa.Table:
+    return pa.table(
+        {
+            "i": pa.array([2**62] * rows),
+            "d": pa.array([Decimal("1.10")] * rows, pa.decimal128(38, 2)),
+            "t": pa.array([dt.datetime(2026, 1, 2, 3, 4, 5, 6, dt.UTC)] * rows, pa.timestamp("us", "UTC")),
+            "f": pa.array([float("inf")] * rows),
+            "x": pa.array([b"\x00\xff"] * rows),
+            "m": pa.array([[("k", Decimal("0.5"))]] * rows, pa.map_(pa.string(), pa.decimal128(3, 1))),
+            "n": pa.array([[(1.5, None)]] * rows, pa.map_(pa.float64(), pa.int32())),
+            "s": pa.array([None] * rows, pa.string()),
+            "v": pa.nulls(rows),
+        }
+    )
+
+
+ROW = {
+    "i": 2**62,
+    "d": "1.10",
+    "t": "2026-01-02T03:04:05.000006+00:00",
+    "f": "Infinity",
+    "x": "AP8=",
+    "m": {"k": "0.5"},
+    "n": [[1.5, None]],
+    "s": None,
+    "v": None,
+}
+
+
+def test_values_take_the_form_in_which_they_are_taken() -> None:
+    assert json_rows(_table()) == [ROW]
+    assert json_rows(_table().slice(0, 0)) == []
+
+
+@pytest.mark.parametrize("rows", [0, 1, 5_000, 12_001])
+def test_every_form_has_all_rows(rows: int) -> None:
+    result = Result(_table(rows), 7, truncated=True)
+    plain = json.loads(b"".join(written(result, JSON)))
+    assert (plain["epoch"], plain["truncated"], plain["rows"]) == (7, True, [ROW] * rows)
+    assert [json.loads(line) for line in b"".join(written(result, NDJSON)).splitlines()] == [ROW] * rows
+    assert pa.ipc.open_stream(b"".join(written(result, ARROW))).read_all().equals(result.table)
+    text = b"".join(written(result, CSV))
+    if rows:
+        read = csv.read_csv(io.BytesIO(text), convert_options=csv.ConvertOptions(strings_can_be_null=True))
+        assert read.num_rows == rows
+    assert text.startswith(b'"i","d","t","f","x","m","n","s","v"')
+
+
+def test_columns_of_one_name_have_no_place_in_an_object() -> None:
+    twins = Result(pa.table([pa.array([1]), pa.array([2])], names=["a", "a"]), 1)
+    for media in (JSON, NDJSON):
+        with pytest.raises(QueryError, match="two columns"):
+            written(twins, media)
+    assert b"".join(written(twins, CSV)) == b'"a","a"\n1,2\n'
+
+
+def test_every_error_becomes_a_problem() -> None:
+    rejected = ChangesRejected([Rejection("t", i, "why") for i in range(1001)])
+    problem = problem_of(rejected)
+    assert (status_of(rejected), problem["rejected"], len(problem["rejections"])) == (422, 1001, 1000)
+    assert status_of(EpochExpired("x")) == 410
+    assert status_of(HeadraceError("x")) == 500
+    unforeseen = problem_of(ValueError("a secret"))
+    assert unforeseen["code"] == "internal_error"
+    assert "secret" not in str(unforeseen)
+    answer = respond(Refusal(429, "too_busy", "half a pair: \ud800", headers={"Retry-After": "1"}))
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
+    assert json.loads(answer.body)["title"] == "half a pair: \ud800"
