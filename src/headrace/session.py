@@ -72,6 +72,9 @@ def start_spark(settings: Settings) -> SparkSession:
             "spark.sql.warehouse.dir": str(scratch.path / "warehouse"),
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
+            # Each view brings a few dozen generated classes, used in every epoch. Beyond this many, all are compiled anew
+            # each time; the default of 100 is less than ten views need.
+            "spark.sql.codegen.cache.maxEntries": "20000",
             # Spark remembers finished work for a screen that is off; a home lives long, so it keeps little.
             "spark.ui.retainedJobs": "50",
             "spark.ui.retainedStages": "50",
