@@ -148,6 +148,11 @@ class Settings(BaseSettings):
         gt=timedelta(0),
         description="How often a change stream without changes shows that it is alive.",
     )
+    serve_pipelines: tuple[str, ...] = Field(
+        default=(),
+        description="Names of pipelines under which the home answers the feldera client; a JSON array in the "
+        "environment. Without any, it answers to every name, so that a script's own name needs no change.",
+    )
     jars: Path = Field(
         default_factory=lambda: Path.home() / ".cache" / "headrace" / "jars",
         description="Folder in which the pinned jars are kept after the first download.",

@@ -11,6 +11,7 @@ from headrace.cli.changes import changes
 from headrace.cli.demo import demo
 from headrace.cli.explain import explain
 from headrace.cli.fold import fold
+from headrace.cli.push import push
 from headrace.cli.query import query
 from headrace.cli.restore import restore
 from headrace.cli.run import run as run_scripts
@@ -34,6 +35,7 @@ app = typer.Typer(
 for name, verb in (
     ("run", run_scripts),
     ("serve", serve),
+    ("push", push),
     ("query", query),
     ("changes", changes),
     ("explain", explain),
