@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headrace.engine.explain import Explanation
 from headrace.engine.judge import Difference, Verdict
+from headrace.engine.progress import Step
 from headrace.engine.receipt import Receipt
 from headrace.errors import (
     ChangesRejected,
@@ -12,11 +13,13 @@ from headrace.errors import (
     HomeBusy,
     LedgerError,
     OwnerLost,
+    ProjectError,
     QueryError,
     ReadOnly,
     Rejection,
     RelationNameError,
     SetupError,
+    SourceError,
     StatementError,
     UnsupportedStatement,
     ViewError,
@@ -36,6 +39,7 @@ __all__ = [
     "HomeBusy",
     "LedgerError",
     "OwnerLost",
+    "ProjectError",
     "QueryError",
     "ReadOnly",
     "Receipt",
@@ -43,7 +47,9 @@ __all__ = [
     "RelationNameError",
     "SetupError",
     "Settings",
+    "SourceError",
     "StatementError",
+    "Step",
     "UnsupportedStatement",
     "Verdict",
     "ViewError",

@@ -183,7 +183,12 @@ def refused(sql: str) -> StatementError:
             (1, 46),
             "its options are mode, version",
         ),
-        ("CREATE SOURCE s INTO t FROM DELTA '/x' WITH (mode = 'snapshto')", "no mode 'snapshto'", (1, 53), "'snapshot'?"),
+        (
+            "CREATE SOURCE s INTO t FROM DELTA '/x' WITH (mode = 'snapshto')",
+            "no mode 'snapshto'",
+            (1, 53),
+            "'snapshot'?",
+        ),
         (
             "CREATE SOURCE s INTO t FROM DELTA '/x' WITH (mode = 'snapshot', version = '1')",
             "expected the version as a whole number",

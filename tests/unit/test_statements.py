@@ -398,7 +398,8 @@ def test_any_text_is_read_or_refused_with_a_place(sql: str) -> None:
 
 def test_create_source() -> None:
     found = one(
-        CreateSource, "CREATE SOURCE IF NOT EXISTS S INTO T FROM DELTA 'it''s/here' WITH (version = 3, MODE = 'Snapshot')"
+        CreateSource,
+        "CREATE SOURCE IF NOT EXISTS S INTO T FROM DELTA 'it''s/here' WITH (version = 3, MODE = 'Snapshot')",
     )
     assert (found.name, found.table, found.connector, found.location) == ("s", "t", "delta", "it's/here")
     assert found.options == (("mode", "snapshot"), ("version", 3))

@@ -10,6 +10,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from headrace.engine.catalog import Catalog, View
 from headrace.engine.frames import Frames
+from headrace.engine.progress import Step
 from headrace.engine.queries import Queries
 from headrace.plans.catalyst import Java, spark_schema
 from headrace.rules.base import HiddenStore
@@ -36,9 +37,12 @@ def refill(work: Work, catalog: Catalog, frames: Frames, view: View) -> None:
     wanted: dict[str, Delta] = {}
     known: list[tuple[Java, Any]] = []
     stores = view.workshop.stores if view.rule is not None else []
+    parts = len(stores) + 1
+    work.tell(Step("view", view.name, 0, parts))
     for hidden in sorted(stores, key=lambda one: one.stands_for is None):
         content = _content(frames, hidden, relation, large, known)
         wanted[hidden.name] = content
+        work.tell(Step("view", view.name, len(wanted), parts))
         if hidden.stands_for is not None:
             snapshot = Snapshot(hidden.schema, (Run(content),) if len(content) else ())
             known.append((hidden.stands_for, frames.frame(snapshot, spark_schema(hidden.types))))
@@ -52,6 +56,7 @@ def refill(work: Work, catalog: Catalog, frames: Frames, view: View) -> None:
     wanted[view.name] = consolidate(rows, np.ones(rows.num_rows, dtype=np.int64))
     for name, content in wanted.items():
         work.leave(name, difference(work.before(name), content))
+    work.tell(Step("view", view.name, parts, parts))
 
 
 def _content(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -15,15 +15,18 @@ from headrace.engine.catalog import Table, View, ViewDefinition
 from headrace.engine.define import make_table, table_contract
 from headrace.engine.explain import explain_view
 from headrace.engine.group import Changes
+from headrace.engine.loop import Call
 from headrace.engine.queries import Relations
 from headrace.engine.receipt import Receipt
 from headrace.engine.recover import table_definition
+from headrace.engine.sources import change_source, read_sources, shown_sources
 from headrace.engine.work import Work
 from headrace.errors import HeadraceError, QueryError, RelationNameError, StatementError, UnsupportedStatement
 from headrace.plans.prepared import conform
 from headrace.sql.resolve import forget, query_error, register
 from headrace.sql.statements import (
     AlterTable,
+    CreateSource,
     CreateTable,
     CreateView,
     Delete,
@@ -34,6 +37,7 @@ from headrace.sql.statements import (
     Insert,
     Query,
     Show,
+    SourceAction,
     Statement,
     Update,
     parse,
@@ -45,10 +49,24 @@ if TYPE_CHECKING:
 
 def run_script(home: Headrace, sql: str) -> pa.Table | Receipt | None:
     """Run all statements of a script in order; the result is that of the last."""
+    return run_statements(home, parse(sql))
+
+
+def run_statements(home: Headrace, statements: Iterable[Statement]) -> pa.Table | Receipt | None:
+    """Run statements in order; the result is that of the last.
+
+    Sources wait for the definitions that follow them, so that all of a script are read into one epoch.
+    """
     result: pa.Table | Receipt | None = None
-    for statement in parse(sql):
+    waiting: list[CreateSource] = []
+    for statement in statements:
+        if isinstance(statement, CreateSource):
+            waiting.append(statement)
+            continue
+        if waiting and not isinstance(statement, (CreateTable, CreateView)):
+            result, waiting = read_sources(home, waiting), []
         result = run_statement(home, statement)
-    return result
+    return read_sources(home, waiting) if waiting else result
 
 
 def run_statement(home: Headrace, statement: Statement) -> pa.Table | Receipt | None:
@@ -56,11 +74,14 @@ def run_statement(home: Headrace, statement: Statement) -> pa.Table | Receipt | 
     if isinstance(statement, Query):
         return _run_query(home, statement, None)
     if isinstance(statement, Insert):
-        return home.apply_worked_out(lambda relations: _insert_changes(home, statement, relations))
+        return home.submit(Call(lambda relations: _insert_changes(home, statement, relations)))
     if isinstance(statement, Update):
-        return home.apply_worked_out(lambda relations: _update_changes(home, statement, relations))
+        return home.submit(Call(lambda relations: _update_changes(home, statement, relations)))
     if isinstance(statement, Delete):
-        return home.apply_worked_out(lambda relations: _delete_changes(home, statement, relations))
+        return home.submit(Call(lambda relations: _delete_changes(home, statement, relations)))
+    if isinstance(statement, SourceAction):
+        home.define(lambda: change_source(home, statement))
+        return None
     if isinstance(statement, CreateTable):
         home.define(lambda: _create_table(home, statement))
         return None
@@ -185,6 +206,13 @@ def _drop(home: Headrace, statement: Drop) -> None:
     if (statement.kind == "table") != (kind == "table"):
         raise RelationNameError(f"{statement.name} is a {kind}", hint=f"write DROP {kind.upper()} {statement.name}")
     users = [view.name for view in home.catalog.users(statement.name)]
+    sources = [source.name for source in home.catalog.sources.values() if source.table == statement.name]
+    if sources:
+        raise RelationNameError(
+            f"{statement.name} is in use",
+            detail=f"Its rows come from source {', '.join(sources)}.",
+            hint=f"write DROP SOURCE {sources[0]} first",
+        )
     if users:
         raise RelationNameError(
             f"{statement.name} is in use",
@@ -362,6 +390,8 @@ def _show(home: Headrace, statement: Show) -> pa.Table:
                 "rows": pa.array([v.store.snapshot().count for v in views], type=pa.int64()),
             }
         )
+    if statement.what == "sources":
+        return shown_sources(home.catalog.sources)
     return pa.table({"name": pa.array([], type=pa.string())})
 
 

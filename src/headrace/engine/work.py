@@ -11,6 +11,7 @@ from pyspark.errors.exceptions.captured import convert_exception
 from headrace.engine.catalog import Catalog, View
 from headrace.engine.fill import refill
 from headrace.engine.frames import Frames
+from headrace.engine.progress import Listener, silent
 from headrace.errors import ViewEvaluationError
 from headrace.rules.base import TooLarge
 from headrace.sql.resolve import CLOCK
@@ -21,10 +22,12 @@ from headrace.state.store import Run, Snapshot, Store
 class Work:
     """The deltas of one epoch, worked out view by view; nothing is changed until the epoch is committed."""
 
-    def __init__(self, stores: Mapping[str, Store], bound: int) -> None:
+    def __init__(self, stores: Mapping[str, Store], bound: int, tell: Listener = silent) -> None:
         self._stores = stores
+        self.tell = tell
         self._before = {name: store.snapshot() for name, store in stores.items()}
         self._deltas: dict[str, Delta] = {}
+        self._runs: dict[str, Run] = {}
         self._bound = bound
 
     @property
@@ -47,7 +50,11 @@ class Work:
         delta = self._deltas.get(store)
         if delta is None or len(delta) == 0:
             return snapshot
-        return Snapshot(snapshot.schema, (*snapshot.runs, Run(delta)))
+        run = self._runs.get(store)
+        if run is None or run.delta is not delta:
+            # The same run each time: whatever is made of it, a file or an index, is made once.
+            run = self._runs[store] = Run(delta)
+        return Snapshot(snapshot.schema, (*snapshot.runs, run))
 
     def delta_of(self, relation: str) -> Delta:
         """The relation's delta in this epoch."""

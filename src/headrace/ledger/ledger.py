@@ -50,7 +50,7 @@ COMPACTED_EPOCH = "headrace-compacted"
 _CONFIGURATION = {"delta.deletedFileRetentionDuration": "interval 1 hours"}
 _CHECKPOINT_EVERY = 100
 _SEGMENT_BYTES = 64 * 1024 * 1024
-_DEFINING = ("define", "drop", "reset")
+_DEFINING = ("define", "drop", "reset", "sources", "drop_sources")
 _CLOSED = "#closed"
 
 
