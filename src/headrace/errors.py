@@ -25,9 +25,13 @@ from dataclasses import dataclass
 
 
 class HeadraceError(Exception):
-    """An error with a short message, a detail in sentences and a hint at the next action."""
+    """An error with a short message, a detail in sentences and a hint at the next action.
+
+    `about` is the name of the relation or source whose definition met it, where one did.
+    """
 
     code = "headrace_error"
+    about = ""
 
     def __init__(self, message: str, *, detail: str = "", hint: str = "") -> None:
         super().__init__(message)
@@ -86,10 +90,6 @@ class SourceError(HeadraceError):
     """A source that cannot be read, or not into its table."""
 
     code = "source_error"
-
-    def __init__(self, message: str, *, detail: str = "", hint: str = "", source: str = "") -> None:
-        super().__init__(message, detail=detail, hint=hint)
-        self.source = source
 
 
 class ProjectError(HeadraceError):

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -55,6 +55,7 @@ from headrace.sql.resolve import CLOCK, CLOCK_SCHEMA, register
 from headrace.state.delta import Delta, consolidate
 from headrace.state.store import Snapshot, Store
 
+T = TypeVar("T")
 _READ_ATTEMPTS = 3
 _ROOM_FOR_LEAVES = 512 * 1024 * 1024
 
@@ -457,12 +458,13 @@ class Headrace:
             self.epoch = epoch
             self.committed_at = now
 
-    def define(self, make: Callable[[], None]) -> None:
+    def define(self, make: Callable[[], T]) -> T:
         """Run a definition between epochs."""
         self._refuse_read_only()
         with self._loop.turn:
-            make()
+            made = make()
             self._start_ticking()
+            return made
 
     def make_view(self, definition: ViewDefinition, catalog: Catalog | None = None) -> View:
         """A view of this home, or of a catalog that it may come to have; not yet part of it."""

@@ -136,7 +136,6 @@ def match_columns(source: str, found: StructType, table: str, wanted: StructType
             f"the columns of source {source} are not those of table {table}",
             detail="; ".join(faults) + ".",
             hint="make the table with these columns, or change it by ALTER TABLE",
-            source=source,
         )
     return matched
 

@@ -33,6 +33,11 @@ class Table:
         """Its columns."""
         return self.contract.schema
 
+    @property
+    def store_names(self) -> list[str]:
+        """The names of its stores."""
+        return [self.name, *([self.tombstones.name] if self.tombstones else [])]
+
 
 @dataclass(frozen=True)
 class ViewDefinition:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from headrace.engine.catalog import Catalog, Source, source_definition
+from headrace.engine.catalog import Catalog
 from headrace.engine.group import Changes, Group, ViewMoved
 from headrace.engine.queries import Relations
 from headrace.engine.receipt import Receipt
@@ -20,17 +20,11 @@ from headrace.errors import ViewEvaluationError
 
 @dataclass(eq=False)
 class Call:
-    """One caller's changes; those of a statement are worked out when its turn comes.
-
-    The sources that it reads while they are worked out are recorded in the commit of its epoch. One that is `alone`
-    shares its epoch with no other.
-    """
+    """One caller's changes; those of a statement are worked out when its turn comes."""
 
     changes: Changes | Callable[[Relations], Changes]
     key: str | None = None
     quiet: bool = False
-    alone: bool = False
-    sources: list[Source] = field(default_factory=list[Source])
     done: bool = False
     receipt: Receipt | None = None
     error: BaseException | None = None
@@ -82,9 +76,8 @@ class Loop:
 
     def _take(self) -> list[Call]:
         with self._arrivals:
-            group = [self._waiting.popleft()]
-            while self._waiting and not (group[0].alone or self._waiting[0].alone):
-                group.append(self._waiting.popleft())
+            group = list(self._waiting)
+            self._waiting.clear()
         return group
 
     def _put_back(self, calls: Sequence[Call]) -> None:
@@ -154,12 +147,7 @@ class Loop:
             return
         epoch = self._host.epoch + 1
         receipts = {call: Receipt(epoch, call.applied, call.stale, dict.fromkeys(call.applied, 0)) for call in accepted}
-        head: dict[str, Any] = {
-            "keys": {call.key: receipts[call].to_json() for call in accepted if call.key is not None}
-        }
-        sources = [source_definition(source) for call in accepted for source in call.sources]
-        if sources:
-            head["sources"] = sources
+        head = {"keys": {call.key: receipts[call].to_json() for call in accepted if call.key is not None}}
         self._host.commit(work, now, head)
         watch.lap("ledger")
         for call in accepted:
@@ -173,7 +161,6 @@ class Loop:
 
 def _accept(call: Call, group: Group) -> bool:
     """Check one call on top of those accepted before it; a rejected one leaves no trace."""
-    call.sources.clear()
     try:
         changes = call.changes(group.relations()) if callable(call.changes) else call.changes
         call.applied, call.stale = group.take(changes)

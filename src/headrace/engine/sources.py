@@ -7,7 +7,8 @@ either all of it is there, and it is not read again, or nothing is.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -16,10 +17,8 @@ from pyspark.sql.types import StructField
 from headrace.capture.delta import DeltaSnapshot, absolute, match_columns, open_snapshot
 from headrace.engine.bulk import Bulk, all_differ
 from headrace.engine.catalog import Source, Table
-from headrace.engine.group import Changes
-from headrace.engine.loop import Call
+from headrace.engine.group import Group
 from headrace.engine.progress import Listener, Step
-from headrace.engine.receipt import Receipt
 from headrace.engine.work import Work
 from headrace.errors import RelationNameError, SourceError
 from headrace.sql.resolve import query_error
@@ -49,32 +48,32 @@ def source_of(statement: CreateSource) -> Source:
     return Source(statement.name, statement.table, statement.connector, location, mode, options)
 
 
-def read_sources(home: Headrace, statements: Sequence[CreateSource]) -> Receipt | None:
-    """Read snapshot sources into one epoch; those that are known already are left alone where that was asked."""
-    wanted = [one for one in statements if not (one.if_not_exists and one.name in home.catalog.sources)]
-    if not wanted:
-        return None
+@dataclass
+class Readings:
+    """What was read: the sources with their positions, and how many rows of each table."""
+
+    sources: list[Source] = field(default_factory=list[Source])
+    applied: dict[str, int] = field(default_factory=dict[str, int])
+    stale: dict[str, int] = field(default_factory=dict[str, int])
+
+
+def read_sources(home: Headrace, work: Work, now: datetime, statements: Sequence[CreateSource]) -> Readings:
+    """Read snapshot sources whole: what they bring becomes part of the epoch under way."""
     # All are looked at before the first is read, which takes long.
-    for statement in wanted:
-        open_reading(home, statement)
-    call = Call({}, alone=True)
-
-    def work_out(_: object) -> Changes:
-        # Once more, now that nothing else changes the home.
-        readings = [open_reading(home, statement) for statement in wanted]
-        names = [one.source.name for one in readings]
-        twice = [name for place, name in enumerate(names) if name in names[:place]]
-        if twice:
-            raise _taken(twice[0])
-        changes: dict[str, Bulk | Sequence[object]] = {}
-        for name in dict.fromkeys(one.table.name for one in readings):
-            together = [one for one in readings if one.table.name == name]
-            changes[name] = _changes(together[0].table, _gathered(home, together))
-            call.sources.extend(_read(one) for one in together)
-        return changes
-
-    call.changes = work_out
-    return home.submit(call)
+    readings = [open_reading(home, statement) for statement in statements]
+    names = [one.source.name for one in readings]
+    for place, name in enumerate(names):
+        if name in names[:place]:
+            raise _taken(name)
+    changes: dict[str, Bulk | Sequence[object]] = {}
+    for table in dict.fromkeys(one.table for one in readings):
+        together = [one for one in readings if one.table is table]
+        changes[table.name] = _changes(table, _gathered(home, together))
+    group = Group(home.catalog, work, now, home.tombstone_retention)
+    applied, stale = group.take(changes)
+    for name, delta in group.deltas().items():
+        work.leave(name, delta)
+    return Readings([_read(one) for one in readings], applied, stale)
 
 
 def open_reading(home: Headrace, statement: CreateSource) -> _Reading:
@@ -87,7 +86,7 @@ def open_reading(home: Headrace, statement: CreateSource) -> _Reading:
         snapshot = open_snapshot(source.location, source.options.get("version"))
         return _Reading(source, snapshot, table, match_columns(source.name, snapshot.schema, table.name, table.schema))
     except SourceError as error:
-        error.source = source.name
+        error.about = source.name
         raise
 
 
@@ -149,7 +148,6 @@ def _by_spark(home: Headrace, reading: _Reading) -> Iterator[pa.Table]:
         raise SourceError(
             f"source {reading.source.name} cannot be read",
             detail=query_error(error).detail or str(error),
-            source=reading.source.name,
         ) from error
     for start in range(0, rows.num_rows, mapped.LARGE):
         yield rows.slice(start, mapped.LARGE)
@@ -167,7 +165,6 @@ def change_source(home: Headrace, statement: SourceAction) -> None:
             f"source {source.name} cannot be {'paused' if statement.verb == 'pause' else 'resumed'}",
             detail=f"Its mode is 'snapshot', and it was read whole at epoch {source.epoch}.",
             hint=f"nothing is left to do; DROP SOURCE {source.name} forgets it and keeps the rows of {source.table}",
-            source=source.name,
         )
     home.commit(Work({}, home.settings.small_bound), home.tick(), {"drop_sources": [source.name]})
 

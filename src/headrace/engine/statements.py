@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headrace.engine.adopt import adopt_view
+from headrace.engine.adopt import adopt
 from headrace.engine.alter import alter_table
 from headrace.engine.bulk import Bulk
 from headrace.engine.catalog import Table, View, ViewDefinition
@@ -18,12 +18,11 @@ from headrace.engine.group import Changes
 from headrace.engine.loop import Call
 from headrace.engine.queries import Relations
 from headrace.engine.receipt import Receipt
-from headrace.engine.recover import table_definition
-from headrace.engine.sources import change_source, read_sources, shown_sources
+from headrace.engine.sources import change_source, shown_sources
 from headrace.engine.work import Work
 from headrace.errors import HeadraceError, QueryError, RelationNameError, StatementError, UnsupportedStatement
 from headrace.plans.prepared import conform
-from headrace.sql.resolve import forget, query_error, register
+from headrace.sql.resolve import forget, query_error
 from headrace.sql.statements import (
     AlterTable,
     CreateSource,
@@ -64,9 +63,19 @@ def run_statements(home: Headrace, statements: Iterable[Statement]) -> pa.Table 
             waiting.append(statement)
             continue
         if waiting and not isinstance(statement, (CreateTable, CreateView)):
-            result, waiting = read_sources(home, waiting), []
+            result, waiting = create_sources(home, waiting), []
         result = run_statement(home, statement)
-    return read_sources(home, waiting) if waiting else result
+    return create_sources(home, waiting) if waiting else result
+
+
+def create_sources(home: Headrace, statements: Sequence[CreateSource]) -> Receipt | None:
+    """Read sources into one epoch; those that are known already are left alone where that was asked."""
+
+    def make() -> Receipt | None:
+        wanted = [one for one in statements if not (one.if_not_exists and one.name in home.catalog.sources)]
+        return adopt(home, sources=wanted) if wanted else None
+
+    return home.define(make)
 
 
 def run_statement(home: Headrace, statement: Statement) -> pa.Table | Receipt | None:
@@ -153,22 +162,11 @@ def _create_table(home: Headrace, statement: CreateTable) -> None:
         if statement.if_not_exists:
             return
         raise RelationNameError(f"{statement.name} exists already", hint="choose another name, or write IF NOT EXISTS")
-    table = make_table(table_contract(home.catalyst, statement))
-    names = [table.name, *([table.tombstones.name] if table.tombstones else [])]
-
-    def swap() -> None:
-        home.catalog.relations[table.name] = table
-
-    register(home.catalyst, table.name, table.schema)
-    try:
-        work = Work({}, home.settings.small_bound)
-        home.commit(work, home.tick(), {"define": [table_definition(table)], "reset": names}, swap)
-    except BaseException:
-        forget(home.catalyst, table.name)
-        raise
+    adopt(home, [make_table(table_contract(home.catalyst, statement))])
 
 
-def _definition(home: Headrace, statement: CreateView) -> ViewDefinition:
+def view_of(home: Headrace, statement: CreateView) -> ViewDefinition:
+    """The definition that a statement gives, under the columns that the next epoch knows."""
     return ViewDefinition(
         statement.name,
         statement.query,
@@ -177,7 +175,7 @@ def _definition(home: Headrace, statement: CreateView) -> ViewDefinition:
         statement.policy,
         statement.query_line,
         statement.query_column,
-        home.epoch,
+        home.epoch + 1,
     )
 
 
@@ -192,7 +190,7 @@ def _create_view(home: Headrace, statement: CreateView) -> None:
             raise RelationNameError(
                 f"{statement.name} exists already", hint="write CREATE OR REPLACE VIEW to change it"
             )
-    adopt_view(home, home.make_view(_definition(home, statement)), existing)
+    adopt(home, views=[view_of(home, statement)])
 
 
 def _drop(home: Headrace, statement: Drop) -> None:
@@ -359,7 +357,7 @@ def _delete_changes(home: Headrace, statement: Delete, relations: Relations) -> 
 def _explain(home: Headrace, statement: Explain) -> pa.Table:
     if isinstance(statement.target, str):
         return _lines(str(home.explain(statement.target)))
-    view = home.make_view(_definition(home, statement.target))
+    view = home.make_view(view_of(home, statement.target))
     text = str(explain_view(view))
     for query in view.workshop.queries:
         query.close()

@@ -18,6 +18,9 @@ from headrace.sql.resolve import CLOCK
 from headrace.state.delta import Delta, empty
 from headrace.state.store import Run, Snapshot, Store
 
+# From so many rows on, what comes into empty relations is followed by a fill, which reads no more than the rule would.
+_FIRST_FILL = 20_000
+
 
 class Work:
     """The deltas of one epoch, worked out view by view; nothing is changed until the epoch is committed."""
@@ -86,8 +89,7 @@ def follow(work: Work, catalog: Catalog, frames: Frames, but: Collection[str] = 
 def follow_view(work: Work, catalog: Catalog, frames: Frames, view: View) -> None:
     """Work out one view's delta: by its rule, or, where that would read too much, by a fill and a difference."""
     try:
-        large = any(len(work.delta_of(name)) > work.bound for name in view.resolved.reads)
-        if view.rule is not None and not large:
+        if view.rule is not None and not _is_large(work, view):
             try:
                 work.leave(view.name, view.rule.delta(work))
                 return
@@ -97,6 +99,13 @@ def follow_view(work: Work, catalog: Catalog, frames: Frames, view: View) -> Non
         refill(work, catalog, frames, view)
     except (PySparkException, Py4JJavaError) as error:
         raise evaluation_error(view.name, error) from None
+
+
+def _is_large(work: Work, view: View) -> bool:
+    """Whether a fill is cheaper than the rule: the change is large in itself, or it is all that there is to read."""
+    changes = [len(work.delta_of(name)) for name in view.resolved.reads]
+    held = sum(work.before(name).size for name in view.resolved.reads)
+    return max(changes, default=0) > work.bound or (held == 0 and sum(changes) > _FIRST_FILL)
 
 
 def evaluation_error(view: str, error: Exception) -> ViewEvaluationError:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from headrace.engine.catalog import ViewDefinition
 from headrace.engine.define import make_table, table_contract
 from headrace.engine.sources import open_reading
+from headrace.engine.statements import view_of
 from headrace.errors import HeadraceError
 from headrace.home import Headrace, open_home
 from headrace.project.definitions import Definition, Definitions, Problem
@@ -55,17 +55,7 @@ def _resolve(home: Headrace, definition: Definition, findings: Findings) -> None
         home.catalog.relations[table.name] = table
         register(home.catalyst, table.name, table.schema)
     elif isinstance(statement, CreateView):
-        view = home.make_view(
-            ViewDefinition(
-                statement.name,
-                statement.query,
-                statement.columns_spelled,
-                statement.materialized,
-                statement.policy,
-                statement.query_line,
-                statement.query_column,
-            )
-        )
+        view = home.make_view(view_of(home, statement))
         home.catalog.relations[view.name] = view
         register(home.catalyst, view.name, view.schema)
         if not view.incremental:

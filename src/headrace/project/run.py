@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 from headrace.capture.delta import open_snapshot
-from headrace.engine.catalog import Table
-from headrace.engine.define import table_contract
+from headrace.engine.adopt import adopt
+from headrace.engine.catalog import Table, ViewDefinition
+from headrace.engine.define import make_table, table_contract
 from headrace.engine.receipt import Receipt
-from headrace.engine.sources import open_reading, read_sources, source_of
-from headrace.engine.statements import run_statement
+from headrace.engine.sources import open_reading, source_of
+from headrace.engine.statements import view_of
 from headrace.errors import HeadraceError, ProjectError, SourceError
 from headrace.home import Headrace
 from headrace.intake.table import TableContract
@@ -33,7 +33,7 @@ class Done:
 
 @dataclass
 class Outcome:
-    """What a run did, in order; the receipt is that of the epoch that the sources were read into."""
+    """What a run did; the receipt is that of its one epoch, if there was anything to do."""
 
     done: list[Done] = field(default_factory=list[Done])
     receipt: Receipt | None = None
@@ -44,44 +44,53 @@ class Outcome:
 
 
 def run_project(home: Headrace, definitions: Definitions) -> Outcome:
-    """Make all that is missing or changed; if anything of it cannot be, nothing is touched."""
+    """Make all that is missing or changed, in one epoch; if anything of it cannot be, nothing is touched."""
     refuse_problems([*definitions.problems, *_conflicts(home, definitions)])
+    return home.define(lambda: _adopt(home, definitions))
+
+
+def _adopt(home: Headrace, definitions: Definitions) -> Outcome:
     outcome = Outcome()
-
-    def did(deed: Deed, kind: Literal["table", "view", "source"], name: str) -> None:
-        outcome.done.append(Done(deed, kind, name))
-
-    for definition in definitions.tables:
-        known = definition.name in home.catalog
-        if not known:
-            _placed(definition, lambda one=definition: run_statement(home, one.statement))
-        did("unchanged" if known else "created", "table", definition.name)
-    for definition in definitions.views:
-        did(_make_view(home, definition), "view", definition.name)
-    fresh = [one for one in definitions.sources if one.name not in home.catalog.sources]
-    if fresh:
-        outcome.receipt = _read(home, fresh)
-    for definition in definitions.sources:
-        did("read" if definition in fresh else "unchanged", "source", definition.name)
+    tables: list[Table] = []
+    views: list[ViewDefinition] = []
+    sources: list[CreateSource] = []
+    for definition in (*definitions.tables, *definitions.views, *definitions.sources):
+        statement = definition.statement
+        if isinstance(statement, CreateTable):
+            deed: Deed = "unchanged" if statement.name in home.catalog else "created"
+            if deed != "unchanged":
+                tables.append(make_table(table_contract(home.catalyst, statement)))
+            outcome.done.append(Done(deed, "table", statement.name))
+        elif isinstance(statement, CreateView):
+            view = view_of(home, statement)
+            deed = _deed(home, view)
+            if deed != "unchanged":
+                views.append(view)
+            outcome.done.append(Done(deed, "view", view.name))
+        else:
+            deed = "unchanged" if statement.name in home.catalog.sources else "read"
+            if deed != "unchanged":
+                sources.append(statement)
+            outcome.done.append(Done(deed, "source", statement.name))
+    if tables or views or sources:
+        try:
+            outcome.receipt = adopt(home, tables, views, sources)
+        except HeadraceError as error:
+            raise _placed(definitions, error) from error
     return outcome
 
 
-def _make_view(home: Headrace, definition: Definition) -> Deed:
-    statement = definition.statement
-    assert isinstance(statement, CreateView)
-    existing = home.catalog.relations.get(statement.name)
-    if existing is not None:
-        held = home.catalog.view(statement.name).definition
-        same = (_essence(held.sql), held.columns, held.policy, held.materialized) == (
-            _essence(statement.query),
-            statement.columns_spelled,
-            statement.policy,
-            statement.materialized,
-        )
-        if same:
-            return "unchanged"
-    _placed(definition, lambda: run_statement(home, replace(statement, or_replace=existing is not None)))
-    return "created" if existing is None else "replaced"
+def _deed(home: Headrace, view: ViewDefinition) -> Deed:
+    if view.name not in home.catalog:
+        return "created"
+    held = home.catalog.view(view.name).definition
+    same = (_essence(held.sql), held.columns, held.policy, held.materialized) == (
+        _essence(view.sql),
+        view.columns,
+        view.policy,
+        view.materialized,
+    )
+    return "unchanged" if same else "replaced"
 
 
 def _essence(sql: str) -> list[str]:
@@ -89,28 +98,13 @@ def _essence(sql: str) -> list[str]:
     return [token.text for token in scan(sql)]
 
 
-def _read(home: Headrace, fresh: list[Definition]) -> Receipt | None:
-    statements = [one.statement for one in fresh if isinstance(one.statement, CreateSource)]
-    try:
-        return read_sources(home, statements)
-    except SourceError as error:
-        guilty = next((one for one in fresh if one.name == error.source), None)
-        if guilty is None:
-            raise
-        raise _at(guilty, error) from error
-
-
-def _placed(definition: Definition, make: Callable[[], object]) -> None:
-    try:
-        make()
-    except HeadraceError as error:
-        raise _at(definition, error) from error
-
-
-def _at(definition: Definition, error: HeadraceError) -> ProjectError:
-    """The error with its place in the project."""
-    problem = definition.problem(error)
-    return ProjectError(str(problem), detail=problem.detail, hint=problem.hint)
+def _placed(definitions: Definitions, error: HeadraceError) -> HeadraceError:
+    """The error with its place in the project, where it is about a definition."""
+    for definition in (*definitions.views, *definitions.sources):
+        if error.about == definition.name:
+            problem = definition.problem(error)
+            return ProjectError(str(problem), detail=problem.detail, hint=problem.hint)
+    return error
 
 
 def _conflicts(home: Headrace, definitions: Definitions) -> list[Problem]:
