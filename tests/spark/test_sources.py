@@ -268,11 +268,8 @@ def test_who_listens_is_told_how_far_it_is(home: Headrace, orders: str) -> None:
     home.execute("CREATE VIEW more AS SELECT id FROM orders")
     assert len(steps) == heard
     tables = [one for one in steps if one.kind == "table"]
-    assert [(one.relation, one.done, one.total) for one in tables] == [
-        ("orders", 0, 3),
-        ("orders", 1, 3),
-        ("orders", 3, 3),
-    ] or [(one.relation, one.done, one.total) for one in tables][-1] == ("orders", 3, 3)
+    assert (tables[0].relation, tables[0].done) == ("orders", 0)
+    assert (tables[-1].done, tables[-1].total) == (3, 3)
     views = [one for one in steps if one.kind == "view"]
     assert {one.relation for one in views} == {"revenue"}
     assert views[0].done == 0
@@ -283,11 +280,14 @@ def test_a_large_snapshot_goes_by_way_of_files(home: Headrace, tmp_path: Path) -
     """More rows than a rule may bring to the driver: every view over them is filled, and maintained from there on."""
     count = 300_000
     path = str(tmp_path / "large")
-    table = pa.table({"id": pa.array(range(count), pa.int64()), "g": pa.array([i % 7 for i in range(count)], pa.int64())})
+    table = pa.table(
+        {"id": pa.array(range(count), pa.int64()), "g": pa.array([i % 7 for i in range(count)], pa.int64())}
+    )
     write_deltalake(path, table)
     home.execute(
         "CREATE TABLE t (id BIGINT PRIMARY KEY, g BIGINT);"
-        "CREATE VIEW kept AS SELECT id, g FROM t WHERE g < 6; CREATE VIEW n AS SELECT g, COUNT(*) AS n FROM kept GROUP BY g;"
+        "CREATE VIEW kept AS SELECT id, g FROM t WHERE g < 6;"
+        "CREATE VIEW n AS SELECT g, COUNT(*) AS n FROM kept GROUP BY g;"
         f"{create('s', 't', path)}"
     )
     assert home.verify().ok

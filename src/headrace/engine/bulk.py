@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from headrace.engine.catalog import Table
 from headrace.errors import ChangesRejected, Rejection
-from headrace.state.delta import Delta, concat, consolidate, found_among, group, negate
-from headrace.state.hashing import Hashes, identity
+from headrace.state.delta import Delta, all_differ, concat, consolidate, found_among, group, negate
+from headrace.state.hashing import identity
 from headrace.state.store import Snapshot, key_hashes, take
 
 _SHOWN_KEYS = 1000
@@ -66,12 +66,6 @@ def bulk_delta(table: Table, before: Snapshot, bulk: Bulk) -> Delta:
     _, replaced = found_among(*known_keys, touched_low[order], touched_high[order])
     gone = negate(take(known, np.flatnonzero(replaced)))
     return concat(schema, [gone, added])
-
-
-def all_differ(hashes: Hashes) -> bool:
-    """Whether no hash comes twice; then no key does."""
-    ordered = np.sort(hashes)
-    return not bool(np.any(ordered[1:] == ordered[:-1]))
 
 
 def _refuse_repeated(table: Table, rows: pa.Table, numbers: npt.NDArray[np.int64]) -> None:

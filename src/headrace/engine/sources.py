@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructField
 
 from headrace.capture.delta import DeltaSnapshot, absolute, match_columns, open_snapshot
-from headrace.engine.bulk import Bulk, all_differ
+from headrace.engine.bulk import Bulk
 from headrace.engine.catalog import Source, Table
 from headrace.engine.group import Group
 from headrace.engine.progress import Listener, Step
@@ -24,6 +24,7 @@ from headrace.errors import RelationNameError, SourceError
 from headrace.sql.resolve import query_error
 from headrace.sql.syntax import CreateSource, SourceAction
 from headrace.state import mapped
+from headrace.state.delta import all_differ
 from headrace.state.store import key_hashes
 
 if TYPE_CHECKING:
