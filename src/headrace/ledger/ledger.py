@@ -50,7 +50,7 @@ COMPACTED_EPOCH = "headrace-compacted"
 _CONFIGURATION = {"delta.deletedFileRetentionDuration": "interval 1 hours"}
 _CHECKPOINT_EVERY = 100
 _SEGMENT_BYTES = 64 * 1024 * 1024
-_DEFINING = ("define", "drop", "reset")
+_DEFINING = ("define", "drop", "reset", "sources", "drop_sources")
 _CLOSED = "#closed"
 
 
@@ -227,10 +227,13 @@ class Ledger:
     def write_large(self, epoch: int, relation: str, table: pa.Table) -> str:
         """Write a large delta; the name of its file, for the row that will name it."""
         make_folder(self._deltas)
+        strings = [field.name for field in table.schema if pa.types.is_string(field.type)]
         name, _ = write_named(
             self._deltas,
             f"{epoch:012d}-{plain_name(relation)}-",
-            lambda sink: pq.write_table(table, sink, compression="zstd", row_group_size=250_000),
+            lambda sink: pq.write_table(
+                table, sink, compression="zstd", row_group_size=250_000, use_dictionary=strings
+            ),
         )
         return name
 
