@@ -15,6 +15,7 @@ from headrace.engine.catalog import Table, View, ViewDefinition
 from headrace.engine.define import make_table, table_contract
 from headrace.engine.explain import explain_view
 from headrace.engine.group import Changes
+from headrace.engine.loop import Call
 from headrace.engine.queries import Relations
 from headrace.engine.receipt import Receipt
 from headrace.engine.sources import change_source, shown_sources
