@@ -51,6 +51,7 @@ from headrace.scratch import Scratch, memory_folder
 from headrace.session import large_session, small_session, start_spark
 from headrace.settings import Settings
 from headrace.sql.resolve import CLOCK, CLOCK_SCHEMA, register
+from headrace.state import mapped
 from headrace.state.delta import Delta, consolidate
 from headrace.state.store import Snapshot, Store
 
@@ -148,6 +149,7 @@ class Headrace:
                     self.ledger.claim(ownership.fence)
                     crash_point("home claimed")
                 recover(self, self._leaves.path)
+                mapped.release()
                 return
             except LedgerError:
                 if ownership is not None or attempt == _READ_ATTEMPTS - 1:
@@ -469,6 +471,7 @@ class Headrace:
         self._refuse_read_only()
         with self._loop.turn:
             made = make()
+            mapped.release()
             self._start_ticking()
             return made
 

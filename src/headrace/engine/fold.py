@@ -25,6 +25,7 @@ from headrace.ledger.durable import crash_point, is_temporary
 from headrace.ledger.ledger import Ledger, is_hidden, is_kept, now_utc, plain_name, summed
 from headrace.ledger.readers import Readers
 from headrace.settings import Settings
+from headrace.state import mapped
 from headrace.state.delta import concat
 from headrace.state.store import Snapshot
 
@@ -160,6 +161,7 @@ class Fold:
             self._folded_epoch, self._folded_size = moment.epoch, self._ledger.size
             self._folded_at = time.monotonic()
             report.oldest, report.seconds = self._ledger.oldest, self._folded_at - started
+            mapped.release()
             return report
 
     def base(self, name: str) -> Base:
