@@ -114,6 +114,8 @@ def _definitions(hr: Headrace, at: Standing) -> Iterator[Fault]:
     found = {view.name: view.definition.sql for view in hr.catalog.views()}
     if found != at.model.views:
         yield Fault("wrong", f"the views are {found}, not {at.model.views}")
+    if set(hr.catalog.sources) != at.model.sources:
+        yield Fault("lost", f"the sources are {sorted(hr.catalog.sources)}, not {sorted(at.model.sources)}")
     tables = {table.name for table in hr.catalog.tables()}
     if tables != set(at.model.tables):
         yield Fault("wrong", f"the tables are {sorted(tables)}, not {sorted(at.model.tables)}")

@@ -256,6 +256,17 @@ def test_tables_that_spark_wrote(home: Headrace, spark: SparkSession, tmp_path: 
     assert (found[1]["at"], found[1]["day"]) == (dt.datetime(1600, 1, 1, tzinfo=dt.UTC), dt.date(1500, 3, 1))
     assert [one["tags"] for one in found] == [["a", None], [], None]
     assert [one["city"] for one in found] == ["Oslo", "Rome", None]
+    assert home.execute("SHOW SOURCES").column("rows").to_pylist() == [3]
+
+
+def test_an_empty_table_is_a_source_too(home: Headrace, tmp_path: Path) -> None:
+    path = str(tmp_path / "empty")
+    write_deltalake(path, orders_table((1, "Oslo", "1.00")).slice(0, 0))
+    receipt = home.execute(f"{ORDERS}; {REVENUE}; {create('shop', 'orders', path)}")
+    assert isinstance(receipt, Receipt)
+    assert receipt.applied == {"orders": 0}
+    assert home.execute("SHOW SOURCES").column("rows").to_pylist() == [0]
+    assert home.query("SELECT * FROM revenue").num_rows == 0
 
 
 def test_who_listens_is_told_how_far_it_is(home: Headrace, orders: str) -> None:

@@ -47,9 +47,9 @@ class DeltaSnapshot:
 
     @cached_property
     def count(self) -> int | None:
-        """How many rows it has, where its log tells."""
+        """About how many rows it has, where its log tells: those that deletion vectors take away are counted too."""
         counts = pa.table(self.table.get_add_actions(flatten=True)).to_pydict().get("num_records", [])
-        return None if None in counts or not counts else sum(counts)
+        return None if None in counts else sum(counts)
 
     @property
     def is_plain(self) -> bool:

@@ -92,7 +92,7 @@ class Source:
     mode: str
     options: Mapping[str, Any]
     position: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    rows: int | None = None
+    rows: int = 0
     epoch: int = 0
 
 

@@ -18,7 +18,7 @@ from headrace.capture.delta import DeltaSnapshot, absolute, match_columns, open_
 from headrace.engine.bulk import Bulk
 from headrace.engine.catalog import Source, Table
 from headrace.engine.group import Group
-from headrace.engine.progress import Listener, Step
+from headrace.engine.progress import Step
 from headrace.engine.work import Work
 from headrace.errors import RelationNameError, SourceError
 from headrace.sql.resolve import query_error
@@ -66,15 +66,16 @@ def read_sources(home: Headrace, work: Work, now: datetime, statements: Sequence
     for place, name in enumerate(names):
         if name in names[:place]:
             raise _taken(name)
+    counts = dict.fromkeys(names, 0)
     changes: dict[str, Bulk | Sequence[object]] = {}
     for table in dict.fromkeys(one.table for one in readings):
-        together = [one for one in readings if one.table is table]
-        changes[table.name] = _changes(table, _gathered(home, together))
+        parts = (part for one in readings if one.table is table for part in _rows(home, one, counts))
+        changes[table.name] = _changes(table, mapped.rows(table.store.schema, parts))
     group = Group(home.catalog, work, now, home.tombstone_retention)
     applied, stale = group.take(changes)
     for name, delta in group.deltas().items():
         work.leave(name, delta)
-    return Readings([_read(one) for one in readings], applied, stale)
+    return Readings([_read(one, counts[one.source.name]) for one in readings], applied, stale)
 
 
 def open_reading(home: Headrace, statement: CreateSource) -> _Reading:
@@ -97,15 +98,9 @@ def _taken(name: str) -> RelationNameError:
     )
 
 
-def _read(reading: _Reading) -> Source:
-    snapshot = reading.snapshot
-    position = {"version": snapshot.version, "table_id": snapshot.table_id}
-    return replace(reading.source, position=position, rows=snapshot.count)
-
-
-def _gathered(home: Headrace, readings: Sequence[_Reading]) -> pa.Table:
-    parts = (part for one in readings for part in _rows(home, one))
-    return mapped.rows(readings[0].table.store.schema, parts)
+def _read(reading: _Reading, rows: int) -> Source:
+    position = {"version": reading.snapshot.version, "table_id": reading.snapshot.table_id}
+    return replace(reading.source, position=position, rows=rows)
 
 
 def _changes(table: Table, rows: pa.Table) -> Bulk | Sequence[object]:
@@ -120,22 +115,20 @@ def _changes(table: Table, rows: pa.Table) -> Bulk | Sequence[object]:
     return Bulk(rows.schema.empty_table(), rows, once=True)
 
 
-def _rows(home: Headrace, reading: _Reading) -> Iterator[pa.Table]:
-    """The rows of a source in parts, in the columns and types of its table."""
-    if reading.snapshot.is_plain:
-        parts = reading.snapshot.rows(reading.columns, reading.table.store.schema)
+def _rows(home: Headrace, reading: _Reading, counts: dict[str, int]) -> Iterator[pa.Table]:
+    """The rows of a source in parts, in the columns and types of its table; they are counted and told as they come."""
+    name, table, snapshot = reading.source.name, reading.table, reading.snapshot
+    if snapshot.is_plain:
+        parts = snapshot.rows(reading.columns, table.store.schema)
     else:
         parts = _by_spark(home, reading)
-    yield from _told(parts, home.progress.tell, reading)
-
-
-def _told(parts: Iterator[pa.Table], tell: Listener, reading: _Reading) -> Iterator[pa.Table]:
-    done, total = 0, reading.snapshot.count or 0
-    tell(Step("table", reading.table.name, 0, total))
+    total = snapshot.count or 0
+    home.progress.tell(Step("table", table.name, 0, total))
     for part in parts:
         yield part
-        done += part.num_rows
-        tell(Step("table", reading.table.name, done, max(total, done)))
+        counts[name] += part.num_rows
+        home.progress.tell(Step("table", table.name, counts[name], max(total, counts[name])))
+    home.progress.tell(Step("table", table.name, counts[name], counts[name]))
 
 
 def _by_spark(home: Headrace, reading: _Reading) -> Iterator[pa.Table]:
@@ -146,10 +139,9 @@ def _by_spark(home: Headrace, reading: _Reading) -> Iterator[pa.Table]:
         frame = reader.load(snapshot.location).select(*(f"`{field.name}`" for field in reading.columns))
         rows = frames.collect(frame, reading.table.schema, large=True)
     except Exception as error:
-        raise SourceError(
-            f"source {reading.source.name} cannot be read",
-            detail=query_error(error).detail or str(error),
-        ) from error
+        failed = SourceError(f"source {reading.source.name} cannot be read", detail=query_error(error).detail)
+        failed.about = reading.source.name
+        raise failed from error
     for start in range(0, rows.num_rows, mapped.LARGE):
         yield rows.slice(start, mapped.LARGE)
 

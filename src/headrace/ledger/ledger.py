@@ -232,7 +232,11 @@ class Ledger:
             self._deltas,
             f"{epoch:012d}-{plain_name(relation)}-",
             lambda sink: pq.write_table(
-                table, sink, compression="zstd", row_group_size=250_000, use_dictionary=strings
+                table,
+                sink,
+                compression="zstd",
+                row_group_size=250_000,
+                use_dictionary=strings,  # pyright: ignore[reportArgumentType]
             ),
         )
         return name
