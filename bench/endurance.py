@@ -42,11 +42,13 @@ PART = 10
 class Folding(threading.Thread):
     """Folds at an interval and remembers when it did."""
 
-    def __init__(self, hr: headrace.Headrace, seconds: float) -> None:
+    def __init__(self, hr: headrace.Headrace, home: Path, seconds: float) -> None:
         super().__init__(daemon=True)
         self._hr = hr
+        self._home = home
         self._seconds = seconds
         self.spans: list[tuple[float, float]] = []
+        self.files: list[int] = []
         self.done = threading.Event()
 
     def run(self) -> None:
@@ -54,6 +56,7 @@ class Folding(threading.Thread):
             started = time.perf_counter()
             self._hr.fold()
             self.spans.append((started, time.perf_counter()))
+            self.files.append(files(self._home))
 
     def overlaps(self, start: float, end: float) -> bool:
         """Whether a fold ran at any time between two instants."""
@@ -128,8 +131,7 @@ def main() -> None:
         rebuild = time.perf_counter() - started
         hr.fold()
         early: dict[str, int] = {}
-        early_files = 0
-        folding = Folding(hr, options.fold_every)
+        folding = Folding(hr, home, options.fold_every)
         folding.start()
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns) as progress:
@@ -141,9 +143,9 @@ def main() -> None:
                 if i >= options.warm_up:
                     times.append((began, time.perf_counter()))
                 if i == options.warm_up + options.epochs // PART:
-                    early, early_files = memory(spark), files(home)
+                    early = memory(spark)
                 progress.advance(task)
-        late, late_files = memory(spark), files(home)
+        late = memory(spark)
         folding.done.set()
         folding.join()
         hr.fold()
@@ -173,9 +175,8 @@ def main() -> None:
         "memory_early_mb": early,
         "memory_late_mb": late,
         "memory_growth": sum(late[name] for name in own) / max(1, sum(early[name] for name in own)),
-        "files_early": early_files,
-        "files_late": late_files,
         "folds": len(folding.spans),
+        "files_after_each_fold": folding.files,
         "p95_without_fold": percentile(without),
         "p95_during_fold": percentile(during),
         "fold_ratio": percentile(during) / percentile(without) if during and without else None,

@@ -70,9 +70,8 @@ def _restore_stores(home: Headrace) -> None:
                     hint="restore the home from a backup",
                 )
     entries: dict[str, list[Entry]] = {}
-    for entry in home.ledger.entries(since=min(since.values(), default=0)):
-        if entry.epoch > since.get(entry.relation, home.epoch):
-            entries.setdefault(entry.relation, []).append(entry)
+    for entry in home.ledger.entries_after(since) if since else ():
+        entries.setdefault(entry.relation, []).append(entry)
     for store in home.all_stores():
         log = entries.get(store.name, [])
         columns = history.at(store.name, home.epoch)

@@ -15,6 +15,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,7 @@ _SCHEMA = pa.schema(
         pa.field("committed_at", pa.timestamp("us", "UTC"), nullable=False),
     ]
 )
+_ENTRY_COLUMNS = ("epoch", "relation", "delta", "file", "committed_at")
 RESTORING = "restoring"
 FORMAT = 2
 _OWNER, _FORMAT, NEWEST_EPOCH, OLDEST_EPOCH = "headrace-owner", "headrace-format", "headrace-epoch", "headrace-oldest"
@@ -245,16 +248,32 @@ class Ledger:
 
     def entries(self, relation: str | None = None, since: int = 0, until: int | None = None) -> Iterator[Entry]:
         """The deltas after an epoch, up to and including another, in order; of one relation or of all that go on."""
-        table = self._read(["epoch", "relation", "delta", "file", "committed_at"], relation, since, until)
+        table = self._read(_ENTRY_COLUMNS, relation, since, until)
         for batch in table.to_batches(max_chunksize=100):
             for row in batch.to_pylist():
-                if row["relation"] == "" or (relation is None and row["relation"].endswith(_CLOSED)):
-                    continue
-                content = self._content(row)
-                width = content.num_columns - 1
-                rows = content.select(list(range(width)))
-                weights = content.column(width).to_numpy()
-                yield Entry(row["epoch"], row["committed_at"], row["relation"], rows, weights)
+                if row["relation"] != "" and not (relation is None and row["relation"].endswith(_CLOSED)):
+                    yield self._entry(row)
+
+    def entries_after(self, since: Mapping[str, int]) -> Iterator[Entry]:
+        """The deltas of these relations, each after an epoch of its own, in order."""
+        names: dict[int, list[str]] = {}
+        for name, epoch in since.items():
+            names.setdefault(epoch, []).append(name)
+        wanted = reduce(or_, [(pc.field("epoch") > e) & pc.field("relation").isin(n) for e, n in names.items()])
+        # A relation that rests has an old base, and a file may be newer without a row of it. So what is in a file is
+        # asked before its deltas are read.
+        rows: list[dict[str, Any]] = []
+        for file in list(self._folder.files.values()):
+            path = self._folder.path / file.path
+            if file.high["epoch"] > min(names) and self._parquet(path, ["epoch"], wanted).num_rows:
+                rows.extend(self._parquet(path, _ENTRY_COLUMNS, wanted).to_pylist())
+        return (self._entry(row) for row in sorted(rows, key=lambda row: row["epoch"]))
+
+    def _entry(self, row: Mapping[str, Any]) -> Entry:
+        content = self._content(row)
+        width = content.num_columns - 1
+        weights = content.column(width).to_numpy()
+        return Entry(row["epoch"], row["committed_at"], row["relation"], content.select(list(range(width))), weights)
 
     def _content(self, row: Mapping[str, Any]) -> pa.Table:
         if row["delta"] is not None:

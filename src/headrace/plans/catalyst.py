@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any
 
 import pyarrow as pa
@@ -49,7 +49,9 @@ class Catalyst:
         self.jsession: Java = session._jsparkSession  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
         self._datasets = self.module("org.apache.spark.sql.classic.Dataset")
         self._none = self.module("scala.None")
-        self._join_hint = self.module(_PLANS + "JoinHint").NONE()
+        # A hash join needs no order; sorting its sides would take most of a small query's time.
+        by_hash = self.some(self.plan_class("HintInfo")(self.some(self.module(_PLANS + "SHUFFLE_HASH"))))
+        self._join_hint = self.plan_class("JoinHint")(by_hash, by_hash)
         # Names are registered for a while under which one view alone is read.
         self.analysis = threading.RLock()
         self._no_metadata = self.module("org.apache.spark.sql.types.Metadata").empty()
@@ -57,6 +59,42 @@ class Catalyst:
             place = self.some("builtin"), self.some("system")
             identifier = self.jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name, *place)
             self.jsession.sessionState().functionRegistry().dropFunction(identifier)
+
+    @cached_property
+    def is_local(self) -> bool:
+        """Whether the executors live in this very driver."""
+        return bool(self.session.sparkContext._jsc.sc().isLocal())  # pyright: ignore
+
+    @cached_property
+    def task_settings(self) -> Java:
+        """The session's settings, as a task finds them."""
+        properties = self.jvm.java.util.Properties()
+        properties.putAll(self.jsession.conf().getAllAsJava())
+        return properties
+
+    @cached_property
+    def no_resources(self) -> Java:
+        """The empty Scala map."""
+        return self.module("scala.collection.immutable.Map").empty()
+
+    def compiled(self, source: str) -> Java:
+        """A class that Spark's own compiler makes of its body."""
+        generator = self.module(_EXPRESSIONS + "codegen.CodeGenerator")
+        code = self.jvm.org.apache.spark.sql.catalyst.expressions.codegen.CodeAndComment(source, self.no_resources)
+        return generator.compile(code)._1()
+
+    def array(self, items: Sequence[Java]) -> Java:
+        """A Java array of objects."""
+        gateway: Java = self.session.sparkContext._gateway  # pyright: ignore
+        made = gateway.new_array(self.jvm.java.lang.Object, len(items))
+        for place, item in enumerate(items):
+            made[place] = item
+        return made
+
+    def empty_batch(self, schema: Java) -> bytes:
+        """The Arrow stream of no rows."""
+        converters = self.module("org.apache.spark.sql.execution.arrow.ArrowConverters")
+        return bytes(converters.createEmptyArrowBatch(schema, "UTC", True, False))
 
     def module(self, name: str) -> Java:
         """A Scala object by its full name."""

@@ -1,7 +1,8 @@
 """A prepared query: planned once, executed for every delta by rewriting the small files at its leaves.
 
 An executed plan remembers the results of exchanges, broadcasts and subqueries, and would silently give stale rows.
-So only plans made of nodes that are known to read anew each time are kept; any other is planned for every run.
+So only plans made of nodes that are known to read anew each time are kept; any other is planned for every run. A kept
+plan is run directly (see direct.py) where the executors live in the driver.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from headrace.plans.catalyst import (
     kind_of,
     nullable_frame,
 )
+from headrace.plans.direct import DirectRun, directly
 
 _FRESH_EACH_RUN = frozenset(
     {
@@ -85,6 +87,8 @@ class PreparedQuery:
         self._sizes = [0] * len(shapes)
         self._frame: Any = None
         self._reusable = False
+        self._direct: DirectRun | None = None
+        self._result = folder / f"{name}.arrow"
         self._lock = threading.Lock()
         self.plans = 0
 
@@ -98,8 +102,7 @@ class PreparedQuery:
                 self._plan()
             elif not self._reusable:
                 self._frame = self._catalyst.frame(analyzed_plan(self._frame))
-            frame: Any = self._frame
-            result: pa.Table = frame.toArrow()
+            result: pa.Table = self._frame.toArrow() if self._direct is None else self._direct.rows()
         return result.rename_columns([f"c{i}" for i in range(result.num_columns)])
 
     def _plan(self) -> None:
@@ -107,6 +110,7 @@ class PreparedQuery:
         self._frame = nullable_frame(self._catalyst.frame(self._build(leaves)))
         executed = self._frame._jdf.queryExecution().executedPlan()
         self._reusable = _reads_anew(executed)
+        self._direct = directly(self._catalyst, executed, self._result) if self._reusable else None
         self.plans += 1
 
     def _file_fields(self, i: int) -> list[tuple[int, DataType]]:
@@ -163,8 +167,8 @@ class PreparedQuery:
         return grown
 
     def close(self) -> None:
-        """Remove the leaf files."""
-        for path in self._paths:
+        """Remove the leaf files and the result's."""
+        for path in [*self._paths, self._result]:
             path.unlink(missing_ok=True)
 
 

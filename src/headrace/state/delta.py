@@ -53,14 +53,13 @@ def combine(rows: pa.Table, weights: Weights, low: Hashes, high: Hashes) -> Delt
     count = len(weights)
     if count == 0:
         return Delta(rows, weights, low, high)
-    order = np.lexsort((high, low))
-    sorted_low, sorted_high = low[order], high[order]
-    starts = np.flatnonzero(
-        np.concatenate(([True], (sorted_low[1:] != sorted_low[:-1]) | (sorted_high[1:] != sorted_high[:-1])))
-    )
-    sums = np.add.reduceat(weights[order], starts)
-    if len(starts) == count and bool(np.all(weights != 0)):
+    # Nearly always all rows differ, and to know that takes far less than to bring them into order.
+    ascending = np.sort(low)
+    if not bool(np.any(ascending[1:] == ascending[:-1])) and bool(np.all(weights != 0)):
         return Delta(rows, weights, low, high)
+    order, fresh = _in_order(low, high)
+    starts = np.flatnonzero(fresh)
+    sums = np.add.reduceat(weights[order], starts)
     kept = sums != 0
     places = order[starts][kept]
     in_order = np.argsort(places, kind="stable")
@@ -104,12 +103,21 @@ def group(low: Hashes, high: Hashes) -> tuple[npt.NDArray[np.int64], npt.NDArray
     if len(low) == 0:
         none = np.zeros(0, dtype=np.int64)
         return none, none
-    order = np.lexsort((high, low))
-    sorted_low, sorted_high = low[order], high[order]
-    fresh = np.concatenate(([True], (sorted_low[1:] != sorted_low[:-1]) | (sorted_high[1:] != sorted_high[:-1])))
+    order, fresh = _in_order(low, high)
     numbers = np.empty(len(low), dtype=np.int64)
     numbers[order] = np.cumsum(fresh) - 1
     return order[np.flatnonzero(fresh)], numbers
+
+
+def _in_order(low: Hashes, high: Hashes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """The places that bring identities into order, equal ones as they came, and where each new identity begins."""
+    order = np.argsort(low, kind="stable")
+    other_low, other_high = (part[order][1:] != part[order][:-1] for part in (low, high))
+    if bool(np.any(other_high & ~other_low)):
+        # Two identities share their low half: only now does the high half decide.
+        order = np.lexsort((high, low))
+        other_low, other_high = (part[order][1:] != part[order][:-1] for part in (low, high))
+    return order, np.concatenate(([True], other_low | other_high))
 
 
 def found_among(
