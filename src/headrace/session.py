@@ -31,7 +31,10 @@ _MEANING = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # The default runs 50 tasks to read the state of a table's log.
     "spark.databricks.delta.snapshotPartitions": "2",
-    # A query reads relations of the home: no files, and no variables of the environment.
+}
+
+# What a query may reach in our own sessions: relations of the home, but no files and no variables of the environment.
+_REACH = {
     "spark.sql.runSQLOnFiles": "false",
     "spark.sql.variable.substitute": "false",
 }
@@ -119,7 +122,7 @@ def large_session(spark: SparkSession) -> SparkSession:
 def _tuned(spark: SparkSession, options: Mapping[str, str]) -> SparkSession:
     # A new session, because the given one may be the user's and keeps its settings.
     session = spark.newSession()
-    for name, value in options.items():
+    for name, value in {**options, **_REACH}.items():
         session.conf.set(name, value)
     return session
 

@@ -57,10 +57,8 @@ def test_figures(server: Served) -> None:
         lines = server.client.get("/metrics").text.splitlines()
         return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(name)), 0.0)
 
-    applied, rejected = (
-        'headrace_changes_total{outcome="applied",table="parts"}',
-        'headrace_changes_total{outcome="rejected"',
-    )
+    applied = 'headrace_changes_total{outcome="applied",table="parts"}'
+    rejected = 'headrace_changes_total{outcome="rejected",table="parts"}'
     before = figure(applied), figure("headrace_epochs_total"), figure(rejected)
     server.push("parts", '{"insert": {"id": 1}}\n{"insert": {"id": 2}}')
     server.push("parts", '{"insert": {"id": "x"}}')

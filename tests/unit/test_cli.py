@@ -19,7 +19,10 @@ from headrace.errors import StatementError
 from headrace.owner import take_ownership
 from tests.small_homes import flip, fold, make_home
 
-VERBS = ["init", "check", "run", "query", "changes", "explain", "verify", "status", "fold", "backup", "restore"]
+VERBS = [
+    *("init", "check", "run", "serve", "push", "query", "changes", "explain", "verify", "status"),
+    *("fold", "backup", "restore", "demo"),
+]
 
 
 @dataclass
