@@ -52,6 +52,7 @@ _FRESH_EACH_RUN = frozenset(
         "UnionExec",
         "WholeStageCodegenExec",
         "WindowExec",
+        "WindowGroupLimitExec",
     }
 )
 _SMALLEST_FILE = 1 << 16
