@@ -38,6 +38,8 @@ class Pieces:
     def numbers(self, keys: SortKeys) -> Numbers:
         """The piece that each key lies in, or -1."""
         places = np.searchsorted(self.starts, keys, "right") - 1
+        if len(self) == 0:
+            return places
         return np.where((places >= 0) & (keys <= self.ends[places]), places, -1)
 
     def felt(self, keys: SortKeys, numbers: Numbers) -> Flags:
