@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import cmp_to_key
@@ -162,3 +162,16 @@ def test_ranges_are_read_from_all_runs_and_cancelled_rows_are_not_seen() -> None
     ]
     repeated = found.rows.take(pa.array(np.repeat(np.arange(len(found)), found.weights)))
     assert sorted(zip(*(c.to_pylist() for c in repeated.columns), strict=True), key=repr) == sorted(expected, key=repr)
+
+
+def test_a_walk_over_cancelled_rows_misses_none_behind_them() -> None:
+    def run(orders: Sequence[int], weight: int, own: int) -> Run:
+        columns = [["a"] * len(orders), list(orders), [own] * len(orders)]
+        return Run(consolidate(pa.table(columns, schema=SCHEMA), weights_of([weight] * len(orders))))
+
+    runs = (run([0, 100, 200], 1, 1), run(range(200), 1, 2), run(range(160, 200), -1, 2), run(range(0, 30), -1, 2))
+    held = Arrangement(ORDER, SCHEMA, runs)
+    last, first = keys_of([("a", 201, 0)]), keys_of([("a", None, 0)])
+    assert list(held.behind(last, 2)) == list(keys_of([("a", 159, 0)]))
+    assert list(held.ahead(first, 2)) == list(keys_of([("a", 30, 0)]))
+    assert list(held.ahead(first, 3, distinct=True)) == list(keys_of([("a", 31, 0)]))
