@@ -191,13 +191,17 @@ def _running(values: Numbers) -> Numbers:
 
 def arrange(run: Run, order: Order) -> Arranged:
     """A run under an order; made when first asked for."""
-    found = cast("Arranged | None", run.arranged.get(order))
+    found = run.arranged.get(order)
     if found is None:
-        keys = sort_keys(run.delta.rows, order)
-        places = np.argsort(keys, kind="stable")
-        found = Arranged(mapped.numbers(keys[places]), mapped.numbers(places), _running(run.delta.weights[places]))
-        run.arranged[order] = found
-    return found
+        with run.making:
+            found = run.arranged.get(order)
+            if found is None:
+                keys = sort_keys(run.delta.rows, order)
+                places = np.argsort(keys, kind="stable")
+                counts = _running(run.delta.weights[places])
+                found = Arranged(mapped.numbers(keys[places]), mapped.numbers(places), counts)
+                run.arranged[order] = found
+    return cast("Arranged", found)
 
 
 @dataclass(frozen=True, eq=False)
