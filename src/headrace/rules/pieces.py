@@ -25,12 +25,16 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """Disjoint ranges of sort keys in rising order; from `first` to `last` a row may have a new result."""
+    """Disjoint ranges of sort keys in rising order; from `first` to `last` a row may have a new result.
+
+    Where all are `whole` partitions, no row needs to know its piece.
+    """
 
     starts: SortKeys
     ends: SortKeys
     first: SortKeys
     last: SortKeys
+    whole: bool = False
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -54,7 +58,7 @@ def find_pieces(way: Way, before: Arrangement, after: Arrangement, changed: Sort
     each = way.first is None and not way.onward
     large = before.sizes(partitions) > FEW * (counts if each else 1)
     whole = partitions[~large]
-    pieces = Pieces(whole, ends_of(whole), whole, ends_of(whole))
+    pieces = Pieces(whole, ends_of(whole), whole, ends_of(whole), whole=True)
     if not bool(large.any()):
         return pieces
     if way.first is not None:
@@ -124,9 +128,11 @@ def _later(left: SortKeys, right: SortKeys) -> SortKeys:
 
 
 def _joined(parts: Sequence[Pieces]) -> Pieces:
-    fields = [np.concatenate([getattr(part, name) for part in parts]) for name in ("starts", "ends", "first", "last")]
-    order = np.argsort(fields[0], kind="stable")
-    return Pieces(*(values[order] for values in fields))
+    starts, ends, first, last = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("starts", "ends", "first", "last")
+    )
+    order = np.argsort(starts, kind="stable")
+    return Pieces(starts[order], ends[order], first[order], last[order])
 
 
 def _merged(pieces: Pieces) -> Pieces:

@@ -111,6 +111,14 @@ def before_slices(
     return found
 
 
+def nothing_before(extra: Mapping[str, Running]) -> list[pa.Array]:
+    """What stands before a whole partition, as the extra columns."""
+    return [
+        pa.array([None if name.startswith("sum") else 0], type=arrow_type(extra_type(name, one)))
+        for name, one in extra.items()
+    ]
+
+
 def _nullable(total: Numbers, kind: DataType, gone: Any) -> pa.Array:
     if isinstance(kind, DecimalType):
         return decimals(total, arrow_type(kind), gone)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql.types import BooleanType, DataType
 
@@ -22,10 +23,11 @@ from headrace.rules.base import Epoch, Workshop, check_bound, named, types_of
 from headrace.rules.inputs import SIDE, Input, make_input, read_leaf, sided
 from headrace.rules.outputs import Remembered
 from headrace.rules.pieces import Pieces, find_pieces
-from headrace.rules.running import Running, before_slices, extra_columns, extra_type, go_on, running_of
+from headrace.rules.running import Running, before_slices, extra_columns, extra_type, go_on, nothing_before, running_of
 from headrace.rules.ways import Way, is_inexact_window
 from headrace.state.arranged import Arrangement, Order, OrderColumn, sort_keys
-from headrace.state.delta import Delta, consolidate, empty
+from headrace.state.delta import Delta, consolidate, empty, group
+from headrace.state.hashing import identity
 from headrace.state.store import Snapshot, take
 
 FLAG = BooleanType()
@@ -46,6 +48,7 @@ class SlicedRule:
         self._places = dict(zip(summed, self._input.stored(self._input.places(summed)), strict=True))
         self._read = _order(way, self._input.places(node.keys), self._input.places([c.id for c in way.order]))
         self._stored = _stored(self._input, self._read)
+        self._all_read = self._input.rule is not None
         catalyst = workshop.catalyst
         kept = {a.id: a for a in node.child.output}
         cut_by = [kept[i] for i in (*node.keys, *(one.id for one in way.order))]
@@ -87,11 +90,11 @@ class SlicedRule:
             return empty(arrow_schema(self.types))
         before = _arrangement(self._input.before(epoch), self._stored)
         after = before.and_also(_whole_change(self._input, epoch))
-        changed = np.unique(sort_keys(consolidate(change.rows, change.weights).rows, self._read))
-        pieces = find_pieces(self._way, before, after, changed)
+        keys = sort_keys(change.rows, self._read)
+        pieces = find_pieces(self._way, before, after, np.unique(keys[self._counting(change)]))
         if len(pieces) == 0:
             return empty(arrow_schema(self.types))
-        inside = pieces.numbers(sort_keys(change.rows, self._read)) >= 0
+        inside = pieces.numbers(keys) >= 0
         old, new = sided(
             before.rows(pieces.starts, pieces.ends, self._input.columns), take(change, np.flatnonzero(inside))
         )
@@ -106,14 +109,28 @@ class SlicedRule:
         produced = conform(result.select(list(range(len(self.types)))), self.types)
         return consolidate(produced, np.where(sides % 2 == 1, np.int64(1), np.int64(-1)))
 
+    def _counting(self, change: Delta) -> npt.NDArray[np.bool_]:
+        """Which rows of a change differ in a column that is read, and do not only take another's place."""
+        if self._all_read:
+            return np.ones(len(change), dtype=bool)
+        firsts, numbers = group(*identity(change.rows.columns, len(change)))
+        sums = np.zeros(len(firsts), dtype=np.int64)
+        np.add.at(sums, numbers, change.weights)
+        return sums[numbers] != 0
+
     def _leaf(self, before: Arrangement, pieces: Pieces, sides: Sequence[tuple[Delta, int]]) -> pa.Table:
         """The rows of the pieces, each with its piece and side, whether its result counts, and what stands before."""
         rows = pa.concat_tables([part.rows for part, _ in sides])
         side = np.concatenate([np.full(len(part), number, dtype=np.int64) for part, number in sides])
         weights = np.concatenate([part.weights for part, _ in sides])
-        keys = sort_keys(rows, self._read)
-        numbers = pieces.numbers(keys)
-        felt = pieces.felt(keys, numbers)
+        numbers, felt = np.zeros(len(side), dtype=np.int64), np.ones(len(side), dtype=bool)
+        if pieces.whole:
+            given = nothing_before(self._extra)
+        else:
+            keys = sort_keys(rows, self._read)
+            numbers = pieces.numbers(keys)
+            felt = pieces.felt(keys, numbers)
+            given = before_slices(before, pieces.starts, self._extra, self._places)
         if bool(np.any(weights != 1)):
             places = np.repeat(np.arange(len(weights)), weights)
             rows, side, numbers, felt = rows.take(pa.array(places)), side[places], numbers[places], felt[places]
@@ -121,7 +138,7 @@ class SlicedRule:
         columns.append(pa.array((2 * numbers + side).astype(np.int32)))
         columns.append(pa.array(felt))
         which = pa.array(numbers)
-        columns.extend(values.take(which) for values in before_slices(before, pieces.starts, self._extra, self._places))
+        columns.extend(values.take(which) for values in given)
         return pa.table(columns, names=[f"x{i}" for i in range(len(columns))])
 
 
