@@ -1,0 +1,299 @@
+"""Where a home says who owns it: `owner.json`, on a disk or in an object store.
+
+On a disk its modification time is the owner's heartbeat, so that a full disk silences nobody; it is only ever replaced
+as a whole, under a short lock on `owner.lock`, which also keeps the fence: a number that rises with every owner. In an
+object store there are no locks: what was seen is replaced only if it is still so, and the heartbeat is such a
+replacement too. There the file stays when its owner leaves, to keep the fence.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from headrace.errors import HomeBusy
+from headrace.objects import ObjectPath, Place, Tagged
+
+
+@dataclass(frozen=True)
+class Owner:
+    """An owner as the home's owner.json describes it; `started` tells it from a later process with the same pid."""
+
+    host: str
+    machine: str
+    pid: int
+    started: str
+    token: str
+    fence: int
+    acquired_at: str
+    timeout: float
+    address: str = ""
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host} since {self.acquired_at}"
+
+
+# Power that fails at the wrong moment may leave a file without content: then only its time can be judged.
+_UNREADABLE = Owner("an unknown host", "", 0, "", "", 0, "an unknown time", 30.0)
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """An owner and when it was last heard, by the storage's clock; in an object store each beat has its own tag."""
+
+    owner: Owner
+    heard_at: float
+    tag: str = ""
+
+    def silent_for(self, now: float) -> float:
+        """Seconds since the last heartbeat; a clock that was set back makes them negative, which says nothing."""
+        return abs(now - self.heard_at)
+
+
+class Register(Protocol):
+    """What is asked of either storage."""
+
+    def look(self) -> Sighting | None:
+        """What the home says about its owner, dead or alive."""
+        ...
+
+    def turn(self, patience: float) -> Any:
+        """A context in which nobody else changes the register, where the storage can promise that."""
+        ...
+
+    def now(self) -> float:
+        """The time by the clock that also stamps the heartbeats."""
+        ...
+
+    def enter(self, seen: Sighting | None, owner: Owner) -> Owner | None:
+        """Let an owner follow what was seen, with the next fence; None if it is no longer so."""
+        ...
+
+    def rewrite(self, owner: Owner) -> bool:
+        """Describe an owner anew; whether it still is the owner."""
+        ...
+
+    def beat(self, token: str) -> bool:
+        """Let an owner be heard; whether it still is the owner."""
+        ...
+
+    def leave(self, token: str) -> None:
+        """Let go of the home; what another owner has written meanwhile stays."""
+        ...
+
+
+def register_of(home: Place) -> Register:
+    """The register of a home."""
+    return FileRegister(home) if isinstance(home, Path) else ObjectRegister(home)
+
+
+class FileRegister:
+    """The register of a home on a disk."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._file = home / "owner.json"
+        self._lock = -1
+
+    def look(self) -> Sighting | None:
+        try:
+            with open(self._file, "rb") as file:
+                heard_at = os.fstat(file.fileno()).st_mtime
+                owner = _parse(file.read())
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return Sighting(owner or _UNREADABLE, heard_at)
+
+    @contextmanager
+    def turn(self, patience: float) -> Generator[None, None, None]:
+        """Hold the lock for a moment; one who was stopped while holding it is not waited for forever."""
+        lock = os.open(self._home / "owner.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            until = time.monotonic() + patience
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() >= until:
+                        raise HomeBusy(
+                            f"the home {self._home} is in use",
+                            detail="Another process has been opening or closing it for a long time; it may be stopped.",
+                            hint="continue or end that process, or open the home with read_only=True",
+                        ) from None
+                    time.sleep(0.01)
+            self._lock = lock
+            try:
+                yield
+            finally:
+                # Said aloud, because a fork in between would keep the lock beyond the closing here.
+                fcntl.flock(lock, fcntl.LOCK_UN)
+        finally:
+            os.close(lock)
+
+    def now(self) -> float:
+        # On a network disk this is the server's clock.
+        os.utime(self._lock)
+        return os.fstat(self._lock).st_mtime
+
+    def enter(self, seen: Sighting | None, owner: Owner) -> Owner | None:
+        fence = 1 + max(self._fence(), seen.owner.fence if seen else 0)
+        # In place and of fixed width: it can neither be torn nor grow, also where the disk is full.
+        os.pwrite(self._lock, f"{fence:020d}\n".encode(), 0)
+        os.fsync(self._lock)
+        entered = replace(owner, fence=fence)
+        self._write(entered)
+        return entered
+
+    def rewrite(self, owner: Owner) -> bool:
+        seen = self.look()
+        if seen is None or seen.owner.token != owner.token:
+            return False
+        self._write(owner)
+        return True
+
+    def beat(self, token: str) -> bool:
+        # Through the open file: if it is replaced in between, the touch goes to the one that nobody reads any more.
+        try:
+            with open(self._file, "rb") as file:
+                owner = _parse(file.read())
+                if owner is None or owner.token != token:
+                    return False
+                os.utime(file.fileno())
+        except FileNotFoundError:
+            return False
+        return True
+
+    def leave(self, token: str) -> None:
+        seen = self.look()
+        if seen is not None and seen.owner.token == token:
+            self._file.unlink()
+
+    def _fence(self) -> int:
+        try:
+            return int(os.pread(self._lock, 64, 0))
+        except ValueError:
+            return 0
+
+    def _write(self, owner: Owner) -> None:
+        """Replace owner.json as a whole, durably; the caller holds the lock."""
+        fresh = self._home / "owner.json.new"
+        with open(fresh, "w", encoding="utf-8") as file:
+            json.dump(asdict(owner), file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(fresh, self._file)
+        folder = os.open(self._home, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+class ObjectRegister:
+    """The register of a home in an object store."""
+
+    def __init__(self, home: ObjectPath) -> None:
+        self._file = home / "owner.json"
+        self._clock = home / "owner.lock"
+        self._turn = threading.Lock()
+        self._beats = 0
+
+    def look(self) -> Sighting | None:
+        held = self._held()
+        return None if held is None or _released(held) else _sighting(held)
+
+    @contextmanager
+    def turn(self, patience: float) -> Generator[None, None, None]:
+        yield
+
+    def now(self) -> float:
+        self._clock.write_bytes(b"")
+        return self._clock.stat().st_mtime
+
+    def enter(self, seen: Sighting | None, owner: Owner) -> Owner | None:
+        held = self._held()
+        current = None if held is None or _released(held) else _sighting(held)
+        if current != seen:
+            return None
+        fence = 1 + (_fence(held) if held else 0)
+        entered = replace(owner, fence=fence)
+        return entered if self._swap(entered, held) else None
+
+    def rewrite(self, owner: Owner) -> bool:
+        with self._turn:
+            return self._swap_mine(owner.token, owner)
+
+    def beat(self, token: str) -> bool:
+        with self._turn:
+            return self._swap_mine(token, None)
+
+    def leave(self, token: str) -> None:
+        with self._turn:
+            held = self._held()
+            if held is not None and _token(held) == token:
+                self._file.swap(json.dumps({"released": True, "fence": _fence(held)}).encode(), held.tag)
+
+    def _swap_mine(self, token: str, owner: Owner | None) -> bool:
+        held = self._held()
+        if held is None or _token(held) != token:
+            return False
+        return self._swap(owner or _sighting(held).owner, held)
+
+    def _swap(self, owner: Owner, held: Tagged | None) -> bool:
+        self._beats += 1
+        content = json.dumps({**asdict(owner), "beat": self._beats}).encode()
+        if self._file.swap(content, held.tag if held else "") is not None:
+            return True
+        # A request that was sent again because its answer was lost finds that it has been done.
+        now = self._held()
+        return now is not None and _token(now) == owner.token
+
+    def _held(self) -> Tagged | None:
+        try:
+            return self._file.tagged()
+        except FileNotFoundError:
+            return None
+
+
+def _sighting(held: Tagged) -> Sighting:
+    return Sighting(_parse(held.content) or _UNREADABLE, held.modified_at, held.tag)
+
+
+def _released(held: Tagged) -> bool:
+    return bool(_parts(held.content).get("released"))
+
+
+def _fence(held: Tagged) -> int:
+    with suppress(ValueError, TypeError):
+        return int(_parts(held.content).get("fence", 0))
+    return 0
+
+
+def _token(held: Tagged) -> str:
+    return str(_parts(held.content).get("token", ""))
+
+
+def _parts(content: bytes) -> dict[str, Any]:
+    try:
+        parts = json.loads(content)
+    except ValueError:
+        return {}
+    return parts if isinstance(parts, dict) else {}
+
+
+def _parse(content: bytes) -> Owner | None:
+    try:
+        parts = _parts(content)
+        owner = Owner(**{field.name: parts[field.name] for field in fields(Owner)})
+        return replace(owner, pid=int(owner.pid), fence=int(owner.fence), timeout=float(owner.timeout))
+    except (ValueError, TypeError, KeyError):
+        return None
