@@ -1,8 +1,8 @@
 """Objects of a store such as S3, named and listed like files: what a home at a URI is made of.
 
-An object is whole or not there, and durable once the store has said so. `create` gives a name only once and `swap`
-replaces just what was seen, which is all that a home needs to have one owner and one order of commits. Folders are
-prefixes: they come with their first object and go with their last.
+An object is whole or not there, and durable once the store has said so. `create` gives a name only once, which is all
+that a home needs to have one owner and one order of commits. Folders are prefixes: they come with their first object
+and go with their last.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Unconfirmed(OSError):
 
 @dataclass(frozen=True)
 class Tagged:
-    """What an object held, and the tag by which just that is replaced."""
+    """What an object holds, with the tag that tells it from other content, and when it was written."""
 
     content: bytes
     tag: str
@@ -293,21 +293,6 @@ class ObjectPath:
             found = obstore.get(self.bucket.client, self.key)
             meta = found.meta
             return Tagged(bytes(found.bytes()), meta["e_tag"] or "", meta["last_modified"].timestamp())
-
-    def swap(self, content: bytes, tag: str) -> str | None:
-        """Replace what has this tag, or give a new name for the tag ""; the new tag, or None if it was not so."""
-        try:
-            with _told(self):
-                put = obstore.put(
-                    self.bucket.client,
-                    self.key,
-                    content,
-                    mode={"e_tag": tag, "version": None} if tag else "create",
-                    use_multipart=False,
-                )
-                return put["e_tag"] or ""
-        except FileExistsError:
-            return None
 
     def _below(self) -> Iterator[ObjectPath]:
         with _told(self):

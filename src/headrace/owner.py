@@ -40,6 +40,7 @@ class Ownership:
         self._register = register
         self._owner = owner
         self._over = threading.Event()
+        self._speaking = threading.Lock()
         _held.add(owner.token)
         self._heart = threading.Thread(target=self._beat_on, name="headrace-heartbeat", daemon=True)
         self._heart.start()
@@ -85,8 +86,9 @@ class Ownership:
         with _writing(self._home), self._register.turn(self._owner.timeout):
             self.check()
             told = replace(self._owner, address=address)
-            if self._register.rewrite(told):
-                self._owner = told
+            with self._speaking:
+                if self._register.rewrite(told):
+                    self._owner = told
 
     def release(self) -> None:
         """Let go of the home; what another owner has written meanwhile stays."""
@@ -96,13 +98,15 @@ class Ownership:
         self._heart.join()
         # Where the register cannot be written, it names an owner that this process no longer has: nobody minds it long.
         with suppress(OSError, HomeBusy), self._register.turn(self._owner.timeout):
-            self._register.leave(self.token)
+            self._register.leave(self._owner)
         _held.discard(self.token)
 
     def _beat_on(self) -> None:
         while not self._over.wait(self._owner.timeout / _BEATS_IN_A_TIMEOUT):
             try:
-                if not self._register.beat(self.token):
+                with self._speaking:
+                    heard = self._register.beat(self._owner)
+                if not heard:
                     _held.discard(self.token)
                     return
             except OSError:

@@ -1,9 +1,9 @@
-"""Where a home says who owns it: `owner.json`, on a disk or in an object store.
+"""Where a home says who owns it, on a disk or in an object store.
 
-On a disk its modification time is the owner's heartbeat, so that a full disk silences nobody; it is only ever replaced
-as a whole, under a short lock on `owner.lock`, which also keeps the fence: a number that rises with every owner. In an
-object store there are no locks: what was seen is replaced only if it is still so, and the heartbeat is such a
-replacement too. There the file stays when its owner leaves, to keep the fence.
+On a disk that is `owner.json`. Its modification time is the owner's heartbeat, so that a full disk silences nobody; it
+is only ever replaced as a whole, under a short lock on `owner.lock`, which also keeps the fence: a number that rises
+with every owner. In an object store there are no locks, but a name is given only once: each owner has an object of its
+own, `owner/<fence>.json`, which nobody else writes, and the highest is the owner.
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import threading
 import time
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from headrace.errors import HomeBusy
-from headrace.objects import ObjectPath, Place, Tagged
+from headrace.objects import ObjectPath, Place
 
 
 @dataclass(frozen=True)
@@ -81,11 +80,11 @@ class Register(Protocol):
         """Describe an owner anew; whether it still is the owner."""
         ...
 
-    def beat(self, token: str) -> bool:
+    def beat(self, owner: Owner) -> bool:
         """Let an owner be heard; whether it still is the owner."""
         ...
 
-    def leave(self, token: str) -> None:
+    def leave(self, owner: Owner) -> None:
         """Let go of the home; what another owner has written meanwhile stays."""
         ...
 
@@ -160,21 +159,21 @@ class FileRegister:
         self._write(owner)
         return True
 
-    def beat(self, token: str) -> bool:
+    def beat(self, owner: Owner) -> bool:
         # Through the open file: if it is replaced in between, the touch goes to the one that nobody reads any more.
         try:
             with open(self._file, "rb") as file:
-                owner = _parse(file.read())
-                if owner is None or owner.token != token:
+                written = _parse(file.read())
+                if written is None or written.token != owner.token:
                     return False
                 os.utime(file.fileno())
         except FileNotFoundError:
             return False
         return True
 
-    def leave(self, token: str) -> None:
+    def leave(self, owner: Owner) -> None:
         seen = self.look()
-        if seen is not None and seen.owner.token == token:
+        if seen is not None and seen.owner.token == owner.token:
             self._file.unlink()
 
     def _fence(self) -> int:
@@ -202,84 +201,81 @@ class ObjectRegister:
     """The register of a home in an object store."""
 
     def __init__(self, home: ObjectPath) -> None:
-        self._file = home / "owner.json"
-        self._clock = home / "owner.lock"
-        self._turn = threading.Lock()
+        self._folder = home / "owner"
         self._beats = 0
 
     def look(self) -> Sighting | None:
-        held = self._held()
-        return None if held is None or _released(held) else _sighting(held)
+        return self._look()[1]
+
+    def _look(self) -> tuple[int, Sighting | None]:
+        """The newest number, and the owner that has it; none where it was released or there never was one."""
+        while True:
+            newest = self._newest()
+            if newest == 0:
+                return 0, None
+            try:
+                held = self._file(newest).tagged()
+            except FileNotFoundError:
+                continue  # its successor has come, and removed it
+            if _parts(held.content).get("released"):
+                return newest, None
+            owner = _parse(held.content) or replace(_UNREADABLE, fence=newest)
+            return newest, Sighting(owner, held.modified_at, held.tag)
 
     @contextmanager
     def turn(self, patience: float) -> Generator[None, None, None]:
         yield
 
     def now(self) -> float:
-        self._clock.write_bytes(b"")
-        return self._clock.stat().st_mtime
+        clock = self._folder / "clock"
+        clock.write_bytes(b"")
+        return clock.stat().st_mtime
 
     def enter(self, seen: Sighting | None, owner: Owner) -> Owner | None:
-        held = self._held()
-        current = None if held is None or _released(held) else _sighting(held)
+        newest, current = self._look()
         if current != seen:
             return None
-        fence = 1 + (_fence(held) if held else 0)
-        entered = replace(owner, fence=fence)
-        return entered if self._swap(entered, held) else None
+        entered = replace(owner, fence=newest + 1)
+        try:
+            self._file(entered.fence).create(self._content(entered))
+        except FileExistsError:
+            return None
+        if self._newest() != entered.fence:
+            # A number that was removed because there are higher ones is no turn.
+            self._file(entered.fence).unlink(missing_ok=True)
+            return None
+        for number in self._numbers():
+            if number < entered.fence:
+                self._file(number).unlink(missing_ok=True)
+        return entered
 
     def rewrite(self, owner: Owner) -> bool:
-        with self._turn:
-            return self._swap_mine(owner.token, owner)
-
-    def beat(self, token: str) -> bool:
-        with self._turn:
-            return self._swap_mine(token, None)
-
-    def leave(self, token: str) -> None:
-        with self._turn:
-            held = self._held()
-            if held is not None and _token(held) == token:
-                self._file.swap(json.dumps({"released": True, "fence": _fence(held)}).encode(), held.tag)
-
-    def _swap_mine(self, token: str, owner: Owner | None) -> bool:
-        held = self._held()
-        if held is None or _token(held) != token:
+        if self._newest() != owner.fence:
             return False
-        return self._swap(owner or _sighting(held).owner, held)
+        self._file(owner.fence).write_bytes(self._content(owner))
+        return True
 
-    def _swap(self, owner: Owner, held: Tagged | None) -> bool:
+    def beat(self, owner: Owner) -> bool:
+        return self.rewrite(owner)
+
+    def leave(self, owner: Owner) -> None:
+        # It stays, for its number: the next owner's is higher.
+        if self._newest() == owner.fence:
+            self._file(owner.fence).write_bytes(json.dumps({"released": True}).encode())
+
+    def _content(self, owner: Owner) -> bytes:
+        # Each beat is other content and so has another tag: the time of an object may be in whole seconds.
         self._beats += 1
-        content = json.dumps({**asdict(owner), "beat": self._beats}).encode()
-        if self._file.swap(content, held.tag if held else "") is not None:
-            return True
-        # A request that was sent again because its answer was lost finds that it has been done.
-        now = self._held()
-        return now is not None and _token(now) == owner.token
+        return json.dumps({**asdict(owner), "beat": self._beats}).encode()
 
-    def _held(self) -> Tagged | None:
-        try:
-            return self._file.tagged()
-        except FileNotFoundError:
-            return None
+    def _file(self, number: int) -> ObjectPath:
+        return self._folder / f"{number:012d}.json"
 
+    def _newest(self) -> int:
+        return max(self._numbers(), default=0)
 
-def _sighting(held: Tagged) -> Sighting:
-    return Sighting(_parse(held.content) or _UNREADABLE, held.modified_at, held.tag)
-
-
-def _released(held: Tagged) -> bool:
-    return bool(_parts(held.content).get("released"))
-
-
-def _fence(held: Tagged) -> int:
-    with suppress(ValueError, TypeError):
-        return int(_parts(held.content).get("fence", 0))
-    return 0
-
-
-def _token(held: Tagged) -> str:
-    return str(_parts(held.content).get("token", ""))
+    def _numbers(self) -> list[int]:
+        return [int(one.stem) for one in self._folder.iterdir() if one.stem.isdigit()]
 
 
 def _parts(content: bytes) -> dict[str, Any]:
