@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -217,7 +218,7 @@ class Ledger:
         first, last = int(epochs.min()), int(epochs.max())
         name, size = write_named(
             self._folder.path,
-            f"epoch-{first:012d}-{last:012d}-",
+            f"epoch-{first:012d}-{last:012d}-{_mark()}-",
             lambda sink: pq.write_table(batch, sink, compression="zstd", row_group_size=1000, write_statistics=True),
         )
         sync_folder(self._folder.path)
@@ -228,7 +229,7 @@ class Ledger:
         make_folder(self._deltas)
         name, _ = write_named(
             self._deltas,
-            f"{epoch:012d}-{plain_name(relation)}-",
+            f"{epoch:012d}-{plain_name(relation)}-{_mark()}-",
             lambda sink: pq.write_table(table, sink, compression="zstd", row_group_size=250_000),
         )
         return name
@@ -376,6 +377,11 @@ class Ledger:
             under_way = newest is not None and (is_temporary(file.name) or int(file.name.split("-")[0]) > newest)
             if file.name not in named and not under_way:
                 yield file
+
+
+def _mark() -> str:
+    """A part of a file's name that no other writer has: who lost its turn removes its own files, never another's."""
+    return secrets.token_hex(4)
 
 
 def _last_epoch(name: str) -> int:
