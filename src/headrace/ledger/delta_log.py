@@ -78,8 +78,11 @@ class DeltaFolder:
         try:
             table = delta_table(self.path)
         except TableNotFoundError as error:
-            if not log_files(self.path):
-                return False
+            try:
+                if not log_files(self.path):
+                    return False
+            except OSError as unreachable:
+                raise self._unreadable(str(unreachable)) from unreachable
             raise self._unreadable(str(error)) from error
         except Exception as error:
             raise self._unreadable(str(error)) from error
@@ -310,7 +313,10 @@ def _covered(path: Place) -> int:
 
 def damage(path: Place) -> str:
     """A sentence that names the damaged commit files, if there are any."""
-    found = damaged_commits(path)
+    try:
+        found = damaged_commits(path)
+    except OSError:
+        return ""
     return f"Damaged: {', '.join(file.name for file in found)}." if found else ""
 
 

@@ -96,7 +96,15 @@ class Ledger:
 
     def open(self) -> None:
         """Find the ledger of the home, if there is one."""
-        if (self._home / RESTORING).is_file():
+        try:
+            unfinished = (self._home / RESTORING).is_file()
+        except OSError as error:
+            raise LedgerError(
+                f"the home {self._home} cannot be read",
+                detail=f"{error}.",
+                hint="mend the rights of the home, or how it is reached: see the setting storage_options",
+            ) from error
+        if unfinished:
             raise LedgerError(
                 f"the home {self._home} was not restored to the end",
                 hint="remove what is there, and run 'headrace restore' again",
