@@ -23,14 +23,14 @@ _PATIENCE = 60.0
 class ObjectStore:
     """The server, as a process that lives as long as this context."""
 
-    def __init__(self) -> None:
+    def __init__(self, authorization: str = "aws-v2-or-v4") -> None:
         (jar,) = paths(lock=_LOCK.read_text())
         self._folder = tempfile.TemporaryDirectory(prefix="headrace-s3-", ignore_cleanup_errors=True)
         self.data = Path(self._folder.name) / "data"
         self.data.mkdir()
         settings = Path(self._folder.name) / "s3proxy.conf"
         settings.write_text(
-            "s3proxy.authorization=aws-v2-or-v4\n"
+            f"s3proxy.authorization={authorization}\n"
             "s3proxy.identity=headrace\n"
             "s3proxy.credential=only for tests\n"
             "s3proxy.endpoint=http://127.0.0.1:0\n"

@@ -74,13 +74,8 @@ class Bucket:
     def __init__(self, uri: str, options: Mapping[str, str]) -> None:
         self.uri = uri.rstrip("/")
         account, connection = _split(options)
-        # What delta-rs is given, so that both ask the same store in the same name.
-        self.options = {
-            **account,
-            **{name: str(value).lower() for name, value in connection.items()},
-            "max_retries": str(_RETRIES),
-            "retry_timeout": f"{_GIVE_UP_AFTER}s",
-        }
+        # Also for delta-rs, so that both ask the same store in the same name.
+        self.options = {**account, **{name: str(value).lower() for name, value in connection.items()}}
         try:
             # Each provider has a type of its own for these; what they hold comes from the user and is checked there.
             given: dict[str, Any] = {"config": account, "client_options": connection}

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from headrace.errors import HomeBusy
+from headrace.errors import HomeBusy, SetupError
 from headrace.objects import ObjectPath, Place
 
 
@@ -240,6 +240,7 @@ class ObjectRegister:
             self._file(entered.fence).create(self._content(entered))
         except FileExistsError:
             return None
+        self._refuse_careless_store(entered.fence)
         if self._newest() != entered.fence:
             # A number that was removed because there are higher ones is no turn.
             self._file(entered.fence).unlink(missing_ok=True)
@@ -248,6 +249,18 @@ class ObjectRegister:
             if number < entered.fence:
                 self._file(number).unlink(missing_ok=True)
         return entered
+
+    def _refuse_careless_store(self, number: int) -> None:
+        """A store that gives a name twice would let two owners commit the same version."""
+        try:
+            self._file(number).create(b"{}")
+        except FileExistsError:
+            return
+        raise SetupError(
+            f"{self._folder.parent} cannot hold a home",
+            detail="Its object store gives a name that is taken to other content; it must refuse that.",
+            hint="use a store with conditional puts (If-None-Match), or a folder",
+        )
 
     def rewrite(self, owner: Owner) -> bool:
         if self._newest() != owner.fence:

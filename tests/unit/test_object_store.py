@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from headrace.ledger.backup import backup, restore
 from headrace.ledger.inspection import inspect_storage
 from headrace.ledger.ledger import Ledger
 from headrace.objects import Bucket, ObjectPath, Place, local_file, place_of
+from headrace.owner import take_ownership
 from headrace.storage import backup_home, inspect_home, restore_home
 from tests.object_store import ObjectStore
 from tests.small_homes import (
@@ -39,6 +42,7 @@ class Wire:
         self._ear = socket.create_server(("127.0.0.1", 0))
         self.port = self._ear.getsockname()[1]
         self.loses: Callable[[bytes], bool] = lambda request: False
+        self.alters: Callable[[bytes], bytes] = lambda request: request
         self.is_cut = False
         self.lost = 0
         threading.Thread(target=self._listen, daemon=True).start()
@@ -55,7 +59,7 @@ class Wire:
         """One request after another; the store answers each before the next is sent."""
         with near, socket.create_connection(("127.0.0.1", self._port)) as far:
             while not self.is_cut and (request := _message(near)):
-                far.sendall(request)
+                far.sendall(self.alters(request))
                 answer = _message(far, bodiless=request.startswith(b"HEAD"))
                 if self.is_cut:
                     return
@@ -253,6 +257,18 @@ def test_wrong_credentials_and_a_missing_bucket_are_told(object_store: ObjectSto
     assert "guessed" not in str(refused.value)
     with pytest.raises(HeadraceError, match="cannot be"):
         make_home(ObjectPath(Bucket("s3://nowhere/home", object_store.options)), 1)
+
+
+def test_a_store_that_gives_a_name_twice_is_refused() -> None:
+    with ObjectStore(authorization="none") as store:
+        wire = Wire(int(store.endpoint.rpartition(":")[2]))
+        options = {**store.options, "aws_endpoint_url": f"http://127.0.0.1:{wire.port}"}
+        home = ObjectPath(Bucket(store.uri("home"), options))
+        take_ownership(home, timedelta(seconds=30)).release()
+        wire.alters = lambda request: re.sub(rb"(?i)if-none-match: \*\r\n", b"", request)
+        with pytest.raises(SetupError, match="cannot hold a home"):
+            take_ownership(home, timedelta(seconds=30))
+        wire.close()
 
 
 def test_a_folder_and_a_file_uri_are_folders(tmp_path: Path) -> None:
