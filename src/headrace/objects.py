@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections import OrderedDict
-from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 from fnmatch import fnmatchcase
@@ -89,7 +89,7 @@ class Bucket:
             ) from error
         self._fetched = _Fetched()
 
-    def fetch(self, name: str) -> Path:
+    def fetched(self, name: str) -> AbstractContextManager[Path]:
         """A file with the content of an object whose name is never given twice."""
         return self._fetched.file(name, lambda: self.parts(name))
 
@@ -106,30 +106,58 @@ class _Fetched:
     def __init__(self) -> None:
         self._turn = threading.Lock()
         self._folder: Scratch | None = None
-        self._sizes: OrderedDict[str, int] = OrderedDict()
-        self._number = 0
+        self._sizes: OrderedDict[Path, int] = OrderedDict()
         self._paths: dict[str, Path] = {}
+        self._in_use: Counter[Path] = Counter()
+        self._number = 0
 
-    def file(self, name: str, content: Any) -> Path:
+    @contextmanager
+    def file(self, name: str, content: Callable[[], Iterable[bytes]]) -> Generator[Path, None, None]:
+        path = self._taken(name) or self._add(name, content)
+        try:
+            yield path
+        finally:
+            with self._turn:
+                self._in_use[path] -= 1
+
+    def _taken(self, name: str) -> Path | None:
         with self._turn:
-            if name in self._sizes:
-                self._sizes.move_to_end(name)
-                return self._paths[name]
+            path = self._paths.get(name)
+            if path is not None:
+                self._sizes.move_to_end(path)
+                self._in_use[path] += 1
+            return path
+
+    def _add(self, name: str, content: Callable[[], Iterable[bytes]]) -> Path:
+        with self._turn:
             if self._folder is None:
                 self._folder = Scratch()
                 weakref.finalize(self, self._folder.close)
             self._number += 1
             path = self._folder.path / str(self._number)
-        with open(path, "xb") as file:
-            for part in content():
-                file.write(part)
+        try:
+            with open(path, "xb") as file:
+                for part in content():
+                    file.write(part)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
         with self._turn:
-            self._paths[name], self._sizes[name] = path, path.stat().st_size
-            while sum(self._sizes.values()) > _CACHE_BYTES and len(self._sizes) > 1:
-                oldest, _ = self._sizes.popitem(last=False)
-                # Whoever has it mapped keeps its content; only the name goes.
-                self._paths.pop(oldest).unlink(missing_ok=True)
+            self._in_use[path] += 1
+            # Where two fetched it at once, the one that is no longer named goes like all others, by its age.
+            self._paths[name], self._sizes[path] = path, path.stat().st_size
+            self._make_room()
         return path
+
+    def _make_room(self) -> None:
+        for path in list(self._sizes):
+            if sum(self._sizes.values()) <= _CACHE_BYTES:
+                return
+            if not self._in_use[path]:
+                # Whoever has it mapped keeps its content; only the name goes.
+                del self._sizes[path], self._in_use[path]
+                path.unlink(missing_ok=True)
+                self._paths = {name: one for name, one in self._paths.items() if one != path}
 
 
 @dataclass(frozen=True, order=True)
@@ -326,10 +354,9 @@ def name_below(folder: Place, place: Place) -> str:
     return str(place).removeprefix(str(folder)).lstrip("/")
 
 
-@contextmanager
-def local_file(place: Place) -> Generator[Path, None, None]:
+def local_file(place: Place) -> AbstractContextManager[Path]:
     """A file to read and to map, of a name that is never given twice; from an object store it is fetched once."""
-    yield place if isinstance(place, Path) else place.bucket.fetch(place.key)
+    return nullcontext(place) if isinstance(place, Path) else place.bucket.fetched(place.key)
 
 
 def _split(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any]]:

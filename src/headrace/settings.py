@@ -91,6 +91,7 @@ class Settings(BaseSettings):
     )
     storage_options: dict[str, str] = Field(
         default_factory=dict[str, str],
+        repr=False,
         description="How a home at a URI is reached, in the words of Rust's object_store: aws_access_key_id, "
         "aws_endpoint_url, allow_http, google_service_account, azure_storage_account_key and so on. What is not given "
         "comes from the environment (AWS_ACCESS_KEY_ID, AWS_REGION, ...) or from the machine's own role.",

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import gc
+import random
 import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from headrace import objects
 from headrace.errors import HeadraceError, LedgerError, OwnerLost, SetupError
 from headrace.ledger.backup import backup, restore
+from headrace.ledger.durable import is_whole, write_named
 from headrace.ledger.inspection import inspect_storage
 from headrace.ledger.ledger import Ledger
 from headrace.objects import Bucket, ObjectPath, Place, local_file, place_of
@@ -228,20 +231,44 @@ def test_an_unfinished_restore_leaves_nothing(in_store: ObjectPath, object_store
     assert not again.exists()
 
 
-def test_what_was_fetched_is_fetched_once_and_goes_with_the_bucket(in_store: ObjectPath) -> None:
-    (file,) = in_store.glob(f"deltas/{5:012d}-t-*")
-    with local_file(file) as fetched:
-        assert fetched.read_bytes() == file.read_bytes()
-    flip(file)
-    with local_file(file) as again:
+def test_what_was_fetched_is_fetched_once_and_goes_with_its_bucket(object_store: ObjectStore, tmp_path: Path) -> None:
+    place = object_store.place(tmp_path.name)
+    (place / "file").write_bytes(b"content")
+    with local_file(place / "file") as fetched:
+        assert fetched.read_bytes() == b"content"
+    (place / "file").unlink()
+    with local_file(place / "file") as again:
         assert again == fetched
-    folder = fetched.parent
-    assert folder.is_dir()
-    bucket = in_store.bucket
-    finalizers: list[Any] = [bucket._fetched]  # pyright: ignore[reportPrivateUsage]
-    bucket._fetched = type(finalizers[0])()  # pyright: ignore[reportPrivateUsage]
-    finalizers.clear()
-    assert not folder.exists()
+    del place
+    gc.collect()
+    assert not fetched.exists()
+
+
+def test_what_is_being_read_does_not_make_room(
+    object_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objects, "_CACHE_BYTES", 1500)
+    place = object_store.place(tmp_path.name)
+    for name in ("a", "b", "c"):
+        (place / name).write_bytes(name.encode() * 1000)
+    with local_file(place / "a") as first:
+        with local_file(place / "b") as second:
+            assert first.exists()
+        with local_file(place / "c") as third:
+            assert (first.exists(), second.exists(), third.exists()) == (True, False, True)
+    with local_file(place / "b") as second:
+        assert second.read_bytes() == b"b" * 1000
+        assert not first.exists()
+
+
+def test_a_large_object_is_sent_in_parts_and_comes_back(object_store: ObjectStore, tmp_path: Path) -> None:
+    place = object_store.place(tmp_path.name)
+    content = random.Random(1).randbytes(20 * 1024 * 1024 + 1)
+    name, size = write_named(place, "large-", lambda sink: sink.write(content))
+    assert (place / name).stat().st_size == size == len(content)
+    assert is_whole(place / name)
+    with local_file(place / name) as file:
+        assert file.read_bytes() == content
 
 
 @pytest.mark.parametrize("home", ["ftp://somewhere/home", "s3://", "memory://home", "az://container/home"])
