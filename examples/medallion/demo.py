@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import plain
 from rich.console import Console
 from rich.table import Table
 
@@ -28,9 +29,6 @@ from headrace.session import large_session, start_spark
 from headrace.settings import Settings
 
 EXAMPLE = Path(__file__).parent
-sys.path.insert(0, str(EXAMPLE))
-import plain
-
 CHANGED = ("orders", "order_items", "clickstream_events", "inventory_events")
 console = Console()
 
@@ -174,7 +172,7 @@ def main() -> None:
         f"  headrace serve --home {home}                      the same over HTTP, on port 8080\n"
         f'  headrace query --home {home} "SELECT * FROM gold_order_status_summary"\n'
         f"  headrace changes --home {home} gold_realtime_inventory_alerts\n"
-        "  curl -N 'localhost:8080/v1/changes/gold_order_status_summary?since=0'    while it serves: the change stream\n"
+        "  curl -N 'localhost:8080/v1/changes/gold_order_status_summary?since=0'     its change stream, while it serves\n"
         f"  headrace push --hour 2025-11-30T{options.hours:02d} --data {options.data}    the next hour"
     )
     sys.exit(0 if right else 1)

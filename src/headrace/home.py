@@ -1,4 +1,4 @@
-"""A home: everything durable in one folder, and the one object through which it is used."""
+"""A home: everything durable in one place, and the one object through which it is used."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -45,6 +44,7 @@ from headrace.ledger.durable import crash_point
 from headrace.ledger.ledger import Ledger, now_utc
 from headrace.ledger.migrations import migrate, pending
 from headrace.ledger.readers import Readers
+from headrace.objects import Place, place_of
 from headrace.owner import Ownership, take_ownership
 from headrace.plans.catalyst import Catalyst, arrow_schema
 from headrace.scratch import Scratch, memory_folder
@@ -71,7 +71,7 @@ def open_home(
     chosen = settings or Settings()
     if overrides:
         chosen = Settings(**{**chosen.model_dump(), **overrides})
-    path = Path(home)
+    path = place_of(home, chosen.storage_options)
     # Before Spark is started: a refusal should not take seconds.
     ownership = None if read_only else take_ownership(path, chosen.owner_timeout)
     try:
@@ -84,13 +84,13 @@ def open_home(
 
 def ask_home(home: str | os.PathLike[str], verb: str, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
     """What a verb comes to when the process that has the home open runs it; none when no process has."""
-    return ask_owner(Path(home), verb, arguments)
+    return ask_owner(place_of(home, Settings().storage_options), verb, arguments)
 
 
 class Headrace:
     """An open home, read-only for one who does not own it. Use it as a context manager, or close it."""
 
-    def __init__(self, path: Path, spark: SparkSession, settings: Settings, ownership: Ownership | None) -> None:
+    def __init__(self, path: Place, spark: SparkSession, settings: Settings, ownership: Ownership | None) -> None:
         self.path = path
         self.settings = settings
         self.read_only = ownership is None
@@ -324,10 +324,10 @@ class Headrace:
         return self._fold.now().to_json()
 
     def backup(self, destination: str | os.PathLike[str]) -> dict[str, Any]:
-        """Copy the newest epoch, older ones included, into an empty folder, while epochs go on."""
+        """Copy the newest epoch, older ones included, to an empty place, while epochs go on."""
         self._refuse_read_only()
         with self._fold.held_off():
-            return backup(self.path, Path(destination))
+            return backup(self.path, place_of(destination, self.settings.storage_options))
 
     def relations_at(self, epoch: int) -> Relations:
         """Every relation at an earlier epoch, under the columns of that epoch, from the ledger."""

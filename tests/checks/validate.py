@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from headrace.engine.fold import base_path
 from headrace.errors import EpochExpired
 from headrace.home import Headrace
+from headrace.objects import name_below
 from tests.checks.book import Check
 from tests.checks.journal import Journal
 from tests.checks.model import Action, Apply, Model
@@ -133,8 +134,8 @@ def _tables(held: Mapping[str, Rows], at: Standing) -> Iterator[Fault]:
 def _files(hr: Headrace) -> Iterator[Fault]:
     # Ours and an outside reader's opinion of what is named must be the same: nothing else is there.
     found = {*hr.ledger.unreferenced(None), *orphans(hr.path)}
-    for path in sorted(found):
-        yield Fault("orphaned", f"nothing names {path.relative_to(hr.path)}")
+    for path in sorted(found, key=str):
+        yield Fault("orphaned", f"nothing names {name_below(hr.path, path)}")
 
 
 def _changes(hr: Headrace, name: str, held: Rows) -> Iterator[Fault]:

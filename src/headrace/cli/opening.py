@@ -55,7 +55,7 @@ def opened(
 ) -> Generator[headrace.Headrace, None, None]:
     """The open home, read-only unless `write`; only a verb that writes may also `create` it."""
     with errors_reported(as_json=as_json, debug=debug):
-        if not (write and create) and "://" not in home:
+        if not (write and create):
             existing(home)
         with Console(stderr=True).status("Starting Spark and opening the home"):
             hr = headrace.open(home, read_only=not write, settings=settings)
