@@ -64,19 +64,24 @@ def run_statements(home: Headrace, statements: Iterable[Statement]) -> pa.Table 
             waiting.append(statement)
             continue
         if waiting and not isinstance(statement, (CreateTable, CreateView)):
-            result, waiting = create_sources(home, waiting), []
+            _create_sources(home, waiting)
+            waiting = []
         result = run_statement(home, statement)
-    return create_sources(home, waiting) if waiting else result
+    if waiting:
+        _create_sources(home, waiting)
+        return None
+    return result
 
 
-def create_sources(home: Headrace, statements: Sequence[CreateSource]) -> Receipt | None:
+def _create_sources(home: Headrace, statements: Sequence[CreateSource]) -> None:
     """Read sources into one epoch; those that are known already are left alone where that was asked."""
 
-    def make() -> Receipt | None:
+    def make() -> None:
         wanted = [one for one in statements if not (one.if_not_exists and one.name in home.catalog.sources)]
-        return adopt(home, sources=wanted) if wanted else None
+        if wanted:
+            adopt(home, sources=wanted)
 
-    return home.define(make)
+    home.define(make)
 
 
 def run_statement(home: Headrace, statement: Statement) -> pa.Table | Receipt | None:
