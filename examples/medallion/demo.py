@@ -30,7 +30,8 @@ from headrace.settings import Settings
 
 EXAMPLE = Path(__file__).parent
 CHANGED = ("orders", "order_items", "clickstream_events", "inventory_events")
-console = Console()
+# Wide enough for the tables, also where the output goes to a file.
+console = Console(width=None if sys.stdout.isatty() else 110)
 
 
 def generated(data: Path, scale: float, hours: int) -> None:
@@ -63,7 +64,7 @@ def backfill(hr: headrace.Headrace, data: Path) -> float:
 
 def push(hr: headrace.Headrace, data: Path, hours: int) -> list[float]:
     """Apply the hours one after the other, each as one epoch; the seconds of each."""
-    shown_hours = Table("hour", *CHANGED, "all 15 views current after", title="Hours pushed, each one atomic epoch")
+    shown_hours = Table("hour", *CHANGED, "views current in", title="Hours pushed, each one atomic epoch")
     seconds: list[float] = []
     for hour in sorted(file.stem for file in (data / "cdc" / "orders").glob("*.json"))[:hours]:
         changes: dict[str, list[Any]] = {}
@@ -149,6 +150,11 @@ def prove(hr: headrace.Headrace, home: Path, spark: Any, epoch_seconds: float) -
     return full, verdict.ok
 
 
+def _near(path: Path) -> Path:
+    """The path as seen from here, where that is shorter."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
 def main() -> None:
     """Run the whole story."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -175,13 +181,14 @@ def main() -> None:
     if options.json:
         figures = {"backfill": filled, "hours": seconds, "supplier_trick": trick, "cancellation": cancelled}
         print(json.dumps({**figures, "full_recompute": full, "right": right}))
+    home, data = (_near(path) for path in (home, options.data))
     console.print(
         "\n[bold]Look around[/bold]\n"
         f"  headrace serve --home {home}                      the same over HTTP, on port 8080\n"
         f'  headrace query --home {home} "SELECT * FROM gold_order_status_summary"\n'
         f"  headrace changes --home {home} gold_realtime_inventory_alerts\n"
         "  curl -N 'localhost:8080/v1/changes/gold_order_status_summary?since=0'     while it serves: the changes\n"
-        f"  headrace push --hour 2025-11-30T{options.hours:02d} --data {options.data}    the next hour"
+        f"  headrace push --hour 2025-11-30T{options.hours:02d} --data {data}    the next hour"
     )
     sys.exit(0 if right else 1)
 
