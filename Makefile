@@ -5,10 +5,10 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check demo bench judge soak crash lock clean
+.PHONY: help setup test check demo quickstart bench bench-epoch bench-endurance judge soak crash lock clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## build .venv from the lock and fetch the jars; quick when nothing changed
 
@@ -33,14 +33,24 @@ check: setup ## lint, format, types, direction of imports
 	@$(BIN)/pyright
 	@$(BIN)/lint-imports
 
-demo: setup ## three tables, three views, a few epochs: under a minute
+demo: setup ## a shop's medallion: backfill, six hours of changes, a change of the past, and the proof; a few minutes
+	@$(BIN)/headrace demo
+
+quickstart: setup ## three tables, three views, a few epochs: under a minute
 	@$(BIN)/python examples/quickstart/run.py
 
-bench: setup ## time of an epoch against Spark's full recompute
+bench: setup ## an hour of the medallion: Headrace, a full recompute, a MERGE pipeline, at two scales
+	@$(BIN)/python bench/medallion.py --json bench/results/medallion.json
+
+bench-epoch: setup ## time of an epoch against Spark's full recompute, at 1 and 4 million rows
 	@$(BIN)/python bench/epoch.py --json bench/results/epoch.json
+
+bench-endurance: setup ## a thousand epochs over one home
+	@$(BIN)/python bench/endurance.py --json bench/results/endurance.json
 
 judge: setup ## every view of the case book through every change sequence
 	@$(BIN)/python -m tests.judge.run_cases
+	@$(BIN)/python -m tests.judge.medallion
 
 soak: setup ## fresh seeds for MINUTES=20
 	@$(BIN)/python -m tests.judge.soak --minutes $(MINUTES)

@@ -30,7 +30,10 @@ _MEANING = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # The default runs 50 tasks to read the state of a table's log.
     "spark.databricks.delta.snapshotPartitions": "2",
-    # A query reads relations of the home: no files, and no variables of the environment.
+}
+
+# What a query may reach in our own sessions: relations of the home, but no files and no variables of the environment.
+_REACH = {
     "spark.sql.runSQLOnFiles": "false",
     "spark.sql.variable.substitute": "false",
 }
@@ -72,8 +75,8 @@ def start_spark(settings: Settings) -> SparkSession:
             "spark.sql.warehouse.dir": str(scratch.path / "warehouse"),
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
-            # Each view brings a few dozen generated classes, used in every epoch. Beyond this many, all are compiled anew
-            # each time; the default of 100 is less than ten views need.
+            # Each view brings a dozen generated classes, used in every epoch. Where there are more than fit, all are
+            # compiled anew each time; the default of 100 is less than ten views need.
             "spark.sql.codegen.cache.maxEntries": "20000",
             # Spark remembers finished work for a screen that is off; a home lives long, so it keeps little.
             "spark.ui.retainedJobs": "50",
@@ -85,9 +88,20 @@ def start_spark(settings: Settings) -> SparkSession:
         }
         with _java_home(launcher_home(find_java(), settings.jars.parent / "java")):
             spark = SparkSession.builder.master(f"local[{cores}]").config(map=options).getOrCreate()
+    _keep_generated_classes(spark)
     # PySpark prints every failed query with its whole stack; the caller gets the same as an exception.
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     return spark
+
+
+def _keep_generated_classes(spark: SparkSession) -> None:
+    """Have the cache of generated classes made now, by the settings of this session.
+
+    It is made once, by whichever thread compiles first, and a thread without a session would give it the default size.
+    """
+    jvm = spark._jvm  # pyright: ignore
+    jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)  # pyright: ignore
+    getattr(jvm.org.apache.spark.sql.catalyst.expressions.codegen, "CodeGenerator$").__getattr__("MODULE$")
 
 
 def small_session(spark: SparkSession) -> SparkSession:
@@ -107,7 +121,7 @@ def large_session(spark: SparkSession) -> SparkSession:
 def _tuned(spark: SparkSession, options: Mapping[str, str]) -> SparkSession:
     # A new session, because the given one may be the user's and keeps its settings.
     session = spark.newSession()
-    for name, value in options.items():
+    for name, value in {**options, **_REACH}.items():
         session.conf.set(name, value)
     return session
 

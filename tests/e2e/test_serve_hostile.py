@@ -29,7 +29,7 @@ INJECTIONS = [
     "${env:PATH}",
     "parts WHERE 1=1",
     "' OR '1'='1",
-    "\ud83d\ude00" * 100,
+    "\U0001f600" * 100,
     "x" * 10_000,
 ]
 

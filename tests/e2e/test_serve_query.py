@@ -106,7 +106,6 @@ def test_definitions_where_they_are_allowed(server_with: Callable[..., Any]) -> 
         ('FROM notes MAP a USING /* here */ "cat" AS x', 400),
         ("SELECT * FROM (DELETE FROM parts)", 400),
         ("WITH x AS (SELECT 1) DELETE FROM parts", 400),
-        ("SELECT sum(length(repeat(string(id), 2000000000))) AS n FROM range(3)", 400),
     ],
 )
 def test_a_query_that_cannot_be_is_told_so(server: Served, sql: str, status: int) -> None:
@@ -116,7 +115,7 @@ def test_a_query_that_cannot_be_is_told_so(server: Served, sql: str, status: int
     assert answer.json()["message"]
 
 
-def test_variables_of_the_environment_stay_there(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_of_the_environment_stay_there(server: Served) -> None:
     assert server.asked("SELECT '${env:PATH}' AS a") == [{"a": "${env:PATH}"}]
 
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from headrace.session import large_session, small_session, start_spark
 from headrace.settings import Settings
@@ -21,3 +23,8 @@ def test_small_and_large_share_delta_but_not_settings(tmp_path: Path) -> None:
 
 def test_a_running_spark_is_taken_as_it_is() -> None:
     assert start_spark(Settings()).sparkContext is start_spark(Settings(spark_memory="1g")).sparkContext
+
+
+def test_a_query_in_a_thread_of_its_own_is_read_by_the_settings_of_its_session(home: Any) -> None:
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(home.query, "SELECT '${env:PATH}' AS a").result().to_pylist() == [{"a": "${env:PATH}"}]

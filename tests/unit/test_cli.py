@@ -19,7 +19,7 @@ from headrace.errors import StatementError
 from headrace.owner import take_ownership
 from tests.small_homes import flip, fold, make_home
 
-VERBS = ["run", "query", "changes", "explain", "verify", "status", "fold", "backup", "restore"]
+VERBS = ["run", "serve", "query", "changes", "explain", "verify", "status", "fold", "backup", "restore"]
 
 
 @dataclass

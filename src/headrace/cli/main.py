@@ -8,6 +8,7 @@ import typer
 
 from headrace.cli.backup import backup
 from headrace.cli.changes import changes
+from headrace.cli.demo import demo
 from headrace.cli.explain import explain
 from headrace.cli.fold import fold
 from headrace.cli.push import push
@@ -43,6 +44,7 @@ for name, verb in (
     ("fold", fold),
     ("backup", backup),
     ("restore", restore),
+    ("demo", demo),
 ):
     app.command(name)(verb)
 

@@ -32,28 +32,29 @@ def serve(
 ) -> None:
     """Serve a home over HTTP until Ctrl-C; the home is created if it does not exist.
 
-    Changes go in as NDJSON, all of a request or none; with wait=true the answer comes when every view is current:
+    Examples:
 
-        curl -X POST 'localhost:8080/v1/ingress/orders?wait=true' -d '{"insert": {"id": 1, "amount": "7.50"}}'
+        headrace serve --home sales
 
-    Changes of several tables in one atomic epoch:
+        headrace serve --host 0.0.0.0 --api-key "$KEY"
 
-        curl -X POST localhost:8080/v1/epochs -d '{"orders": [{"delete": {"id": 1}}], "items": []}'
+    Then, from another shell, changes go in, all of a request or none; with wait the answer comes when every view is
+    current and the changes are on disk:
 
-    Queries, as JSON, CSV, NDJSON or Arrow by Accept:
+        curl localhost:8080/v1/ingress/t?wait=true -d '{"insert": {"id": 1}}'
 
-        curl localhost:8080/v1/query -H 'Accept: text/csv' -d '{"sql": "SELECT * FROM revenue"}'
+        curl localhost:8080/v1/epochs -d '{"t": [{"delete": {"id": 1}}], "u": []}'
+
+    Queries, as JSON, or by Accept as CSV, NDJSON or Arrow:
+
+        curl localhost:8080/v1/query -d '{"sql": "SELECT * FROM revenue"}'
 
     A view's changes as they happen:
 
         curl -N localhost:8080/v1/changes/revenue
 
-    With a key, from other machines, sent as Authorization: Bearer KEY or X-API-Key: KEY:
-
-        headrace serve --host 0.0.0.0 --api-key "$KEY"
-
-    /openapi.json describes all of it; /healthz, /readyz and /metrics are for operation. Limits are settings,
-    HEADRACE_SERVE_...: body and queries' size and time, how much at once. CREATE, ALTER and DROP are taken only with
+    A key is sent as Authorization: Bearer KEY or X-API-Key: KEY. /openapi.json describes all routes; /healthz, /readyz
+    and /metrics are for operation. Limits are settings, HEADRACE_SERVE_...; CREATE, ALTER and DROP are taken only with
     HEADRACE_SERVE_DEFINITIONS=true.
     """
     # Imported late, so that the other verbs do not pay for it.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Collection, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -16,6 +19,9 @@ from headrace.rules.base import TooLarge
 from headrace.sql.resolve import CLOCK
 from headrace.state.delta import Delta, empty
 from headrace.state.store import Run, Snapshot, Store
+
+_CREW = ThreadPoolExecutor(max_workers=max(2, os.cpu_count() or 2), thread_name_prefix="headrace-view")
+_FILLING = threading.Lock()
 
 
 class Work:
@@ -69,11 +75,34 @@ class Work:
 
 
 def follow(work: Work, catalog: Catalog, frames: Frames, but: Collection[str] = ()) -> None:
-    """Bring every view that depends on a change up to date, but for those that are filled otherwise."""
-    for view in catalog.views():
-        reads = [*view.resolved.reads, *([CLOCK] if view.resolved.uses_clock else [])]
-        if view.name not in but and any(work.changed(name) for name in reads):
-            follow_view(work, catalog, frames, view)
+    """Bring every view that depends on a change up to date, but for those that are filled otherwise.
+
+    Views that do not read each other are worked out side by side.
+    """
+    order = [view for view in catalog.views() if view.name not in but]
+    waiting = {view.name: view for view in order}
+    running: dict[Future[None], str] = {}
+    failures: dict[str, BaseException] = {}
+    while True:
+        under_way = set(running.values())
+        for view in list(waiting.values()):
+            if any(name in waiting or name in under_way for name in view.resolved.reads):
+                continue
+            del waiting[view.name]
+            reads = [*view.resolved.reads, *([CLOCK] if view.resolved.uses_clock else [])]
+            if any(work.changed(name) for name in reads):
+                running[_CREW.submit(follow_view, work, catalog, frames, view)] = view.name
+                under_way.add(view.name)
+        if not running:
+            break
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            name, error = running.pop(future), future.exception()
+            if error is not None:
+                failures[name] = error
+                waiting.clear()
+    for view in order:
+        if view.name in failures:
+            raise failures[view.name]
 
 
 def follow_view(work: Work, catalog: Catalog, frames: Frames, view: View) -> None:
@@ -87,7 +116,9 @@ def follow_view(work: Work, catalog: Catalog, frames: Frames, view: View) -> Non
             except TooLarge:
                 for name in view.hidden:
                     work.deltas.pop(name, None)
-        refill(work, catalog, frames, view)
+        # One at a time: a fill uses all cores by itself, and memory too.
+        with _FILLING:
+            refill(work, catalog, frames, view)
     except (PySparkException, Py4JJavaError) as error:
         raise evaluation_error(view.name, error) from None
 

@@ -49,7 +49,9 @@ class Catalyst:
         self.jsession: Java = session._jsparkSession  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
         self._datasets = self.module("org.apache.spark.sql.classic.Dataset")
         self._none = self.module("scala.None")
-        self._join_hint = self.module(_PLANS + "JoinHint").NONE()
+        # A hash join needs no order; sorting its sides would take most of a small query's time.
+        by_hash = self.some(self.plan_class("HintInfo")(self.some(self.module(_PLANS + "SHUFFLE_HASH"))))
+        self._join_hint = self.plan_class("JoinHint")(by_hash, by_hash)
         # Names are registered for a while under which one view alone is read.
         self.analysis = threading.RLock()
         self._no_metadata = self.module("org.apache.spark.sql.types.Metadata").empty()
@@ -127,6 +129,8 @@ class Catalyst:
 
     def parse_query(self, sql: str) -> Java:
         """The parsed plan of a query; anything that is not a query is an error of Spark's parser."""
+        # The parser reads its settings from the thread's session; a thread that has none would parse by the defaults.
+        self.jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(self.jsession)
         return self.jsession.sessionState().sqlParser().parseQuery(sql)
 
     def analyze(self, plan: Java) -> Java:

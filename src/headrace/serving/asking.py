@@ -16,6 +16,7 @@ from headrace.engine.stoppable import Stoppable
 from headrace.errors import QueryStopped
 from headrace.home import Headrace
 from headrace.serving.problems import Refusal
+from headrace.serving.submissions import heard
 
 T = TypeVar("T")
 _STOP_AGAIN_SECONDS = 0.2
@@ -70,7 +71,8 @@ class Asking:
     async def _waited(
         self, running: Future[T], gone: asyncio.Future[None], stoppable: Stoppable, seconds: float, changes: bool
     ) -> T:
-        result = asyncio.shield(asyncio.wrap_future(running))
+        result = asyncio.wrap_future(running)
+        result.add_done_callback(heard)
         # Changes go on when their sender hangs up: the statement was whole.
         awaited = {result} if changes else {result, gone}
         await asyncio.wait(awaited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -81,7 +83,6 @@ class Asking:
         with contextlib.suppress(QueryStopped):
             if result.done():
                 return result.result()
-        result.cancel()
         if gone.done():
             raise AskerGone
         raise Refusal(

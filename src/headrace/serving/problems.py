@@ -12,6 +12,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headrace.errors import (
     ChangesRejected,
@@ -147,10 +148,33 @@ def install(app: FastAPI) -> None:
         HeadraceError: own,
         HTTPException: of_framework,
         RequestValidationError: of_parameters,
-        Exception: own,
     }
     for kind, answer in answers.items():
         app.add_exception_handler(kind, answer)
+    app.add_middleware(Caught)
+
+
+class Caught:
+    """Answers an error that nobody foresaw, and logs it; the framework would also close the connection."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, and answer for it if it fails."""
+        started = False
+
+        async def noted(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noted)
+        except Exception as error:
+            if started or scope["type"] != "http":
+                raise
+            await respond(error)(scope, receive, send)
 
 
 def _document(status: int, code: str, message: str, detail: str, hint: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 from headrace.engine.loop import Call
 from headrace.engine.receipt import Receipt
@@ -66,4 +67,12 @@ class Submissions:
 
 async def outcome(submission: Future[Receipt]) -> Receipt:
     """What a submission comes to; it goes on whoever stops waiting for it."""
-    return await asyncio.shield(asyncio.wrap_future(submission))
+    inner = asyncio.wrap_future(submission)
+    inner.add_done_callback(heard)
+    return await asyncio.shield(inner)
+
+
+def heard(done: asyncio.Future[Any]) -> None:
+    """Take note of an outcome that nobody may be waiting for any more, so that it is not reported as overlooked."""
+    if not done.cancelled():
+        done.exception()

@@ -7,6 +7,7 @@ stretch, and when rows that cancel each other make up half of a store, it is wri
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -34,6 +35,7 @@ class Run:
         default_factory=dict[int, tuple[npt.NDArray[np.float64], Positions]]
     )
     extremes: dict[int, tuple[Hashes, Positions]] = field(default_factory=dict[int, tuple[Hashes, Positions]])
+    making: threading.Lock = field(default_factory=threading.Lock)
 
     @cached_property
     def cancelling(self) -> int:
@@ -43,11 +45,15 @@ class Run:
     def index(self, key: Key) -> tuple[Hashes, Positions]:
         """The sorted key hashes and the places of their rows; made when first asked for."""
         found = self.indexes.get(key)
-        if found is None:
-            hashes = self.delta.low if key == IDENTITY else key_hashes(self.delta.rows, key)
-            order = np.argsort(hashes, kind="stable")
-            found = (mapped.numbers(hashes[order]), mapped.numbers(order))
-            self.indexes[key] = found
+        if found is not None:
+            return found
+        with self.making:
+            found = self.indexes.get(key)
+            if found is None:
+                hashes = self.delta.low if key == IDENTITY else key_hashes(self.delta.rows, key)
+                order = np.argsort(hashes, kind="stable")
+                found = (mapped.numbers(hashes[order]), mapped.numbers(order))
+                self.indexes[key] = found
         return found
 
     def ordered(self, column: int) -> tuple[npt.NDArray[np.float64], Positions]:

@@ -1,0 +1,174 @@
+"""The medallion under the judge: ordinary hours, then hours that no generator would make.
+
+python -m tests.judge.medallion [--hours 24] [--scale 0.02]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import headrace
+from headrace.project.definitions import read_definitions
+from headrace.project.folder import open_project
+from headrace.project.run import run_project
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "medallion"
+CHANGED = ("orders", "order_items", "clickstream_events", "inventory_events")
+Changes = dict[str, list[dict[str, Any]]]
+
+
+def generate(data: Path, scale: float, hours: int) -> None:
+    """Write the snapshot and the hours."""
+    command = [sys.executable, str(EXAMPLE / "generate.py"), "--scale", str(scale), "--hours", str(hours)]
+    subprocess.run([*command, "--out", str(data)], check=True, capture_output=True)
+
+
+def backfill(hr: headrace.Headrace, data: Path) -> None:
+    """All 22 relations in one epoch."""
+    run_project(hr, read_definitions(open_project(EXAMPLE, {"data": str(data)})))
+
+
+def hours_of(data: Path, hours: int) -> Iterator[tuple[str, Changes]]:
+    """Ordinary hours, in order."""
+    for hour in sorted(file.stem for file in (data / "cdc" / "orders").glob("*.json"))[:hours]:
+        files = {table: data / "cdc" / table / f"{hour}.json" for table in CHANGED}
+        yield (
+            hour,
+            {
+                f"bronze_{table}": [json.loads(line) for line in file.read_text().splitlines()]
+                for table, file in files.items()
+                if file.exists()
+            },
+        )
+
+
+def hostile_hours(hr: headrace.Headrace) -> Iterator[tuple[str, Changes]]:
+    """Changes of everything that the reference data never changes, each worked out on what the home holds then."""
+
+    def rows(sql: str) -> list[dict[str, Any]]:
+        return hr.query(sql).to_pylist()
+
+    def replaced(sql: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> list[dict[str, Any]]:
+        return [{"insert": {**row, **change(row)}} for row in rows(sql)]
+
+    yield (
+        "changed customers, products and suppliers",
+        {
+            "bronze_customers": replaced(
+                "SELECT * FROM bronze_customers WHERE customer_id % 7 = 0",
+                lambda row: {"customer_tier": {"gold": "trial", "trial": "gold"}.get(row["customer_tier"], "silver")},
+            ),
+            "bronze_products": replaced(
+                "SELECT * FROM bronze_products WHERE product_id % 9 = 0",
+                lambda row: {
+                    "is_active": not row["is_active"],
+                    "category": "Toys",
+                    "supplier_id": 3,
+                    "cost_price": None,
+                },
+            ),
+            "bronze_suppliers": replaced(
+                "SELECT * FROM bronze_suppliers WHERE supplier_id % 2 = 0",
+                lambda row: {"lead_time_days": None if row["supplier_id"] % 4 else 900, "country": None},
+            ),
+        },
+    )
+    yield (
+        "deleted customers, products and suppliers",
+        {
+            f"bronze_{table}": [
+                {"delete": row} for row in rows(f"SELECT {key} FROM bronze_{table} WHERE {key} % 11 = 5")
+            ]
+            for table, key in (("customers", "customer_id"), ("products", "product_id"), ("suppliers", "supplier_id"))
+        },
+    )
+    yield (
+        "deleted orders and items",
+        {
+            "bronze_orders": [
+                {"delete": row} for row in rows("SELECT order_id FROM bronze_orders WHERE order_id % 41 = 0")
+            ],
+            "bronze_order_items": [
+                {"delete": row}
+                for row in rows("SELECT order_item_id FROM bronze_order_items WHERE order_item_id % 37 = 1")
+            ],
+        },
+    )
+    yield (
+        "orders moved to an older week, and into the last year",
+        {
+            "bronze_orders": replaced(
+                "SELECT * FROM bronze_orders WHERE order_id % 97 = 3",
+                lambda row: {"created_at": "2025-09-03T10:00:00Z" if row["order_id"] % 2 else "2024-12-30T00:00:00Z"},
+            )
+        },
+    )
+    emptied = rows("SELECT * FROM bronze_order_items WHERE product_id % 5 = 2")
+    yield "groups emptied", {"bronze_order_items": [{"delete": row} for row in emptied]}
+    yield "groups refilled", {"bronze_order_items": [{"insert": row} for row in emptied]}
+    click = rows("SELECT * FROM bronze_clickstream_events WHERE product_id IS NOT NULL ORDER BY event_id LIMIT 1")[0]
+    late = [
+        {
+            "insert": {
+                **click,
+                "event_id": 10**12 + i,
+                "event_type": "add_to_cart",
+                "event_timestamp": "2025-11-29T23:30:00Z",
+            }
+        }
+        for i in range(20)
+    ]
+    yield "late clicks", {"bronze_clickstream_events": late}
+    ahead = {**click, "event_id": 10**12 + 99, "product_id": None, "event_timestamp": "2025-12-09T12:00:00Z"}
+    yield "a new maximum days ahead", {"bronze_clickstream_events": [{"insert": ahead}]}
+    yield "the maximum is gone again", {"bronze_clickstream_events": [{"delete": {"event_id": 10**12 + 99}}]}
+    yield (
+        "duplicates of a change",
+        {
+            "bronze_clickstream_events": [*late, *late],
+            "bronze_order_items": [{"insert": row} for row in emptied[:50] for _ in range(3)],
+        },
+    )
+    orders = rows("SELECT * FROM bronze_orders")
+    yield "every order gone", {"bronze_orders": [{"delete": {"order_id": row["order_id"]}} for row in orders]}
+    yield "every order back", {"bronze_orders": [{"insert": row} for row in orders]}
+
+
+def judged(hr: headrace.Headrace, hours: Iterator[tuple[str, Changes]]) -> Iterator[tuple[str, Any]]:
+    """Apply each hour and let the judge decide."""
+    for name, changes in hours:
+        hr.apply(changes)
+        yield name, hr.verify()
+
+
+def main() -> None:
+    """Judge every hour and print a line for each."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--hours", type=int, default=24)
+    parser.add_argument("--scale", type=float, default=0.02)
+    options = parser.parse_args()
+    wrong = 0
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder) / "data"
+        generate(data, options.scale, options.hours)
+        with headrace.open(str(Path(folder) / "home")) as hr:
+            backfill(hr, data)
+            for hours in (hours_of(data, options.hours), hostile_hours(hr)):
+                for name, verdict in judged(hr, hours):
+                    print(f"{'right' if verdict.ok else 'WRONG'}  epoch {hr.epoch}  {name}", flush=True)
+                    if not verdict.ok:
+                        wrong += 1
+                        print(verdict)
+    print(f"{wrong} wrong")
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

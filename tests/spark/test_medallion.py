@@ -1,0 +1,49 @@
+"""The medallion at a tiny scale: every view incremental, and right after ordinary and after hostile hours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.judge.medallion import backfill, generate, hostile_hours, hours_of, judged
+
+
+def compilations(spark: Any) -> int:
+    """How many classes Spark has compiled so far."""
+    metrics = spark._jvm.org.apache.spark.metrics.source.CodegenMetrics
+    return int(metrics.METRIC_COMPILATION_TIME().getCount())
+
+
+@pytest.fixture
+def shop(home: Any, tmp_path: Path) -> tuple[Any, Path]:
+    """A home with the snapshot read into it, and the folder of the data."""
+    generate(tmp_path / "data", 0.002, 3)
+    backfill(home, tmp_path / "data")
+    return home, tmp_path / "data"
+
+
+def test_every_view_follows_and_every_hour_is_right(shop: tuple[Any, Path], spark: Any) -> None:
+    hr, data = shop
+    views = hr.execute("SHOW VIEWS").to_pylist()
+    assert [view["name"] for view in views if not view["incremental"]] == []
+    assert len(views) == 15
+    hours = list(hours_of(data, 3))
+    hr.apply(hours[0][1])
+    assert hr.verify().ok
+    hr.apply(hours[1][1])
+    before = compilations(spark)
+    hr.apply(hours[2][1])
+    assert compilations(spark) == before, "an ordinary epoch compiles nothing anew"
+    wrong = [name for name, verdict in judged(hr, hostile_hours(hr)) if not verdict.ok]
+    assert wrong == []
+
+
+def test_one_absurd_lead_time_raises_alerts_at_once(shop: tuple[Any, Path]) -> None:
+    hr, _ = shop
+    count = "SELECT COUNT(*) AS n FROM gold_realtime_inventory_alerts"
+    before = hr.query(count).to_pylist()[0]["n"]
+    hr.execute("INSERT INTO bronze_suppliers VALUES (7, 'Blake and Sons', 'DE', 10000, now())")
+    assert hr.query(count).to_pylist()[0]["n"] > before
+    assert hr.verify().ok
