@@ -6,7 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,8 @@ def hr(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[headrac
 
 @pytest.fixture(scope="module")
 def url(hr: headrace.Headrace) -> Iterator[str]:
-    with running(hr) as server:
+    # The first query of a cold Spark may take long where others compute.
+    with running(hr, serve_query_time=timedelta(minutes=9)) as server:
         yield server.url
 
 
@@ -342,7 +343,8 @@ def test_names_and_keys_can_be_asked_for(hr: headrace.Headrace, url: str) -> Non
     from feldera.enums import PipelineStatus
     from feldera.rest.errors import FelderaAPIError
 
-    with running(hr, serve_pipelines=("shop", "till"), api_keys=("secret",)) as server:
+    limits = {"serve_query_time": timedelta(minutes=9)}
+    with running(hr, serve_pipelines=("shop", "till"), api_keys=("secret",), **limits) as server:
         address = server.url
         with pytest.raises(FelderaAPIError, match="a valid API key is needed"):
             FelderaClient(address)

@@ -143,7 +143,7 @@ def test_schemathesis_finds_no_fault_in_many_tries(server: Served, tmp_path: Pat
 def test_calls_in_flight_finish_when_the_server_ends(server_with: Callable[..., Any]) -> None:
     answers: list[httpx.Response] = []
     with server_with() as served:
-        lines = "\n".join(json.dumps({"insert": {"id": i, "name": "x"}}) for i in range(2000))
+        lines = "\n".join(json.dumps({"insert": {"id": i, "name": "x"}}) for i in range(200))
 
         def push() -> None:
             with httpx.Client(base_url=served.url, timeout=120) as client:
@@ -162,7 +162,7 @@ def test_calls_in_flight_finish_when_the_server_ends(server_with: Callable[..., 
     for thread in threads:
         thread.join(60)
     assert [answer.status_code for answer in answers] == [200, 200]
-    assert len(served.rows("items")) == 2000
+    assert len(served.rows("items")) == 200
 
 
 def _command(*arguments: str, home: Path) -> subprocess.Popen[str]:
@@ -177,7 +177,7 @@ def _command(*arguments: str, home: Path) -> subprocess.Popen[str]:
 
 def test_other_machines_are_not_served_without_a_key(tmp_path: Path) -> None:
     command = _command("--host", "0.0.0.0", home=tmp_path / "home")
-    out, err = command.communicate(timeout=120)
+    out, err = command.communicate(timeout=300)
     assert command.returncode == 1
     assert "refusing to listen on 0.0.0.0 without an API key" in err
     assert out == ""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import datetime as dt
 import io
 import json
+import socket
 from concurrent.futures import Future
 from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from fastapi import FastAPI
 from pyarrow import csv
 
 from headrace.engine.receipt import Receipt
@@ -21,6 +23,7 @@ from headrace.serving.keys import Keys
 from headrace.serving.limits import Pushes
 from headrace.serving.problems import Refusal, problem_of, respond, status_of
 from headrace.serving.rows import ARROW, CSV, JSON, NDJSON, Result, chosen, written
+from headrace.serving.server import Server
 
 
 def test_a_token_lives_as_long_as_its_submission_and_a_while_longer() -> None:
@@ -197,3 +200,15 @@ def test_every_error_becomes_a_problem() -> None:
     answer = respond(Refusal(429, "too_busy", "half a pair: \ud800", headers={"Retry-After": "1"}))
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
     assert json.loads(answer.body)["title"] == "half a pair: \ud800"
+
+
+def test_a_taken_port_is_told_and_small_packets_are_not_delayed() -> None:
+    server = Server(FastAPI(), "127.0.0.1", 0)
+    with server.bind() as taken:
+        port = taken.getsockname()[1]
+        assert server.url == f"http://127.0.0.1:{port}"
+        # What the event loop goes by when it turns the delay off.
+        assert taken.proto == socket.IPPROTO_TCP
+        taken.listen()
+        with pytest.raises(SetupError, match="cannot listen on"):
+            Server(FastAPI(), "127.0.0.1", port).bind()
