@@ -1,8 +1,9 @@
 """One commit of an epoch to the ledger: with every sync, without any, and as delta-rs appends, in one run.
 
-    python bench/commit.py [--commits 200] [--json FILE]
+    python bench/commit.py [--commits 200] [--object-store] [--json FILE]
 
-Needs no JVM. Compare the ratios, not the milliseconds.
+With --object-store also to a server on loopback that speaks S3, which is the one of the tests; that alone needs a JVM.
+Compare the ratios, not the milliseconds.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import os
 import shutil
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -23,6 +25,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from headrace.ledger.ledger import Ledger, now_utc
+from headrace.objects import Place
 from headrace.state.delta import Delta, consolidate
 
 RELATIONS = 5
@@ -35,7 +38,7 @@ def delta() -> Delta:
     return consolidate(pa.table(columns, names=["c0", "c1"]), np.ones(ROWS, dtype=np.int64))
 
 
-def by_ledger(folder: Path) -> Callable[[int], None]:
+def by_ledger(folder: Place) -> Callable[[int], None]:
     """Commits as the engine makes them."""
     ledger = Ledger(folder, inline_bytes=4 * 1024 * 1024)
     ledger.open()
@@ -62,10 +65,20 @@ def timed(commit: Callable[[int], None], commits: int) -> tuple[float, float]:
     return statistics.median(times), sorted(times)[int(commits * 0.95)]
 
 
+def to_object_store(commits: int) -> tuple[float, float]:
+    """The same commits to the object store of the tests."""
+    sys.path.insert(0, str(Path(__file__).parent.parent))
+    from tests.object_store import ObjectStore
+
+    with ObjectStore() as store:
+        return timed(by_ledger(store.place("home")), commits)
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--commits", type=int, default=200)
+    parser.add_argument("--object-store", action="store_true")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="headrace-commit-"))
@@ -77,6 +90,8 @@ def main() -> None:
     finally:
         shutil.rmtree(folder)
     results = {"synced": synced, "unsynced": unsynced, "delta-rs append, unsynced": appended}
+    if options.object_store:
+        results["to an object store"] = to_object_store(options.commits)
     print(f"{'commit':<28} {'median':>9} {'95th':>9} {'ratio':>7}")
     for name, (median, late) in results.items():
         print(f"{name:<28} {median:>6.1f} ms {late:>6.1f} ms {median / synced[0]:>6.2f}x")

@@ -32,13 +32,13 @@ from headrace.project.run import run_project
 from headrace.session import large_session, start_spark
 from headrace.settings import Settings
 
-ROOT = Path(__file__).parent.parent
-EXAMPLE = ROOT / "examples" / "medallion"
-sys.path[:0] = [str(EXAMPLE), str(ROOT / "bench")]
+sys.path.insert(0, str(Path(__file__).parent.parent / "examples" / "medallion"))
 import plain
 from epoch import spark_jobs
 from merge_pipeline import MergePipeline
 
+ROOT = Path(__file__).parent.parent
+EXAMPLE = ROOT / "examples" / "medallion"
 CHANGED = ("orders", "order_items", "clickstream_events", "inventory_events")
 FIRST = 20
 TRICKS = 3

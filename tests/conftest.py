@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headrace.objects import Place
+from tests.object_store import ObjectStore
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -30,3 +33,19 @@ def home(spark: SparkSession, tmp_path: Path) -> Iterator[Any]:
 
     with headrace.open(str(tmp_path / "home"), spark=spark) as hr:
         yield hr
+
+
+@pytest.fixture(scope="session")
+def object_store() -> Iterator[ObjectStore]:
+    """The one object store of the run."""
+    with ObjectStore() as store:
+        yield store
+
+
+@pytest.fixture(params=["disk", "object store"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """An empty place for a home, of either making."""
+    if request.param == "disk":
+        return tmp_path
+    store: ObjectStore = request.getfixturevalue("object_store")
+    return store.place(tmp_path.name)

@@ -1,14 +1,14 @@
-"""Homes on disk, made without Spark: a table t with hidden state, one row of each per epoch."""
+"""Homes of either making, made without Spark: a table t with hidden state, one row of each per epoch."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pyarrow as pa
 
 from headrace.ledger.base import Base, Shape
 from headrace.ledger.ledger import Ledger, is_hidden, plain_name, summed
+from headrace.objects import Place, name_below, size_of
 from headrace.state.delta import Delta, consolidate, weights_of
 
 SCHEMA = pa.schema([("c0", pa.int64()), ("c1", pa.string())])
@@ -23,13 +23,13 @@ def row(epoch: int, width: int = 10) -> Delta:
     return consolidate(pa.table(columns, schema=SCHEMA), weights_of([1]))
 
 
-def opened(home: Path, inline_bytes: int = 4096) -> Ledger:
+def opened(home: Place, inline_bytes: int = 4096) -> Ledger:
     ledger = Ledger(home, inline_bytes)
     ledger.open()
     return ledger
 
 
-def make_home(home: Path, epochs: int, inline_bytes: int = 4096) -> Ledger:
+def make_home(home: Place, epochs: int, inline_bytes: int = 4096) -> Ledger:
     ledger = opened(home, inline_bytes)
     ledger.claim(1)
     for epoch in range(1, epochs + 1):
@@ -43,11 +43,11 @@ def add_epoch(ledger: Ledger, epoch: int, width: int = 10) -> None:
     ledger.commit(epoch, at, head, {TABLE: row(epoch, width), STATE: row(epoch, width)})
 
 
-def base_folder(home: Path, name: str) -> Path:
+def base_folder(home: Place, name: str) -> Place:
     return home / ("state" if is_hidden(name) else "tables") / plain_name(name)
 
 
-def fold(home: Path, ledger: Ledger, epoch: int) -> None:
+def fold(home: Place, ledger: Ledger, epoch: int) -> None:
     for name, shape in SHAPES.items():
         base = Base(base_folder(home, name))
         net = summed(SCHEMA, list(ledger.entries(name, base.epoch, epoch)))
@@ -57,27 +57,27 @@ def fold(home: Path, ledger: Ledger, epoch: int) -> None:
             base.replace(shape, iter([net]), epoch)
 
 
-def rows_at(home: Path, epoch: int) -> Rows:
+def rows_at(home: Place, epoch: int) -> Rows:
     """The table at an epoch, from the log alone."""
     return _rows(summed(SCHEMA, list(opened(home).entries(TABLE, 0, epoch))))
 
 
-def rows_of_base(home: Path, name: str = TABLE) -> Rows:
+def rows_of_base(home: Place, name: str = TABLE) -> Rows:
     return sorted(one for content in Base(base_folder(home, name)).contents(SHAPES[name]) for one in _rows(content))
 
 
-def files_of(folder: Path) -> dict[str, int]:
+def files_of(folder: Place) -> dict[str, int]:
     """Every file with its size: equal before and after means that nothing was left behind."""
-    return {str(path.relative_to(folder)): path.stat().st_size for path in folder.glob("**/*") if path.is_file()}
+    return {name_below(folder, path): size_of(path) for path in folder.rglob("*") if path.is_file()}
 
 
-def flip(path: Path, place: int | None = None) -> None:
+def flip(path: Place, place: int | None = None) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2 if place is None else place] ^= 0xFF
     path.write_bytes(content)
 
 
-def cut(path: Path, share: float = 0.5) -> bytes:
+def cut(path: Place, share: float = 0.5) -> bytes:
     """Cut a file off; what it was before."""
     content = path.read_bytes()
     path.write_bytes(content[: int(len(content) * share)])

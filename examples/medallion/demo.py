@@ -1,6 +1,6 @@
 """The medallion from nothing: generate, backfill, push hours, change the past, and prove every view right.
 
-    python examples/medallion/demo.py [--scale 0.1] [--hours 6] [--data FOLDER]
+    python examples/medallion/demo.py [--scale 0.1] [--hours 6] [--data FOLDER] [--json]
 
 Everything runs in this process, on a home of its own under the data folder, which is made anew each time.
 """
@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import plain
 from rich.console import Console
 from rich.table import Table
 
@@ -28,9 +29,6 @@ from headrace.session import large_session, start_spark
 from headrace.settings import Settings
 
 EXAMPLE = Path(__file__).parent
-sys.path.insert(0, str(EXAMPLE))
-import plain
-
 CHANGED = ("orders", "order_items", "clickstream_events", "inventory_events")
 console = Console()
 
@@ -46,8 +44,8 @@ def generated(data: Path, scale: float, hours: int) -> None:
     subprocess.run([*command, "--out", str(data)], check=True)
 
 
-def backfill(hr: headrace.Headrace, data: Path) -> None:
-    """Read the snapshot into seven tables and fill fifteen views, all in one epoch."""
+def backfill(hr: headrace.Headrace, data: Path) -> float:
+    """Read the snapshot into seven tables and fill fifteen views, all in one epoch; the seconds it took."""
     project = open_project(EXAMPLE, {"data": str(data)})
     started = time.perf_counter()
     with shown(hr, "Backfill", None):
@@ -60,6 +58,7 @@ def backfill(hr: headrace.Headrace, data: Path) -> None:
         f"{sum(table['rows'] for table in tables):,} rows in {len(tables)} tables, {len(views)} views filled in "
         f"{seconds:.1f} s; {incremental} of {len(views)} views follow changes incrementally."
     )
+    return seconds
 
 
 def push(hr: headrace.Headrace, data: Path, hours: int) -> list[float]:
@@ -81,7 +80,7 @@ def push(hr: headrace.Headrace, data: Path, hours: int) -> list[float]:
     return seconds
 
 
-def supplier_trick(hr: headrace.Headrace) -> None:
+def supplier_trick(hr: headrace.Headrace) -> dict[str, Any]:
     """Give one supplier an absurd lead time and count the alerts."""
     count = "SELECT COUNT(*) AS alerts FROM gold_realtime_inventory_alerts"
     before = hr.query(count).to_pylist()[0]["alerts"]
@@ -96,10 +95,11 @@ def supplier_trick(hr: headrace.Headrace) -> None:
         f"\n[bold]One supplier now delivers after 10,000 days.[/bold] Alerts before: {before}, after: {after}. "
         f"One row changed, every view followed in {seconds:.2f} s (epoch {receipt.epoch})."
     )
+    return {"alerts_before": before, "alerts_after": after, "seconds": seconds}
 
 
-def past_week(hr: headrace.Headrace) -> None:
-    """Cancel the largest order of a past week and show what moves."""
+def past_week(hr: headrace.Headrace) -> float:
+    """Cancel the largest order of a past week and show what moves; the seconds it took."""
     order = hr.query(
         "SELECT order_id, category, date_trunc('week', order_created_at) AS week, SUM(line_net_revenue) AS revenue "
         "FROM silver_confirmed_order_items WHERE order_created_at BETWEEN '2025-10-06' AND '2025-10-12' "
@@ -127,9 +127,10 @@ def past_week(hr: headrace.Headrace) -> None:
     console.print()
     console.print(table)
     console.print(f"All of it in one epoch of {seconds:.2f} s.")
+    return seconds
 
 
-def prove(hr: headrace.Headrace, home: Path, spark: Any, epoch_seconds: float) -> bool:
+def prove(hr: headrace.Headrace, home: Path, spark: Any, epoch_seconds: float) -> tuple[float, bool]:
     """Compute all views in full by plain Spark, put both times side by side, and compare row by row."""
     session = large_session(spark)
     with console.status("Folding, so that plain Spark can read the tables"):
@@ -145,7 +146,7 @@ def prove(hr: headrace.Headrace, home: Path, spark: Any, epoch_seconds: float) -
     with console.status("The judge recomputes every view and compares it with what is served"):
         verdict = hr.verify()
     console.print("[green]Every view equals its full recompute, row by row.[/green]" if verdict.ok else str(verdict))
-    return verdict.ok
+    return full, verdict.ok
 
 
 def main() -> None:
@@ -154,7 +155,9 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=0.1)
     parser.add_argument("--hours", type=int, default=6)
     parser.add_argument("--data", type=Path, default=EXAMPLE / "data")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON, the rest to stderr")
     options = parser.parse_args()
+    console.stderr = options.json
     generated(options.data, options.scale, options.hours)
     home = options.data / "home"
     shutil.rmtree(home, ignore_errors=True)
@@ -162,19 +165,22 @@ def main() -> None:
         spark = start_spark(Settings())
     try:
         with headrace.open(home, spark=spark) as hr:
-            backfill(hr, options.data)
+            filled = backfill(hr, options.data)
             seconds = push(hr, options.data, options.hours)
-            supplier_trick(hr)
-            past_week(hr)
-            right = prove(hr, home, spark, seconds[-1])
+            trick = supplier_trick(hr)
+            cancelled = past_week(hr)
+            full, right = prove(hr, home, spark, seconds[-1])
     finally:
         spark.stop()
+    if options.json:
+        figures = {"backfill": filled, "hours": seconds, "supplier_trick": trick, "cancellation": cancelled}
+        print(json.dumps({**figures, "full_recompute": full, "right": right}))
     console.print(
         "\n[bold]Look around[/bold]\n"
         f"  headrace serve --home {home}                      the same over HTTP, on port 8080\n"
         f'  headrace query --home {home} "SELECT * FROM gold_order_status_summary"\n'
         f"  headrace changes --home {home} gold_realtime_inventory_alerts\n"
-        "  curl -N 'localhost:8080/v1/changes/gold_order_status_summary?since=0'    while it serves: the change stream\n"
+        "  curl -N 'localhost:8080/v1/changes/gold_order_status_summary?since=0'     while it serves: the changes\n"
         f"  headrace push --hour 2025-11-30T{options.hours:02d} --data {options.data}    the next hour"
     )
     sys.exit(0 if right else 1)

@@ -33,9 +33,12 @@ DAY = 24 * HOUR
 Numbers = npt.NDArray[np.int64]
 Seconds = npt.NDArray[np.float64]
 
-STATUSES = np.array(["pending", "confirmed", "shipped", "delivered", "cancelled", "returned"], dtype=object)
+STATUSES = ["pending", "confirmed", "shipped", "delivered", "cancelled", "returned"]
+MOVEMENTS = ["restock", "sale_reserve", "cancellation_restock", "return_restock"]
+CLICKS = ["page_view", "product_view", "add_to_cart", "begin_checkout", "purchase", "heartbeat"]
+DEVICES = ["desktop", "mobile", "tablet"]
 CATEGORIES = ["Audio", "Books", "Cameras", "Garden", "Grocery", "Kitchen", "Office", "Outdoor", "Phones", "Toys"]
-COUNTRIES = np.array(["DE", "FR", "GB", "IT", "JP", "NO", "PL", "US"], dtype=object)
+COUNTRIES = ["DE", "FR", "GB", "IT", "JP", "NO", "PL", "US"]
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,7 @@ class Shop:
         self.suppliers = {
             "supplier_id": np.arange(1, count.suppliers + 1),
             "supplier_name": np.array([f"Supplier {i}" for i in range(1, count.suppliers + 1)], dtype=object),
-            "country": random.choice(COUNTRIES, count.suppliers),
+            "country": self._choice(COUNTRIES, count.suppliers),
             "lead_time_days": random.integers(2, 21, count.suppliers),
             "updated_at": np.zeros(count.suppliers),
         }
@@ -121,7 +124,7 @@ class Shop:
             "customer_tier": self._choice(
                 ["standard", "silver", "gold", "platinum", "trial"], count.customers, [0.6, 0.2, 0.12, 0.06, 0.02]
             ),
-            "geo_country": random.choice(COUNTRIES, count.customers),
+            "geo_country": self._choice(COUNTRIES, count.customers),
             "geo_region": np.array([f"Region {i}" for i in random.integers(1, 40, count.customers)], dtype=object),
             "updated_at": np.zeros(count.customers),
         }
@@ -130,7 +133,9 @@ class Shop:
         random = self._random
         self.created = self._moments(self.sizes.orders_per_day)
         count = len(self.created)
-        confirmed = self.created + random.exponential(2 * HOUR, count)
+        # Most orders are paid, and so confirmed, as they are placed.
+        paid = random.random(count) < 0.85
+        confirmed = np.where(paid, self.created, self.created + random.exponential(2 * HOUR, count))
         shipped = confirmed + random.exponential(DAY, count) + HOUR
         delivered = shipped + random.exponential(3 * DAY, count) + 6 * HOUR
         cancelled = np.where(random.random(count) < 0.08, self.created + random.exponential(6 * DAY, count), np.inf)
@@ -138,7 +143,7 @@ class Shop:
         # A cancellation ends the order: nothing later happens to it.
         self.turns = np.stack(
             [
-                self.created,
+                np.where(paid, np.inf, self.created),
                 np.where(confirmed < cancelled, confirmed, np.inf),
                 np.where(shipped < cancelled, shipped, np.inf),
                 np.where(delivered < cancelled, delivered, np.inf),
@@ -171,21 +176,20 @@ class Shop:
         """Each item is reserved when it is ordered and comes back when the order is cancelled or returned."""
         random, order = self._random, self.item_order
         warehouse = random.integers(1, 6, len(order))
-        moments = [self.turns[0][order] + 1.0, self.turns[4][order] + 1.0, self.turns[5][order] + 1.0]
-        kinds = ["sale_reserve", "cancellation_restock", "return_restock"]
+        moments = [self.created[order] + 1.0, self.turns[4][order] + 1.0, self.turns[5][order] + 1.0]
         signs = [-1, 1, 1]
         restocks = self._moments(self.sizes.restocks_per_day)
         at, product, house, kind, change = [restocks], [], [], [], []
         product.append(self._skewed(self.sizes.products, len(restocks)))
         house.append(random.integers(1, 6, len(restocks)))
-        kind.append(np.full(len(restocks), "restock", dtype=object))
+        kind.append(np.zeros(len(restocks), dtype=np.int8))
         change.append(random.integers(5, 25, len(restocks)))
-        for moment, name, sign in zip(moments, kinds, signs, strict=True):
+        for number, (moment, sign) in enumerate(zip(moments, signs, strict=True), 1):
             real = np.isfinite(moment)
             at.append(moment[real])
             product.append(self.item_product[real])
             house.append(warehouse[real])
-            kind.append(np.full(int(real.sum()), name, dtype=object))
+            kind.append(np.full(int(real.sum()), number, dtype=np.int8))
             change.append(sign * self.item_quantity[real])
         when = np.concatenate(at)
         order_of = np.argsort(when, kind="stable")
@@ -205,12 +209,10 @@ class Shop:
         steps = reach + 1
         journey = np.repeat(np.arange(journeys), steps)
         step = np.arange(len(journey)) - np.repeat(np.cumsum(steps) - steps, steps)
-        names = np.array(["page_view", "product_view", "add_to_cart", "begin_checkout", "purchase"], dtype=object)
         when = start[journey] + step * 45.0
         order_of = np.argsort(when, kind="stable")
         journey, step = journey[order_of], step[order_of]
-        kinds = names[step]
-        kinds[random.random(len(kinds)) < 0.01] = "heartbeat"
+        kinds = np.where(random.random(len(step)) < 0.01, len(CLICKS) - 1, step)
         users = random.integers(1, self.sizes.customers + 1, journeys)[journey]
         product = self._skewed(self.sizes.products, journeys)[journey]
         self.click_at = when[order_of]
@@ -219,24 +221,19 @@ class Shop:
             "session_id": journey,
             "event_type": kinds,
             "product_id": np.where(step == 0, -1, product),
-            "device_type": self._choice(["desktop", "mobile", "tablet"], journeys, [0.4, 0.5, 0.1])[journey],
-            "geo_country": random.choice(COUNTRIES, journeys)[journey],
+            "device_type": random.choice(len(DEVICES), journeys, p=[0.4, 0.5, 0.1])[journey],
+            "geo_country": random.integers(0, len(COUNTRIES), journeys)[journey],
         }
 
-    def status_at(self, orders: Numbers, moment: float) -> npt.NDArray[Any]:
-        """Each order's status at a moment: that of its latest turn."""
+    def orders_table(self, orders: Numbers, moment: float | Seconds) -> pa.Table:
+        """Orders as they are at a moment, or each at a moment of its own: the status is that of the latest turn."""
         happened = np.where(self.turns[:, orders] <= moment, self.turns[:, orders], -np.inf)
-        return STATUSES[np.argmax(happened, axis=0)]
-
-    def orders_table(self, orders: Numbers, moment: float, updated: Seconds | None = None) -> pa.Table:
-        """Orders as they are at a moment."""
-        happened = np.where(self.turns[:, orders] <= moment, self.turns[:, orders], -np.inf)
-        latest = happened.max(axis=0) if updated is None else updated
+        latest = happened.max(axis=0)
         return pa.table(
             {
                 "order_id": self.order_ids[orders],
                 "user_id": self.order_users[orders],
-                "order_status": pa.array(self.status_at(orders, moment), pa.string()),
+                "order_status": named(np.argmax(happened, axis=0), STATUSES),
                 "order_total": cents(self.order_total[orders], 12),
                 "discount_amount": cents(self.order_discount[orders], 12),
                 "shipping_cost": cents(self.shipping[orders], 12),
@@ -270,7 +267,7 @@ class Shop:
                 "inventory_event_id": places + 1,
                 "product_id": self.stock["product_id"][places],
                 "warehouse_id": self.stock["warehouse_id"][places],
-                "event_type": pa.array(self.stock["event_type"][places], pa.string()),
+                "event_type": named(self.stock["event_type"][places], MOVEMENTS),
                 "quantity_change": pa.array(self.stock["quantity_change"][places], pa.int32()),
                 "event_timestamp": instants(self.stock_at[places]),
                 "ingested_at": instants(self.stock_at[places] + 2.0),
@@ -281,18 +278,18 @@ class Shop:
         """Clicks."""
         clicks = {name: column[places] for name, column in self.clicks.items()}
         product = clicks["product_id"]
-        pages = [f"/product/{p}" if p > 0 else "/" for p in product.tolist()]
+        pages = pc.if_else(pa.array(product > 0), numbered("/product/", product), "/")
         return pa.table(
             {
                 "event_id": places + 1,
                 "user_id": numbers_or_null(clicks["user_id"]),
-                "session_id": pa.array([f"s{j}" for j in clicks["session_id"].tolist()], pa.string()),
-                "event_type": pa.array(clicks["event_type"], pa.string()),
-                "page_url": pa.array(pages, pa.string()),
+                "session_id": numbered("s", clicks["session_id"]),
+                "event_type": named(clicks["event_type"], CLICKS),
+                "page_url": pages,
                 "product_id": numbers_or_null(product),
                 "referrer": pa.nulls(len(places), pa.string()),
-                "device_type": pa.array(clicks["device_type"], pa.string()),
-                "geo_country": pa.array(clicks["geo_country"], pa.string()),
+                "device_type": named(clicks["device_type"], DEVICES),
+                "geo_country": named(clicks["geo_country"], COUNTRIES),
                 "geo_region": pa.nulls(len(places), pa.string()),
                 "event_timestamp": instants(self.click_at[places]),
                 "ingested_at": instants(self.click_at[places] + 2.0),
@@ -339,13 +336,14 @@ class Shop:
         turn, order = np.nonzero((self.turns >= start) & (self.turns < end))
         when = self.turns[turn, order]
         in_time = np.argsort(when, kind="stable")
+        order, when = order[in_time], when[in_time]
+        placed = when <= self.created[order]
+        before = as_json(self.orders_table(order, np.where(placed, when, np.nextafter(when, 0))))
+        after = as_json(self.orders_table(order, when))
         changes: list[dict[str, Any]] = []
-        for place in in_time.tolist():
-            one, moment = np.array([order[place]]), float(when[place])
-            if turn[place] > 0:
-                (old,) = as_json(self.orders_table(one, np.nextafter(moment, 0)))
+        for is_new, old, new in zip(placed.tolist(), before, after, strict=True):
+            if not is_new:
                 changes.append({"delete": old})
-            (new,) = as_json(self.orders_table(one, moment))
             changes.append({"insert": new})
         return changes
 
@@ -370,6 +368,16 @@ def instants(seconds: Seconds) -> pa.Array:
     return pa.array((base + np.floor(seconds * 1000).astype(np.int64)) * 1000).cast(pa.timestamp("us", "UTC"))
 
 
+def named(codes: npt.NDArray[Any], names: Sequence[str]) -> pa.Array:
+    """Codes as the names that they stand for."""
+    return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int8)), pa.array(names)).cast(pa.string())
+
+
+def numbered(prefix: str, numbers: Numbers) -> pa.Array:
+    """Numbers as names with a prefix."""
+    return pc.binary_join_element_wise(prefix, pa.array(numbers).cast(pa.string()), "")
+
+
 def numbers_or_null(values: Numbers) -> pa.Array:
     """Numbers, NULL where negative."""
     return pa.array(values, mask=values < 0)
@@ -389,7 +397,7 @@ def as_json(table: pa.Table) -> list[dict[str, Any]]:
 
 def generate(out: Path, scale: float, seed: int, hours: int, progress: Progress | None = None) -> None:
     """Write the snapshot and the hours, unless the same are there already."""
-    wanted = {"scale": scale, "seed": seed, "hours": hours, "made_by": 1}
+    wanted = {"scale": scale, "seed": seed, "hours": hours, "made_by": 2}
     mark = out / "generated.json"
     if mark.exists() and json.loads(mark.read_text()) == wanted:
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headrace.engine.explain import Explanation
 from headrace.engine.judge import Difference, Verdict
+from headrace.engine.progress import Step
 from headrace.engine.receipt import Receipt
 from headrace.errors import (
     ChangesRejected,
@@ -12,6 +13,7 @@ from headrace.errors import (
     HomeBusy,
     LedgerError,
     OwnerLost,
+    ProjectError,
     QueryError,
     QueryStopped,
     ReadOnly,
@@ -19,6 +21,7 @@ from headrace.errors import (
     RelationNameError,
     ResultTooLarge,
     SetupError,
+    SourceError,
     StatementError,
     UnsupportedStatement,
     ViewError,
@@ -38,6 +41,7 @@ __all__ = [
     "HomeBusy",
     "LedgerError",
     "OwnerLost",
+    "ProjectError",
     "QueryError",
     "QueryStopped",
     "ReadOnly",
@@ -47,7 +51,9 @@ __all__ = [
     "ResultTooLarge",
     "SetupError",
     "Settings",
+    "SourceError",
     "StatementError",
+    "Step",
     "UnsupportedStatement",
     "Verdict",
     "ViewError",

@@ -5,6 +5,8 @@ HeadraceError
 │   └── UnsupportedStatement   read, but not offered
 ├── RelationNameError     an unknown or already taken name, a cycle, something in use
 ├── ViewError             a view that cannot be maintained as asked
+├── SourceError           a source that cannot be read, or whose columns do not fit
+├── ProjectError          a project folder that is not as it must be
 ├── ChangesRejected       changes that break a table's contract, each with its reason
 ├── ViewEvaluationError   a view's own expression failed on a change
 ├── QueryError            a query that Spark refused or that failed
@@ -25,9 +27,13 @@ from dataclasses import dataclass
 
 
 class HeadraceError(Exception):
-    """An error with a short message, a detail in sentences and a hint at the next action."""
+    """An error with a short message, a detail in sentences and a hint at the next action.
+
+    `about` is the name of the relation or source whose definition met it, where one did.
+    """
 
     code = "headrace_error"
+    about = ""
 
     def __init__(self, message: str, *, detail: str = "", hint: str = "") -> None:
         super().__init__(message)
@@ -80,6 +86,18 @@ class ViewError(HeadraceError):
     """A view that cannot be maintained as asked."""
 
     code = "view_error"
+
+
+class SourceError(HeadraceError):
+    """A source that cannot be read, or not into its table."""
+
+    code = "source_error"
+
+
+class ProjectError(HeadraceError):
+    """A project folder that is not as it must be."""
+
+    code = "project_error"
 
 
 @dataclass(frozen=True)

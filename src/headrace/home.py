@@ -1,14 +1,14 @@
-"""A home: everything durable in one folder, and the one object through which it is used."""
+"""A home: everything durable in one place, and the one object through which it is used."""
 
 from __future__ import annotations
 
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,10 +22,10 @@ from headrace.engine.define import make_view
 from headrace.engine.explain import Explanation, explain_view
 from headrace.engine.fold import Fold, Foldable, Moment, shape_of, sweep_after_crash
 from headrace.engine.frames import Frames
-from headrace.engine.group import Changes
 from headrace.engine.history import RelationsAt, changes_table, refuse_expired
-from headrace.engine.judge import Verdict, compare
+from headrace.engine.judge import Verdict, recompute
 from headrace.engine.loop import Call, Loop
+from headrace.engine.progress import Listener, Progress
 from headrace.engine.queries import Queries, Relations
 from headrace.engine.receipt import Receipt
 from headrace.engine.recover import recover
@@ -36,7 +36,6 @@ from headrace.errors import (
     LedgerError,
     OwnerLost,
     ReadOnly,
-    RelationNameError,
     ViewEvaluationError,
 )
 from headrace.ledger.backup import backup
@@ -45,15 +44,18 @@ from headrace.ledger.durable import crash_point
 from headrace.ledger.ledger import Ledger, now_utc
 from headrace.ledger.migrations import migrate, pending
 from headrace.ledger.readers import Readers
+from headrace.objects import Place, place_of
 from headrace.owner import Ownership, take_ownership
 from headrace.plans.catalyst import Catalyst, arrow_schema
 from headrace.scratch import Scratch, memory_folder
 from headrace.session import large_session, small_session, start_spark
 from headrace.settings import Settings
-from headrace.sql.resolve import CLOCK, CLOCK_SCHEMA, Seen, register
+from headrace.sql.resolve import CLOCK, CLOCK_SCHEMA, register
+from headrace.state import mapped
 from headrace.state.delta import Delta, consolidate
 from headrace.state.store import Snapshot, Store
 
+T = TypeVar("T")
 _READ_ATTEMPTS = 3
 
 
@@ -69,7 +71,7 @@ def open_home(
     chosen = settings or Settings()
     if overrides:
         chosen = Settings(**{**chosen.model_dump(), **overrides})
-    path = Path(home)
+    path = place_of(home, chosen.storage_options)
     # Before Spark is started: a refusal should not take seconds.
     ownership = None if read_only else take_ownership(path, chosen.owner_timeout)
     try:
@@ -82,13 +84,13 @@ def open_home(
 
 def ask_home(home: str | os.PathLike[str], verb: str, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
     """What a verb comes to when the process that has the home open runs it; none when no process has."""
-    return ask_owner(Path(home), verb, arguments)
+    return ask_owner(place_of(home, Settings().storage_options), verb, arguments)
 
 
 class Headrace:
     """An open home, read-only for one who does not own it. Use it as a context manager, or close it."""
 
-    def __init__(self, path: Path, spark: SparkSession, settings: Settings, ownership: Ownership | None) -> None:
+    def __init__(self, path: Place, spark: SparkSession, settings: Settings, ownership: Ownership | None) -> None:
         self.path = path
         self.settings = settings
         self.read_only = ownership is None
@@ -111,6 +113,7 @@ class Headrace:
         self._last_work: Work | None = None
         self._visible = threading.RLock()
         self._loop = Loop(self)
+        self.progress = Progress()
         self.queries = Queries(self.frames)
         self.closed = False
         register(self.catalyst, CLOCK, CLOCK_SCHEMA)
@@ -146,6 +149,7 @@ class Headrace:
                     self.ledger.claim(ownership.fence)
                     crash_point("home claimed")
                 recover(self, self._leaves.path)
+                mapped.release()
                 return
             except LedgerError:
                 if ownership is not None or attempt == _READ_ATTEMPTS - 1:
@@ -230,10 +234,14 @@ class Headrace:
                     # A view that fails by the clock alone fails again, loudly, at the next change.
                     continue
 
-    def apply_worked_out(self, work_out: Callable[[Relations], Changes]) -> Receipt:
-        """Apply changes that depend on what the relations hold when their turn comes."""
+    def submit(self, call: Call) -> Receipt:
+        """Have changes applied that depend on what the relations hold when their turn comes."""
         self._refuse_read_only()
-        return self._loop.submit(Call(work_out))
+        return self._loop.submit(call)
+
+    def watch(self, listener: Listener) -> AbstractContextManager[None]:
+        """Inside, the listener is told how far backfills and fills have come."""
+        return self.progress.heard_by(listener)
 
     def query(self, sql: str, epoch: int | None = None) -> pa.Table:
         """The rows of a query over one consistent epoch."""
@@ -250,34 +258,16 @@ class Headrace:
 
     def explain(self, name: str) -> Explanation:
         """How a view is kept current."""
-        relation = self.catalog.get(name)
-        if isinstance(relation, Table):
-            raise RelationNameError(f"{name} is a table", hint="EXPLAIN is for views; DESCRIBE shows a table's columns")
-        return explain_view(relation)
+        return explain_view(self.catalog.view(name))
 
     def verify(self, name: str | None = None) -> Verdict:
         """Recompute views in full with plain Spark and compare them with what is served."""
         with self._loop.turn:
-            views = self.catalog.views() if name is None else [self._view(name)]
+            views = self.catalog.views() if name is None else [self.catalog.view(name)]
             seen = {view.name: self.catalog.seen(view.definition) for view in views}
             relations = self.relations()
             relations[CLOCK] = self.clock.snapshot(), CLOCK_SCHEMA
-        differences: list[Any] = []
-        for view in views:
-            served = self.frames.frame(*relations[view.name])
-            types = [field.dataType for field in view.schema.fields]
-            expected = self._recomputed(view, relations, seen[view.name])
-            large = relations[view.name][0].size > self.settings.small_bound
-            differences.extend(
-                compare(
-                    view.name,
-                    self.frames.collect(served, view.schema, large),
-                    self.frames.collect(expected, view.schema, large),
-                    types,
-                    self.settings.verify_digits,
-                )
-            )
-        return Verdict(tuple(differences), tuple(view.name for view in views))
+        return recompute(self.queries, views, relations, seen, self.settings)
 
     def _status(self) -> dict[str, Any]:
         """What others may ask about the home while it is open here."""
@@ -290,18 +280,6 @@ class Headrace:
                 "views": [view.name for view in self.catalog.views()],
                 "pid": os.getpid(),
             }
-
-    def _recomputed(self, view: View, relations: Relations, seen: Mapping[str, Seen]) -> Any:
-        """The view's query as Spark alone answers it: from its text, unless ties or the clock had to be settled."""
-        if view.resolved.ties or view.resolved.uses_clock:
-            return self.frames.bind(view.resolved.plan, relations.__getitem__)
-        return self.queries.frame(view.resolved.sql, relations, seen=seen)
-
-    def _view(self, name: str) -> View:
-        relation = self.catalog.get(name)
-        if isinstance(relation, Table):
-            raise RelationNameError(f"{name} is a table", hint="the judge recomputes views")
-        return relation
 
     def relations(self) -> dict[str, tuple[Snapshot, StructType]]:
         """All relations that a query may read, all of the newest epoch."""
@@ -346,10 +324,10 @@ class Headrace:
         return self._fold.now().to_json()
 
     def backup(self, destination: str | os.PathLike[str]) -> dict[str, Any]:
-        """Copy the newest epoch, older ones included, into an empty folder, while epochs go on."""
+        """Copy the newest epoch, older ones included, to an empty place, while epochs go on."""
         self._refuse_read_only()
         with self._fold.held_off():
-            return backup(self.path, Path(destination))
+            return backup(self.path, place_of(destination, self.settings.storage_options))
 
     def relations_at(self, epoch: int) -> Relations:
         """Every relation at an earlier epoch, under the columns of that epoch, from the ledger."""
@@ -399,7 +377,7 @@ class Headrace:
 
     def begin(self, now: datetime) -> Work:
         """The work of a new epoch, with the clock moved to its time."""
-        work = Work(self._stores(), self.settings.small_bound)
+        work = Work(self._stores(), self.settings.small_bound, self.progress.tell)
         self.move_clock(work, now)
         return work
 
@@ -435,7 +413,8 @@ class Headrace:
         """The error with the row that caused it, where one can be found."""
         failed = self._last_work
         for table in self.catalog.tables():
-            if failed is None or not failed.changed(table.name):
+            # Halving a backfill would take as long as the backfill itself.
+            if failed is None or not 0 < len(failed.delta_of(table.name)) <= failed.bound:
                 continue
 
             def try_change(change: Delta, name: str = table.name) -> Work:
@@ -475,7 +454,7 @@ class Headrace:
         self.ledger.commit(epoch, now, head, work.deltas)
         with self._visible:
             swap()
-            self.catalog.history.record(epoch, head)
+            self.catalog.record(epoch, head)
             self._committed = self.catalog.copy()
             stores = self._stores()
             for name in head.get("reset", ()):
@@ -487,12 +466,14 @@ class Headrace:
             self.epoch = epoch
             self.committed_at = now
 
-    def define(self, make: Callable[[], None]) -> None:
+    def define(self, make: Callable[[], T]) -> T:
         """Run a definition between epochs."""
         self._refuse_read_only()
         with self._loop.turn:
-            make()
+            made = make()
+            mapped.release()
             self._start_ticking()
+            return made
 
     def make_view(self, definition: ViewDefinition, catalog: Catalog | None = None) -> View:
         """A view of this home, or of a catalog that it may come to have; not yet part of it."""

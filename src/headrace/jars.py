@@ -30,10 +30,11 @@ class Jar:
     artifact: str
     version: str
     sha256: str
+    classifier: str = ""
 
     @property
     def file_name(self) -> str:
-        return f"{self.artifact}-{self.version}.jar"
+        return f"{self.artifact}-{self.version}{self.classifier and f'-{self.classifier}'}.jar"
 
 
 def read_lock() -> list[Jar]:
@@ -48,15 +49,15 @@ def parse_lock(text: str) -> list[Jar]:
         if not line.strip() or line.startswith("#"):
             continue
         sha256, coordinates = line.split()
-        group, artifact, version = coordinates.split(":")
-        jars.append(Jar(group, artifact, version, sha256))
+        group, artifact, version, *classifier = coordinates.split(":")
+        jars.append(Jar(group, artifact, version, sha256, *classifier))
     return jars
 
 
-def paths(folder: Path | None = None) -> list[Path]:
+def paths(folder: Path | None = None, lock: str | None = None) -> list[Path]:
     """The pinned jars as files, after downloading those that the folder does not hold yet."""
     folder = folder or Settings().jars
-    locked = read_lock()
+    locked = read_lock() if lock is None else parse_lock(lock)
     missing = [jar for jar in locked if not (folder / jar.file_name).exists()]
     if missing:
         _download(missing, folder)
@@ -100,11 +101,11 @@ def _run_ivy(jars: Sequence[Jar], draft: Path) -> None:
         "-ivy",
         module,
     ]
-    command += ["-retrieve", f"{draft}/[artifact]-[revision].[ext]"]
+    command += ["-retrieve", f"{draft}/[artifact]-[revision](-[classifier]).[ext]"]
     said: list[str] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task("Fetching jars for Spark", total=len(jars))
+        task = progress.add_task("Fetching jars", total=len(jars))
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ivy:
             for line in ivy.stdout or ():
                 said.append(line.rstrip())
@@ -126,14 +127,23 @@ def _ivy_module(jars: Sequence[Jar]) -> str:
     # The lock is the whole closure: nothing transitive, so no jar comes in that it does not name.
     wanted = "\n".join(
         f"<dependency org={quoteattr(jar.group)} name={quoteattr(jar.artifact)} rev={quoteattr(jar.version)}"
-        ' transitive="false" conf="default->master"/>'
+        f' transitive="false" conf="default->master"{_attached(jar)}'
         for jar in jars
     )
     return (
-        '<ivy-module version="2.0"><info organisation="headrace" module="jars"/>'
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'
+        '<info organisation="headrace" module="jars"/>'
         '<configurations><conf name="default"/></configurations>'
         f"<dependencies>{wanted}</dependencies></ivy-module>"
     )
+
+
+def _attached(jar: Jar) -> str:
+    """The rest of a dependency: with a classifier, that file alone."""
+    if not jar.classifier:
+        return "/>"
+    wanted = f"name={quoteattr(jar.artifact)} m:classifier={quoteattr(jar.classifier)}"
+    return f'><artifact {wanted} type="jar" ext="jar"/></dependency>'
 
 
 def _ivy_jar() -> Path:

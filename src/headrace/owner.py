@@ -1,15 +1,12 @@
 """Who owns a home: one process at a time, known to all others, replaced at once when it is gone.
 
-`owner.json` in the home says who the owner is; its modification time is the owner's heartbeat, so that a full disk
-silences nobody. It is only ever replaced as a whole, under a short lock on `owner.lock`, which also keeps the fence:
-a number that rises with every owner. An owner that was stopped, and replaced meanwhile, finds another token in the
-file. That is a courtesy: between looking and writing it may be stopped again, so the ledger has the last word.
+The home's register says who the owner is and when it was last heard. An owner that was stopped, and replaced meanwhile,
+finds another token there. That is a courtesy: between looking and writing it may be stopped again, so the ledger has
+the last word.
 """
 
 from __future__ import annotations
 
-import fcntl
-import json
 import os
 import secrets
 import socket
@@ -18,13 +15,14 @@ import threading
 import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from headrace.errors import HomeBusy, LedgerError, OwnerLost
+from headrace.objects import Place
+from headrace.register import Owner, Register, Sighting, register_of
 
 _BEATS_IN_A_TIMEOUT = 6
 _HINT = "close it there, or open it with read_only=True"
@@ -34,43 +32,15 @@ _held: set[str] = set()
 os.register_at_fork(after_in_child=_held.clear)
 
 
-@dataclass(frozen=True)
-class Owner:
-    """An owner as the home's owner.json describes it; `started` tells it from a later process with the same pid."""
-
-    host: str
-    machine: str
-    pid: int
-    started: str
-    token: str
-    fence: int
-    acquired_at: str
-    timeout: float
-    address: str = ""
-
-    def __str__(self) -> str:
-        return f"process {self.pid} on {self.host} since {self.acquired_at}"
-
-
-@dataclass(frozen=True)
-class Sighting:
-    """An owner and when it was last heard, by the file system's clock."""
-
-    owner: Owner
-    heard_at: float
-
-    def silent_for(self, now: float) -> float:
-        """Seconds since the last heartbeat; a clock that was set back makes them negative, which says nothing."""
-        return abs(now - self.heard_at)
-
-
 class Ownership:
     """This process's hold on a home, kept by a heartbeat until it is released or lost."""
 
-    def __init__(self, home: Path, owner: Owner) -> None:
+    def __init__(self, home: Place, register: Register, owner: Owner) -> None:
         self._home = home
+        self._register = register
         self._owner = owner
         self._over = threading.Event()
+        self._speaking = threading.Lock()
         _held.add(owner.token)
         self._heart = threading.Thread(target=self._beat_on, name="headrace-heartbeat", daemon=True)
         self._heart.start()
@@ -92,6 +62,12 @@ class Ownership:
 
     def check(self) -> None:
         """Return if this process still owns the home; once it does not, it never will again."""
+        if os.getpid() != self._owner.pid:
+            raise OwnerLost(
+                f"this process does not own the home {self._home}",
+                detail=f"It was forked from {self._owner}, which does.",
+                hint="open the home in the process that uses it",
+            )
         try:
             seen = look(self._home)
         except OSError as error:
@@ -107,10 +83,12 @@ class Ownership:
 
     def announce(self, address: str) -> None:
         """Tell others where this owner listens."""
-        with _writing(self._home), _locked(self._home, self._owner.timeout):
+        with _writing(self._home), self._register.turn(self._owner.timeout):
             self.check()
-            self._owner = replace(self._owner, address=address)
-            _write(self._home, self._owner)
+            told = replace(self._owner, address=address)
+            with self._speaking:
+                if self._register.rewrite(told):
+                    self._owner = told
 
     def release(self) -> None:
         """Let go of the home; what another owner has written meanwhile stays."""
@@ -118,57 +96,50 @@ class Ownership:
         if self.token not in _held:
             return
         self._heart.join()
-        # Where the file cannot be removed, it names an owner that this process no longer has: nobody minds it long.
-        with suppress(OSError, HomeBusy), _locked(self._home, self._owner.timeout):
-            seen = look(self._home)
-            if seen is not None and seen.owner.token == self.token:
-                _file(self._home).unlink()
+        # Where the register cannot be written, it names an owner that this process no longer has: nobody minds it long.
+        with suppress(OSError, HomeBusy), self._register.turn(self._owner.timeout):
+            self._register.leave(self._owner)
         _held.discard(self.token)
 
     def _beat_on(self) -> None:
         while not self._over.wait(self._owner.timeout / _BEATS_IN_A_TIMEOUT):
             try:
-                if not self._beat():
+                with self._speaking:
+                    heard = self._register.beat(self._owner)
+                if not heard:
                     _held.discard(self.token)
                     return
-            except FileNotFoundError:
-                _held.discard(self.token)
-                return
             except OSError:
                 continue
 
-    def _beat(self) -> bool:
-        # Through the open file: if it is replaced in between, the touch goes to the one that nobody reads any more.
-        with open(_file(self._home), "rb") as file:
-            owner = _parse(file.read())
-            if owner is None or owner.token != self.token:
-                return False
-            os.utime(file.fileno())
-        return True
 
-
-def take_ownership(home: Path, timeout: timedelta) -> Ownership:
+def take_ownership(home: Place, timeout: timedelta) -> Ownership:
     """Become the owner of a home, or raise HomeBusy with who it is.
 
     An owner that ended is replaced at once. One that is only silent is replaced when it has been so for its own
     timeout and, because clocks can be set, stays so while it is watched.
     """
     seconds = timeout.total_seconds()
+    register = register_of(home)
     silent: Sighting | None = None
     with _writing(home):
-        home.mkdir(parents=True, exist_ok=True)
+        if isinstance(home, Path):
+            home.mkdir(parents=True, exist_ok=True)
         while True:
-            with _locked(home, seconds) as lock:
-                seen = look(home)
+            with register.turn(seconds):
+                seen = register.look()
                 if seen is None or seen == silent or _has_ended(seen.owner):
-                    return Ownership(home, _enter(home, lock, seen, seconds))
-                patience = _patience(seen, _now(lock))
+                    entered = register.enter(seen, _this_process(seconds))
+                    if entered is not None:
+                        return Ownership(home, register, entered)
+                    continue
+                patience = _patience(seen, register.now())
             if not patience or _beats_within(home, seen, patience):
                 raise _busy(home, seen.owner)
             silent = seen
 
 
-def living_owner(home: Path) -> Owner | None:
+def living_owner(home: Place) -> Owner | None:
     """The owner of a home, if there is one that runs and was heard lately."""
     try:
         seen = look(home)
@@ -179,28 +150,9 @@ def living_owner(home: Path) -> Owner | None:
     return seen.owner
 
 
-def look(home: Path) -> Sighting | None:
+def look(home: Place) -> Sighting | None:
     """What the home says about its owner, dead or alive."""
-    try:
-        with open(_file(home), "rb") as file:
-            heard_at = os.fstat(file.fileno()).st_mtime
-            owner = _parse(file.read())
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return Sighting(owner or _UNREADABLE, heard_at)
-
-
-# Power that fails at the wrong moment may leave a file without content: then only its time can be judged.
-_UNREADABLE = Owner("an unknown host", "", 0, "", "", 0, "an unknown time", 30.0)
-
-
-def _parse(content: bytes) -> Owner | None:
-    try:
-        parts: dict[str, Any] = json.loads(content)
-        owner = Owner(**{field.name: parts[field.name] for field in fields(Owner)})
-        return replace(owner, pid=int(owner.pid), fence=int(owner.fence), timeout=float(owner.timeout))
-    except (ValueError, TypeError, KeyError):
-        return None
+    return register_of(home).look()
 
 
 def _has_ended(owner: Owner) -> bool:
@@ -221,105 +173,40 @@ def _patience(seen: Sighting, now: float) -> float:
     return timeout if seen.heard_at > now else 2 * timeout / _BEATS_IN_A_TIMEOUT
 
 
-def _beats_within(home: Path, seen: Sighting, seconds: float) -> bool:
+def _beats_within(home: Place, seen: Sighting, seconds: float) -> bool:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         time.sleep(min(0.05, seconds / 10))
         now = look(home)
         if now is None or now.owner.token != seen.owner.token:
             return False
-        if now.heard_at != seen.heard_at:
+        if (now.heard_at, now.tag) != (seen.heard_at, seen.tag):
             return True
     return False
 
 
-def _enter(home: Path, lock: int, before: Sighting | None, timeout: float) -> Owner:
-    fence = 1 + max(_fence(lock), before.owner.fence if before else 0)
-    # In place and of fixed width: it can neither be torn nor grow, also where the disk is full.
-    os.pwrite(lock, f"{fence:020d}\n".encode(), 0)
-    os.fsync(lock)
-    owner = Owner(
+def _this_process(timeout: float) -> Owner:
+    return Owner(
         host=socket.gethostname(),
         machine=_machine(),
         pid=os.getpid(),
         started=_started(os.getpid()) or "",
         token=secrets.token_hex(16),
-        fence=fence,
+        fence=0,
         acquired_at=datetime.now(UTC).isoformat(timespec="seconds"),
         timeout=timeout,
     )
-    _write(home, owner)
-    return owner
-
-
-def _fence(lock: int) -> int:
-    try:
-        return int(os.pread(lock, 64, 0))
-    except ValueError:
-        return 0
-
-
-def _write(home: Path, owner: Owner) -> None:
-    """Replace owner.json as a whole, durably; the caller holds the lock."""
-    fresh = home / "owner.json.new"
-    with open(fresh, "w", encoding="utf-8") as file:
-        json.dump(asdict(owner), file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(fresh, _file(home))
-    folder = os.open(home, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-def _file(home: Path) -> Path:
-    return home / "owner.json"
 
 
 @contextmanager
-def _locked(home: Path, patience: float) -> Generator[int, None, None]:
-    """Hold the lock for a moment; one who was stopped while holding it is not waited for forever."""
-    lock = os.open(home / "owner.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        until = time.monotonic() + patience
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= until:
-                    raise HomeBusy(
-                        f"the home {home} is in use",
-                        detail="Another process has been opening or closing it for a long time; it may be stopped.",
-                        hint="continue or end that process, or open the home with read_only=True",
-                    ) from None
-                time.sleep(0.01)
-        try:
-            yield lock
-        finally:
-            # Said aloud, because a fork in between would keep the lock beyond the closing here.
-            fcntl.flock(lock, fcntl.LOCK_UN)
-    finally:
-        os.close(lock)
-
-
-def _now(lock: int) -> float:
-    """The time by the clock that also stamps the heartbeats, which on a network disk is the server's."""
-    os.utime(lock)
-    return os.fstat(lock).st_mtime
-
-
-@contextmanager
-def _writing(home: Path) -> Generator[None, None, None]:
+def _writing(home: Place) -> Generator[None, None, None]:
     try:
         yield
     except OSError as error:
         raise LedgerError(
             f"the home {home} cannot be written",
             detail=f"{error}.",
-            hint="free space or mend the rights of the folder, or open it with read_only=True",
+            hint="free space or mend the rights of the home, or open it with read_only=True",
         ) from error
 
 
@@ -365,12 +252,12 @@ def _started_by_ps(pid: int) -> str | None:
     return listed.stdout.strip() or None
 
 
-def _busy(home: Path, owner: Owner) -> HomeBusy:
+def _busy(home: Place, owner: Owner) -> HomeBusy:
     here = " (this process)" if owner.token in _held else ""
     return HomeBusy(f"the home {home} is in use", detail=f"It is held by {owner}{here}.", hint=_HINT)
 
 
-def _lost(home: Path, seen: Sighting | None) -> OwnerLost:
+def _lost(home: Place, seen: Sighting | None) -> OwnerLost:
     if seen is None:
         detail = "It was released meanwhile: closed here, or taken over and closed by another process."
     else:

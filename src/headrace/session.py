@@ -9,6 +9,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from importlib.resources import as_file, files
 from pathlib import Path
+from typing import Any
 
 from pyspark import SparkContext
 from pyspark.logger import PySparkLogger
@@ -99,7 +100,7 @@ def _keep_generated_classes(spark: SparkSession) -> None:
 
     It is made once, by whichever thread compiles first, and a thread without a session would give it the default size.
     """
-    jvm = spark._jvm  # pyright: ignore
+    jvm: Any = spark._jvm  # pyright: ignore[reportPrivateUsage]
     jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)  # pyright: ignore
     getattr(jvm.org.apache.spark.sql.catalyst.expressions.codegen, "CodeGenerator$").__getattr__("MODULE$")
 

@@ -148,6 +148,18 @@ class Settings(BaseSettings):
         gt=timedelta(0),
         description="How often a change stream without changes shows that it is alive.",
     )
+    serve_pipelines: tuple[str, ...] = Field(
+        default=(),
+        description="Names of pipelines under which the home answers the feldera client; a JSON array in the "
+        "environment. Without any, it answers to every name, so that a script's own name needs no change.",
+    )
+    storage_options: dict[str, str] = Field(
+        default_factory=dict[str, str],
+        repr=False,
+        description="How a home at a URI is reached, in the words of Rust's object_store: aws_access_key_id, "
+        "aws_endpoint_url, allow_http, google_service_account, azure_storage_account_key and so on. What is not given "
+        "comes from the environment (AWS_ACCESS_KEY_ID, AWS_REGION, ...) or from the machine's own role.",
+    )
     jars: Path = Field(
         default_factory=lambda: Path.home() / ".cache" / "headrace" / "jars",
         description="Folder in which the pinned jars are kept after the first download.",

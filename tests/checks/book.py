@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -216,7 +217,41 @@ RETENTION = Check(
     {"keep_epochs": 6},
 )
 
-CHECKS = (KEYED, MULTISET, SEQUENCED, DEFINITIONS, LARGE, RETENTION)
+# A Delta table of two versions: 20 rows, then 40; the note tells the version that a row came with.
+_SNAPSHOT = Path(__file__).parents[1] / "fixtures" / "snapshot"
+
+
+def _backfill(model: Model, rng: Random, number: int) -> Action:
+    """Snapshots are read into a table that changes go on in; sources are dropped, and read again under their names."""
+    pick, name = rng.random(), rng.choice(["first", "second"])
+    if pick < 0.3 and name in model.sources:
+        return Statement(f"DROP SOURCE {name}", source=name)
+    if pick < 0.6 and name not in model.sources:
+        version = rng.randrange(2)
+        options = f"mode = 'snapshot', version = {version}"
+        rows = [insert(id=i, g=i % 4, note=f"version {i // 20}") for i in range(20 * (version + 1))]
+        return Statement(
+            f"CREATE SOURCE {name} INTO stock FROM DELTA '{_SNAPSHOT}' WITH ({options})",
+            source=name,
+            brought=("stock", rows),
+        )
+    changes = [insert(id=rng.randrange(50), g=rng.randrange(4), note=f"change {number}") for _ in range(3)]
+    changes.extend(delete(id=identity) for identity in rng.sample(range(50), 10))
+    return Apply({"stock": changes})
+
+
+SOURCES = Check(
+    "sources",
+    (Shape("stock", ("id", "g", "note"), ("id",)),),
+    (
+        Statement("CREATE TABLE stock (id INT PRIMARY KEY, g INT, note STRING)"),
+        view("counts", "SELECT g, COUNT(*) AS n, MAX(note) AS last FROM stock GROUP BY g"),
+    ),
+    _backfill,
+    {"inline_bytes": 600, "keep_epochs": 6},
+)
+
+CHECKS = (KEYED, MULTISET, SEQUENCED, DEFINITIONS, LARGE, RETENTION, SOURCES)
 
 
 def together(name: str, *checks: Check) -> Check:
@@ -251,5 +286,6 @@ SAMPLE = together(
     _narrow(SEQUENCED),
     _narrow(DEFINITIONS, "ground"),
     _narrow(LARGE),
+    replace(_narrow(SOURCES), settings={}),
 )
 BY_NAME = {check.name: check for check in (*CHECKS, SAMPLE)}

@@ -12,12 +12,14 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tests.checks.book import BY_NAME, CHECKS
 from tests.checks.scenarios import POINTS, Theatre
+from tests.object_store import ObjectStore
 
 SCENARIOS = ("quiet", "restarts", "points", "instants")
 
@@ -42,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--check", choices=list(BY_NAME), action="append", help="only this one; may be repeated")
     parser.add_argument("--scenario", choices=SCENARIOS, action="append", help="only this one; may be repeated")
+    parser.add_argument("--object-store", action="store_true", help="homes in an object store instead of folders")
     options = parser.parse_args(arguments)
     console = Console()
     seed = options.seed if options.seed is not None else int(time.time())
@@ -59,7 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if not console.is_terminal and theatre.tally.runs % 10 == 0:
                 console.print(line, highlight=False, soft_wrap=True)
 
-        with Theatre(seed, said) as theatre:
+        with ExitStack() as stack:
+            store = stack.enter_context(ObjectStore()) if options.object_store else None
+            theatre = stack.enter_context(Theatre(seed, said, store))
             run(theatre, checks, scenarios, options.kills)
     tally = theatre.tally
     for finding in tally.findings:

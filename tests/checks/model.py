@@ -38,12 +38,17 @@ class Apply:
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement that defines or drops: a view that is there afterwards, one that is not, or a table's new column."""
+    """A statement that defines or drops: a view or a source that is there afterwards or not, or a table's new column.
+
+    A source that is there afterwards has brought changes of a table.
+    """
 
     sql: str
     view: str | None = None
     query: str | None = None
     column: tuple[str, str] | None = None
+    source: str | None = None
+    brought: tuple[str, Sequence[Change]] | None = None
 
 
 Action: TypeAlias = Apply | Statement
@@ -102,12 +107,19 @@ class Model:
 
     tables: dict[str, Table]
     views: dict[str, str] = field(default_factory=dict[str, str])
+    sources: set[str] = field(default_factory=set[str])
 
     def follow(self, action: Action) -> None:
         if isinstance(action, Apply):
             for name, changes in action.changes.items():
                 for change in changes:
                     self.tables[name].follow(change)
+        elif action.source is not None:
+            self.sources.discard(action.source)
+            if action.brought is not None:
+                self.sources.add(action.source)
+                for change in action.brought[1]:
+                    self.tables[action.brought[0]].follow(change)
         elif action.column is not None:
             table, column = action.column
             self.tables[table].widen(column)

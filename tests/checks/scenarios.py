@@ -9,7 +9,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from random import Random
@@ -17,6 +17,7 @@ from random import Random
 from tests.checks.book import BY_NAME
 from tests.checks.jvm import Address, Keeper
 from tests.checks.worker import Life, Said, live
+from tests.object_store import ObjectStore
 
 # In the order in which a life passes them, but for the one that needs what another leaves behind.
 POINTS = (
@@ -78,8 +79,11 @@ class Tally:
 class Theatre:
     """Where lives are lived: a process that has everything loaded forks them, and all share one Spark."""
 
-    def __init__(self, seed: int, said: Callable[[str], None] = lambda line: None) -> None:
+    def __init__(
+        self, seed: int, said: Callable[[str], None] = lambda line: None, store: ObjectStore | None = None
+    ) -> None:
         self.seed = seed
+        self.store = store
         self.tally = Tally()
         self._said = said
         self._processes: ForkServerContext = multiprocessing.get_context("forkserver")
@@ -87,6 +91,8 @@ class Theatre:
         self._spark = Keeper(self._processes)
         self._rng = Random(seed)
         self._opening, self._staying = 5.0, 4.0
+        # Four hundred actions, until one drops a view, take their time where each waits for several answers.
+        self._patience = _PATIENCE if store is None else 3 * _PATIENCE
 
     def __enter__(self) -> Theatre:
         return self
@@ -138,7 +144,7 @@ class Theatre:
         assert process.pid is not None
         while_opening = self._rng.random() < 0.25
         instant = self._rng.random()
-        began, ends = time.monotonic(), time.monotonic() + _PATIENCE
+        began, ends = time.monotonic(), time.monotonic() + self._patience
         died = False
         while True:
             if not line.poll(max(ends - time.monotonic(), 0)):
@@ -213,6 +219,9 @@ class _Stage:
         spark = theatre.spark()
         folder = Path(self._folder.name)
         life = Life(self._check, theatre.seed, self._number, folder, spark, actions, crash_at, thorough)
+        if theatre.store is not None:
+            options = tuple(theatre.store.options.items())
+            life = replace(life, uri=theatre.store.uri(folder.name), options=options)
         self._number += 1
         died, said = theatre.run(life, killed, with_spark)
         theatre.tally.runs += 1
@@ -225,11 +234,12 @@ class _Stage:
     def _blame(self, life: Life, died: bool, said: list[Said]) -> None:
         faults = [(fault.kind, fault.text) for one in said for fault in one.faults]
         if any(one.word == "stuck" for one in said):
-            faults.append(("wrong", f"it did nothing for {_PATIENCE:.0f} seconds"))
+            faults.append(("wrong", "it did nothing for many minutes"))
         elif not died and (not said or said[-1].word != "done"):
             faults.append(("wrong", "the process ended without a word"))
         point = f" {life.crash_at}" if life.crash_at else ""
         repeat = f"--seed {life.seed} --check {life.check} --scenario {self._scenario}"
+        repeat += " --object-store" if life.uri else ""
         for kind, text in faults:
             self.failed = True
             where = f"check {life.check}, scenario {self._scenario}{point}, life {life.number}: "

@@ -6,28 +6,30 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
+
+from headrace.ledger.delta_log import delta_table
+from headrace.objects import Place, local_file
 
 _LOG = "_delta_log"
 _OWN = {"owner.json", "owner.lock", "readers.json"}
 _LOG_FILE = re.compile(r"\d{20}\.(json|checkpoint\.parquet(\.sha256)?)|_last_checkpoint")
 
 
-def orphans(home: Path) -> list[Path]:
+def orphans(home: Place) -> list[Place]:
     """Files of a home that nothing names."""
-    named: set[Path] = {home / name for name in _OWN}
+    named: set[Place] = {home / name for name in _OWN}
     for log in home.rglob(_LOG):
         named.update(_named(log.parent))
     named.update(_large_deltas(home))
-    return sorted(path for path in home.rglob("*") if path.is_file() and path not in named)
+    named.update((home / "owner").glob("*"))
+    return sorted((path for path in home.rglob("*") if path not in named and path.is_file()), key=str)
 
 
-def _named(table: Path) -> Iterator[Path]:
-    if not DeltaTable.is_deltatable(str(table)):
+def _named(table: Place) -> Iterator[Place]:
+    if not any((table / _LOG).glob("*.json")):
         return
     live = [table / str(name) for name in _live(table)]
     yield from live
@@ -41,19 +43,20 @@ def _named(table: Path) -> Iterator[Path]:
                 yield table / action["cdc"]["path"]
 
 
-def _live(table: Path) -> list[Any]:
-    return DeltaTable(str(table)).get_add_actions(flatten=True)["path"].to_pylist()
+def _live(table: Place) -> list[Any]:
+    return delta_table(table).get_add_actions(flatten=True)["path"].to_pylist()
 
 
-def _large_deltas(home: Path) -> Iterator[Path]:
+def _large_deltas(home: Place) -> Iterator[Place]:
     for name in _live(home / "ledger"):
-        for file in pq.read_table(home / "ledger" / name, columns=["file"]).column("file").drop_null().to_pylist():
-            yield home / "deltas" / file
+        with local_file(home / "ledger" / name) as path:
+            names = pq.read_table(path, columns=["file"]).column("file").drop_null().to_pylist()
+        yield from (home / "deltas" / one for one in names)
 
 
-def base_rows(path: Path) -> tuple[int, Counter[tuple[Any, ...]]]:
+def base_rows(path: Place) -> tuple[int, Counter[tuple[Any, ...]]]:
     """The epoch of a base, and its rows as delta-rs reads them."""
-    table = DeltaTable(str(path))
+    table = delta_table(path)
     epoch = table.transaction_version("headrace-base")
     rows = table.to_pyarrow_table().to_pylist()
     return epoch or 0, Counter(tuple(row.values()) for row in rows)

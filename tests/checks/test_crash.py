@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 import headrace
 from tests.checks.scenarios import POINTS, Theatre
+from tests.object_store import ObjectStore
 
 
 def test_every_named_point_is_crashed_at() -> None:
@@ -22,3 +25,11 @@ def test_a_kill_at_each_named_point_loses_nothing() -> None:
     assert [finding.text for finding in tally.findings] == []
     assert tally.unreached == []
     assert tally.kills == len(POINTS)
+
+
+@pytest.mark.slow
+def test_a_kill_at_each_named_point_loses_nothing_in_an_object_store(object_store: ObjectStore) -> None:
+    with Theatre(seed=1, store=object_store) as theatre:
+        theatre.points("sample", most_passes=0)
+    assert [finding.text for finding in theatre.tally.findings] == []
+    assert theatre.tally.unreached == []

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from headrace.engine.fold import base_path
 from headrace.errors import EpochExpired
 from headrace.home import Headrace
+from headrace.objects import name_below
 from tests.checks.book import Check
 from tests.checks.journal import Journal
 from tests.checks.model import Action, Apply, Model
@@ -114,6 +115,8 @@ def _definitions(hr: Headrace, at: Standing) -> Iterator[Fault]:
     found = {view.name: view.definition.sql for view in hr.catalog.views()}
     if found != at.model.views:
         yield Fault("wrong", f"the views are {found}, not {at.model.views}")
+    if set(hr.catalog.sources) != at.model.sources:
+        yield Fault("lost", f"the sources are {sorted(hr.catalog.sources)}, not {sorted(at.model.sources)}")
     tables = {table.name for table in hr.catalog.tables()}
     if tables != set(at.model.tables):
         yield Fault("wrong", f"the tables are {sorted(tables)}, not {sorted(at.model.tables)}")
@@ -131,8 +134,8 @@ def _tables(held: Mapping[str, Rows], at: Standing) -> Iterator[Fault]:
 def _files(hr: Headrace) -> Iterator[Fault]:
     # Ours and an outside reader's opinion of what is named must be the same: nothing else is there.
     found = {*hr.ledger.unreferenced(None), *orphans(hr.path)}
-    for path in sorted(found):
-        yield Fault("orphaned", f"nothing names {path.relative_to(hr.path)}")
+    for path in sorted(found, key=str):
+        yield Fault("orphaned", f"nothing names {name_below(hr.path, path)}")
 
 
 def _changes(hr: Headrace, name: str, held: Rows) -> Iterator[Fault]:

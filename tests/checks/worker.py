@@ -26,7 +26,7 @@ from tests.checks.validate import Fault, key_of, settle, validate
 
 @dataclass(frozen=True)
 class Life:
-    """What one process is to do."""
+    """What one process is to do; its home is in the folder, or where the URI says."""
 
     check: str
     seed: int
@@ -36,10 +36,12 @@ class Life:
     actions: int
     crash_at: str = ""
     thorough: bool = False
+    uri: str = ""
+    options: tuple[tuple[str, str], ...] = ()
 
     @property
-    def home(self) -> Path:
-        return self.folder / "home"
+    def home(self) -> str:
+        return self.uri or str(self.folder / "home")
 
     @property
     def journal(self) -> Journal:
@@ -71,7 +73,9 @@ def _live(life: Life, parent: Connection) -> None:
     spark: Any = attach(life.spark)
     check = BY_NAME[life.check]
     parent.send(Said("opening"))
-    settings = Settings(**check.settings, vacuum_grace=0)  # pyright: ignore[reportArgumentType]
+    settings = Settings(  # pyright: ignore[reportArgumentType]
+        **check.settings, vacuum_grace=0, storage_options=dict(life.options)
+    )
     hr = headrace.open(life.home, spark=spark, settings=settings)
     at, faults = settle(hr, check, life.seed, life.journal)
     if not faults:

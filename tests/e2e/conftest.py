@@ -61,9 +61,9 @@ def rows_of(hr: Any, name: str) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: str(list(row.values())))
 
 
-def emptied(hr: Any) -> None:
-    """Take everything out of the tables, without Spark where nothing reads them."""
-    deletes = {name: [{"delete": row} for row in rows_of(hr, name)] for name in ("parts", "notes", "items")}
+def emptied(hr: Any, *names: str) -> None:
+    """Take everything out of tables, without Spark where nothing reads them."""
+    deletes = {name: [{"delete": row} for row in rows_of(hr, name)] for name in names or ("parts", "notes", "items")}
     hr.apply({name: changes for name, changes in deletes.items() if changes})
 
 

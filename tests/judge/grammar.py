@@ -70,7 +70,7 @@ class Grammar:
             (3, self.by_subquery),
             (2, self.first_rows),
             (1, self.exploded),
-            (1, self.top_of_each),
+            (2, self.top_of_each),
             (2, self.with_names),
             (1, self.lateral),
             (1, self.with_constants),
@@ -245,10 +245,18 @@ class Grammar:
         first = self.rng.choice(order_terms(source.cols))
         total = ", ".join(order_terms(source.cols))
         selected = ", ".join(f"{col.ref} AS c{i}" for i, col in enumerate(self.sample(source.cols, 3)))
-        rank = f"row_number() OVER (PARTITION BY {keys[0]} ORDER BY {first} DESC, {total})"
-        inner = f"SELECT {selected}, {rank} AS n FROM {source.sql}"
+        ordering = self.rng.choice(("", " DESC", " NULLS LAST", " DESC NULLS FIRST"))
+        rank = self.rng.choice(
+            (
+                f"row_number() OVER (PARTITION BY {keys[0]} ORDER BY {first}{ordering}, {total})",
+                f"rank() OVER (PARTITION BY {keys[0]} ORDER BY {first}{ordering})",
+                f"dense_rank() OVER (PARTITION BY {keys[0]} ORDER BY {first}{ordering})",
+            )
+        )
+        inner = f"SELECT {selected}, {rank} AS n FROM {source.sql}{self.where(source.cols, 0.2)}"
         alias = self.alias()
-        return f"SELECT * FROM ({inner}) {alias} WHERE {alias}.n <= {self.rng.randint(1, 3)}"
+        limit = self.rng.choice((f"{alias}.n <= 3", f"{alias}.n < 3", f"{alias}.n = 1", f"2 >= {alias}.n"))
+        return f"SELECT * FROM ({inner}) {alias} WHERE {limit}"
 
     def set_operation(self, depth: int) -> str:
         word = self.rng.choice(

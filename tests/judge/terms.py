@@ -256,6 +256,7 @@ class Terms:
             f"cume_dist() OVER ({peers})",
             f"lag({x}) OVER ({total})",
             f"lead({x}, 2) OVER ({total})",
+            f"lag({x}, 2) OVER ({total})",
             f"first_value({x}) OVER ({total})",
             f"first_value({x}) IGNORE NULLS OVER ({total} {rows})",
             f"last_value({x}) OVER ({total} {rows})",
@@ -278,6 +279,11 @@ class Terms:
                 f"sum({n}) OVER ({reach})",
                 f"count(*) OVER ({reach})",
             ]
+        time = self.of(cols, "time")
+        if time is not None:
+            span = self.rng.choice(("INTERVAL 30 MINUTES", "INTERVAL 1 DAY", "INTERVAL 1 MONTH"))
+            lately = f"{part}ORDER BY {time.ref}{ordering} RANGE BETWEEN {span} PRECEDING AND CURRENT ROW"
+            forms += [f"count(*) OVER ({lately})", f"max({x}) OVER ({lately})"]
         call = self.rng.choice(forms)
         # With a frame by range, equal rows are peers and get equal values, whatever the order.
         return call, rows in call or call.startswith(("row_number", "ntile", "lag", "lead"))

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from headrace.rules import pieces
 from tests.judge.cases import load_cases, select_cases
 from tests.judge.run_cases import FAILING, LEAST_INCREMENTAL, Plan, run_generic, run_own, view_of
 from tests.judge.trial import Trial
 
 SOUND = tuple(case for case in load_cases() if case.id not in FAILING)
 OWN = "C05,C27,C41,C51,C53,C77,C87,C103"
+WINDOWS = "C73,C75,C77,C79,C81,C85,C97"
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +55,16 @@ def test_most_views_are_incremental(everything: Trial) -> None:
 
 def test_each_own_sequence(spark: SparkSession, tmp_path: Path) -> None:
     cases = select_cases(OWN)
+    trial = Trial(spark, tmp_path / "home", map(view_of, cases))
+    for case in cases:
+        run_own(trial, case)
+    trial.close()
+    check(trial)
+
+
+def test_windows_read_by_pieces(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "FEW", 0)
+    cases = select_cases(WINDOWS)
     trial = Trial(spark, tmp_path / "home", map(view_of, cases))
     for case in cases:
         run_own(trial, case)

@@ -19,8 +19,10 @@ from headrace.engine.history import refuse_expired, state_at
 from headrace.errors import EpochExpired
 from headrace.intake.table import TableContract
 from headrace.ledger.base import Base, Shape
+from headrace.ledger.durable import make_folder
 from headrace.ledger.ledger import Ledger, now_utc, summed
 from headrace.ledger.readers import Reader, Readers
+from headrace.objects import Place
 from headrace.settings import Settings
 from headrace.state.delta import Delta, consolidate
 from headrace.state.store import Snapshot, Store
@@ -49,7 +51,7 @@ def held(snapshot: Snapshot) -> Rows:
 class Home:
     """A table and a hidden store, changed at random; what they held at each epoch is remembered."""
 
-    def __init__(self, path: Path, **settings: Any) -> None:
+    def __init__(self, path: Place, **settings: Any) -> None:
         self.path = path
         self.settings = Settings(vacuum_grace=timedelta(0), **settings)
         self.ledger = Ledger(path, inline_bytes=2000)
@@ -102,8 +104,8 @@ class Home:
         return held(store.snapshot())
 
 
-def test_bases_follow_whatever_the_intervals(tmp_path: Path) -> None:
-    home = Home(tmp_path)
+def test_bases_follow_whatever_the_intervals(place: Place) -> None:
+    home = Home(place)
     for epochs in (1, 3, 50, 2, 40):
         home.advance(epochs)
         report = home.fold.now()
@@ -116,22 +118,22 @@ def test_bases_follow_whatever_the_intervals(tmp_path: Path) -> None:
     assert list(home.ledger.unreferenced(home.epoch)) == []
 
 
-def test_the_log_keeps_what_users_read_and_drops_what_only_recovery_needs(tmp_path: Path) -> None:
-    home = Home(tmp_path)
+def test_the_log_keeps_what_users_read_and_drops_what_only_recovery_needs(place: Place) -> None:
+    home = Home(place)
     home.advance(60)
     home.fold.now()
-    again = Ledger(tmp_path, 2000)
+    again = Ledger(place, 2000)
     again.open()
     assert [entry.epoch for entry in again.entries("t")] == list(range(1, 61))
     assert list(again.entries("v#0")) == []
     assert content(summed(SCHEMA, list(again.entries("t")))) == home.past[-1]
 
 
-def test_expired_epochs_go_and_say_so(tmp_path: Path) -> None:
-    home = Home(tmp_path, keep_epochs=50)
+def test_expired_epochs_go_and_say_so(place: Place) -> None:
+    home = Home(place, keep_epochs=50)
     home.advance(150)
     home.fold.now()
-    again = Ledger(tmp_path, 2000)
+    again = Ledger(place, 2000)
     again.open()
     assert again.oldest == home.ledger.oldest == 100
     with pytest.raises(EpochExpired, match="epoch 99 has expired") as expired:
@@ -142,13 +144,13 @@ def test_expired_epochs_go_and_say_so(tmp_path: Path) -> None:
     assert [head.epoch for head in again.heads()] == [1, *range(101, 151)]
 
 
-def test_a_reader_holds_the_log_until_its_limit(tmp_path: Path) -> None:
-    home = Home(tmp_path, keep_epochs=10)
+def test_a_reader_holds_the_log_until_its_limit(place: Place) -> None:
+    home = Home(place, keep_epochs=10)
     home.readers.register(Reader("feed", epoch=40, limit_epochs=100))
     home.advance(120)
     home.fold.now()
     assert home.ledger.oldest == 40
-    Readers(tmp_path).register(Reader("feed", epoch=90, limit_epochs=100))
+    Readers(place).register(Reader("feed", epoch=90, limit_epochs=100))
     home.advance(100)
     home.fold.now()
     assert home.ledger.oldest == 210, "the limit of the reader was passed"
@@ -166,24 +168,24 @@ def test_files_stay_bounded(tmp_path: Path) -> None:
     assert max(counts) < 500
 
 
-def test_what_a_crash_left_goes_and_what_is_named_stays(tmp_path: Path) -> None:
-    home = Home(tmp_path)
+def test_what_a_crash_left_goes_and_what_is_named_stays(place: Place) -> None:
+    home = Home(place)
     home.advance(3)
     home.fold.now()
-    named = {path for path in tmp_path.rglob("*") if path.is_file()}
-    unborn, unknown = base_path(tmp_path, "w"), base_path(tmp_path, "gone")
+    named = {path for path in place.rglob("*") if path.is_file()}
+    unborn, unknown = base_path(place, "w"), base_path(place, "gone")
     for folder in (unborn / "_delta_log", unborn / "_identities", unknown / "_delta_log"):
-        folder.mkdir(parents=True)
+        make_folder(folder)
     left = [
         unborn / "_delta_log" / ".tmp-1",
         unborn / "rows-1.parquet",
         unknown / "_delta_log" / f"{0:020d}.json",
-        tmp_path / ".tmp-2",
-        tmp_path / "ledger" / ".tmp-3",
-        base_path(tmp_path, "t") / "rows-4.parquet",
+        place / ".tmp-2",
+        place / "ledger" / ".tmp-3",
+        base_path(place, "t") / "rows-4.parquet",
     ]
     for path in left:
-        path.touch()
-    sweep_after_crash(tmp_path, home.ledger, {**SHAPES, "w": SHAPES["t"]})
-    assert {path for path in tmp_path.rglob("*") if path.is_file()} == named
+        path.write_bytes(b"")
+    sweep_after_crash(place, home.ledger, {**SHAPES, "w": SHAPES["t"]})
+    assert {path for path in place.rglob("*") if path.is_file()} == named
     assert not unborn.exists()

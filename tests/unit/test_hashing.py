@@ -242,3 +242,17 @@ def test_rows_are_equal_exactly_when_their_identities_are(
     for here, one in enumerate(marks):
         for there, other in enumerate(marks):
             assert (one == other) == (found[here] == found[there])
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+@pytest.mark.parametrize("distinct", [1, 3, 5000])
+def test_strings_that_repeat_are_the_same_as_one_by_one(kind: pa.DataType, distinct: int) -> None:
+    """A long column is hashed by its distinct values where they are few; nobody can tell."""
+    values = [None if i % 11 == 0 else f"value {i % distinct}" for i in range(6000)]
+    column = pa.array(values, type=kind)
+    alone = {value: of_array(pa.array([value], type=kind))[0] for value in set(values)}
+    assert of_array(column) == [alone[value] for value in values]
+    assert of_array(column.slice(7, 3000)) == of_array(column)[7:3007]
+    assert of_array(pa.nulls(6000, kind)) == [alone[None]] * 6000
+    numbered = column.dictionary_encode()
+    assert of_array(numbered) == of_array(column)

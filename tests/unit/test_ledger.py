@@ -13,6 +13,7 @@ import pytest
 from headrace.errors import LedgerError, OwnerLost
 from headrace.ledger.durable import is_whole
 from headrace.ledger.ledger import Entry, Ledger, closed_name, is_kept, now_utc, summed
+from headrace.objects import Place
 from headrace.state.delta import Delta, consolidate, empty, weights_of
 
 NOW = datetime(2024, 1, 1, 12, 0, 0, 123456, tzinfo=UTC)
@@ -20,7 +21,7 @@ SCHEMA = pa.schema([("c0", pa.int64()), ("c1", pa.string())])
 INLINE = 4096
 
 
-def opened(home: Path, inline_bytes: int = INLINE) -> Ledger:
+def opened(home: Place, inline_bytes: int = INLINE) -> Ledger:
     ledger = Ledger(home, inline_bytes)
     ledger.open()
     return ledger
@@ -41,20 +42,20 @@ def listed(ledger: Ledger, *wanted: Any) -> list[tuple[int, str, list[tuple[Any,
     return sorted(shown(entry) for entry in ledger.entries(*wanted))
 
 
-def test_a_new_home_has_no_epochs(tmp_path: Path) -> None:
-    ledger = opened(tmp_path)
+def test_a_new_home_has_no_epochs(place: Place) -> None:
+    ledger = opened(place)
     assert ledger.heads() == []
     assert listed(ledger) == []
     assert listed(ledger, "t", 0, 7) == []
-    assert list(tmp_path.iterdir()) == []
+    assert list(place.iterdir()) == []
 
 
-def test_what_was_committed_is_read_back(tmp_path: Path) -> None:
-    ledger = opened(tmp_path)
+def test_what_was_committed_is_read_back(place: Place) -> None:
+    ledger = opened(place)
     head = {"definitions": ["CREATE TABLE t (a INT)"], "keys": {"ä": [1, None]}}
     ledger.commit(1, NOW, head, {"t": delta((1, "a", 1), (2, None, 3)), "t#0": delta((None, "x", -1))})
     ledger.commit(2, NOW + timedelta(seconds=1), {}, {"t": delta((1, "a", -1))})
-    for one in (ledger, opened(tmp_path)):
+    for one in (ledger, opened(place)):
         heads = one.heads()
         assert [(found.epoch, found.committed_at) for found in heads] == [(1, NOW), (2, NOW + timedelta(seconds=1))]
         assert [found.content for found in heads] == [head, {}]
@@ -66,8 +67,8 @@ def test_what_was_committed_is_read_back(tmp_path: Path) -> None:
         assert [entry.committed_at for entry in one.entries("t")] == [NOW, NOW + timedelta(seconds=1)]
 
 
-def test_entries_are_bounded_by_relation_and_epoch(tmp_path: Path) -> None:
-    ledger = opened(tmp_path)
+def test_entries_are_bounded_by_relation_and_epoch(place: Place) -> None:
+    ledger = opened(place)
     for epoch in range(1, 6):
         ledger.commit(epoch, NOW, {}, {name: delta((epoch, name, 1)) for name in ("t", "u")})
     assert [entry.epoch for entry in ledger.entries("t")] == [1, 2, 3, 4, 5]
@@ -77,49 +78,49 @@ def test_entries_are_bounded_by_relation_and_epoch(tmp_path: Path) -> None:
     assert listed(ledger, "nobody") == []
 
 
-def test_an_epoch_without_changes_is_an_epoch(tmp_path: Path) -> None:
-    ledger = opened(tmp_path)
+def test_an_epoch_without_changes_is_an_epoch(place: Place) -> None:
+    ledger = opened(place)
     ledger.commit(1, NOW, {"keys": ["once"]}, {"t": empty(SCHEMA)})
-    assert [head.epoch for head in opened(tmp_path).heads()] == [1]
+    assert [head.epoch for head in opened(place).heads()] == [1]
     assert listed(ledger) == []
 
 
-def test_a_large_delta_lies_in_a_file(tmp_path: Path) -> None:
-    ledger = opened(tmp_path)
+def test_a_large_delta_lies_in_a_file(place: Place) -> None:
+    ledger = opened(place)
     large = delta(*((number, f"row {number}", number % 3 - 4) for number in range(1000)))
     ledger.commit(1, NOW, {}, {"v#1": large, "t": delta((1, "a", 1))})
-    (file,) = (tmp_path / "deltas").iterdir()
+    (file,) = (place / "deltas").iterdir()
     assert file.name.startswith("000000000001-v.1-")
     assert is_whole(file)
-    for one in (ledger, opened(tmp_path)):
+    for one in (ledger, opened(place)):
         (entry,) = one.entries("v#1")
         assert entry.rows.equals(large.rows)
         assert entry.weights.tolist() == large.weights.tolist()
 
 
-def test_a_lost_file_is_named(tmp_path: Path) -> None:
-    ledger = opened(tmp_path, inline_bytes=0)
+def test_a_lost_file_is_named(place: Place) -> None:
+    ledger = opened(place, inline_bytes=0)
     ledger.commit(3, NOW, {}, {"t": delta((1, "a", 1))})
-    (path,) = (tmp_path / "deltas").iterdir()
+    (path,) = (place / "deltas").iterdir()
     path.unlink()
     with pytest.raises(LedgerError, match="000000000003-t-"):
         list(ledger.entries("t"))
 
 
 @pytest.mark.parametrize("inline_bytes", [0, INLINE])
-def test_rows_without_columns_keep_their_weight(tmp_path: Path, inline_bytes: int) -> None:
-    ledger = opened(tmp_path, inline_bytes)
+def test_rows_without_columns_keep_their_weight(place: Place, inline_bytes: int) -> None:
+    ledger = opened(place, inline_bytes)
     for epoch, weight in enumerate([2, -1], start=1):
         bare = consolidate(pa.table({"gone": [0]}).select([]), weights_of([weight]))
         ledger.commit(epoch, NOW, {}, {"v": bare})
-    entries = list(opened(tmp_path, inline_bytes).entries("v"))
+    entries = list(opened(place, inline_bytes).entries("v"))
     assert [entry.weights.tolist() for entry in entries] == [[2], [-1]]
     assert [entry.rows.num_columns for entry in entries] == [0, 0]
     assert summed(pa.schema([]), entries).weights.tolist() == [1]
 
 
 @pytest.mark.parametrize("inline_bytes", [0, INLINE])
-def test_every_type_comes_back_as_it_was(tmp_path: Path, inline_bytes: int) -> None:
+def test_every_type_comes_back_as_it_was(place: Place, inline_bytes: int) -> None:
     columns = {
         "c0": pa.array([Decimal("1.10"), None], pa.decimal128(10, 2)),
         "c1": pa.array([NOW, None], pa.timestamp("us", "UTC")),
@@ -131,15 +132,15 @@ def test_every_type_comes_back_as_it_was(tmp_path: Path, inline_bytes: int) -> N
         "c7": pa.array([19000, None], pa.int32()).cast(pa.date32()),
     }
     sent = consolidate(pa.table(columns), weights_of([1, 2]))
-    opened(tmp_path, inline_bytes).commit(1, NOW, {}, {"t": sent})
-    state = summed(sent.rows.schema, list(opened(tmp_path, inline_bytes).entries("t")))
+    opened(place, inline_bytes).commit(1, NOW, {}, {"t": sent})
+    state = summed(sent.rows.schema, list(opened(place, inline_bytes).entries("t")))
     assert state.rows.to_pylist() == sent.rows.to_pylist()
     assert state.weights.tolist() == [1, 2]
     assert state.low.tolist() == sent.low.tolist()
 
 
-def test_the_sum_of_all_deltas_is_the_state(tmp_path: Path) -> None:
-    ledger = opened(tmp_path)
+def test_the_sum_of_all_deltas_is_the_state(place: Place) -> None:
+    ledger = opened(place)
     ledger.commit(1, NOW, {}, {"t": delta((1, "a", 2), (2, "b", 1))})
     ledger.commit(2, NOW, {}, {"t": delta((1, "a", -1), (2, "b", -1), (3, "c", 1))})
     state = summed(SCHEMA, list(ledger.entries("t")))
@@ -157,12 +158,12 @@ def test_a_failed_commit_is_no_epoch(tmp_path: Path) -> None:
     assert opened(tmp_path).heads() == []
 
 
-def test_a_ledger_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    opened(tmp_path).commit(1, NOW, {}, {})
-    (log,) = (tmp_path / "ledger" / "_delta_log").glob("*.json")
-    log.write_text("{ not json")
+def test_a_ledger_that_cannot_be_read_is_refused(place: Place) -> None:
+    opened(place).commit(1, NOW, {}, {})
+    (log,) = (place / "ledger" / "_delta_log").glob("*.json")
+    log.write_bytes(b"{ not json")
     with pytest.raises(LedgerError):
-        opened(tmp_path)
+        opened(place)
 
 
 def test_time_is_utc_to_the_microsecond() -> None:
@@ -181,8 +182,8 @@ def test_everything_is_synced_before_an_epoch_is_acknowledged(tmp_path: Path, mo
     assert where[-7:] == [tmp_path.name, "deltas", "deltas", "ledger", "ledger", "_delta_log", "_delta_log"]
 
 
-def test_a_writer_that_was_replaced_cannot_commit(tmp_path: Path) -> None:
-    first, second = opened(tmp_path), opened(tmp_path)
+def test_a_writer_that_was_replaced_cannot_commit(place: Place) -> None:
+    first, second = opened(place), opened(place)
     first.claim(1)
     first.commit(1, NOW, {}, {"t": delta((1, "a", 1))})
     second.open()
@@ -190,12 +191,12 @@ def test_a_writer_that_was_replaced_cannot_commit(tmp_path: Path) -> None:
     with pytest.raises(OwnerLost, match="another process"):
         first.commit(2, NOW, {}, {"t": delta((9, "stale", 1))})
     second.commit(2, NOW, {}, {"t": delta((2, "b", 1))})
-    assert listed(opened(tmp_path)) == [(1, "t", [(1, "a", 1)]), (2, "t", [(2, "b", 1)])]
-    assert list(opened(tmp_path).unreferenced(None)) == []
+    assert listed(opened(place)) == [(1, "t", [(1, "a", 1)]), (2, "t", [(2, "b", 1)])]
+    assert list(opened(place).unreferenced(None)) == []
 
 
-def test_what_a_relation_held_before_other_columns_is_kept_until_its_epoch_expires(tmp_path: Path) -> None:
-    ledger = opened(tmp_path)
+def test_what_a_relation_held_before_other_columns_is_kept_until_its_epoch_expires(place: Place) -> None:
+    ledger = opened(place)
     ledger.claim(1)
     for epoch in range(1, 7):
         closed = {closed_name("t"): delta((0, "old", 1))} if epoch == 4 else {}

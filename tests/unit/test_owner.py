@@ -18,7 +18,11 @@ import pytest
 
 import headrace.owner
 from headrace.errors import HomeBusy, LedgerError, OwnerLost
-from headrace.owner import Ownership, living_owner, take_ownership
+from headrace.objects import ObjectPath, Place
+from headrace.owner import Ownership, living_owner, look, take_ownership
+
+# For what only files can show.
+on_disk = pytest.mark.parametrize("place", ["disk"], indirect=True)
 
 SHORT, MIDDLE, LONG = timedelta(seconds=1), timedelta(seconds=3), timedelta(seconds=30)
 
@@ -26,13 +30,13 @@ SHORT, MIDDLE, LONG = timedelta(seconds=1), timedelta(seconds=3), timedelta(seco
 CHILD = f"""
 import json, os, sys, types
 from datetime import timedelta
-from pathlib import Path
 package = types.ModuleType("headrace")
 package.__path__ = [{str(Path(headrace.__file__).parent)!r}]
 sys.modules["headrace"] = package
 from headrace.errors import HeadraceError
+from headrace.objects import place_of
 from headrace.owner import take_ownership
-home, seconds = Path(sys.argv[1]), float(sys.argv[2])
+home, seconds = place_of(sys.argv[1], {{}}), float(sys.argv[2])
 print(json.dumps("ready"), flush=True)
 pid, held = os.getpid(), None
 for word in sys.stdin:
@@ -61,12 +65,16 @@ for word in sys.stdin:
 class Child:
     """Another process that takes, checks and releases as it is told."""
 
-    def __init__(self, home: Path, timeout: timedelta) -> None:
+    def __init__(self, home: Place, timeout: timedelta) -> None:
+        # Another process gets what it needs to reach an object store from its environment.
+        options = home.bucket.options if isinstance(home, ObjectPath) else {}
+        environment = {name.upper().replace("ALLOW_HTTP", "AWS_ALLOW_HTTP"): value for name, value in options.items()}
         self.process = subprocess.Popen(
             [sys.executable, "-c", CHILD, str(home), str(timeout.total_seconds())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            env={**os.environ, **environment},
         )
         assert self.hear() == "ready"
 
@@ -95,7 +103,7 @@ class Child:
 class Children:
     """Starts children of one home, and ends them with the test."""
 
-    def __init__(self, home: Path, stack: ExitStack) -> None:
+    def __init__(self, home: Place, stack: ExitStack) -> None:
         self._home, self._stack = home, stack
 
     def __call__(self, timeout: timedelta = LONG) -> Child:
@@ -105,32 +113,37 @@ class Children:
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "home"
+def home(place: Place) -> Place:
+    return place / "home"
 
 
 @pytest.fixture
-def child(home: Path) -> Iterator[Children]:
+def child(home: Place) -> Iterator[Children]:
     with ExitStack() as stack:
         yield Children(home, stack)
 
 
 @pytest.fixture
-def owned(home: Path) -> Iterator[Ownership]:
+def owned(home: Place) -> Iterator[Ownership]:
     ownership = take_ownership(home, LONG)
     yield ownership
     ownership.release()
 
 
-def record(home: Path) -> dict[str, Any]:
-    return json.loads((home / "owner.json").read_text())
+def holder(home: Place) -> int:
+    """The process that the home names as its owner."""
+    seen = look(home)
+    assert seen is not None
+    return seen.owner.pid
 
 
-def rewrite(home: Path, **parts: Any) -> None:
-    (home / "owner.json").write_text(json.dumps({**record(home), **parts}))
+def rewrite(home: Place, **parts: Any) -> None:
+    """Let the home say something else of its owner."""
+    file = home / "owner.json" if isinstance(home, Path) else max((home / "owner").glob("*.json"))
+    file.write_bytes(json.dumps({**json.loads(file.read_bytes()), **parts}).encode())
 
 
-def test_a_second_process_is_refused_with_who_holds_the_home(home: Path, child: Children) -> None:
+def test_a_second_process_is_refused_with_who_holds_the_home(home: Place, child: Children) -> None:
     first, second = child(), child()
     assert first.do("take") == 1
     code, message, detail, hint = second.do("take")
@@ -141,20 +154,20 @@ def test_a_second_process_is_refused_with_who_holds_the_home(home: Path, child: 
     assert first.do("check") is None
 
 
-def test_a_released_home_is_free_and_the_fence_rises(home: Path, child: Children) -> None:
+def test_a_released_home_is_free_and_the_fence_rises(home: Place, child: Children) -> None:
     first, second = child(), child()
     assert first.do("take") == 1
     assert first.do("release") is None
-    assert not (home / "owner.json").exists()
+    assert look(home) is None
     assert second.do("take") == 2
     assert first.do("check")[0] == "owner_lost"
     assert first.do("release") is None
     assert second.do("check") is None
-    assert record(home)["pid"] == second.pid
+    assert holder(home) == second.pid
 
 
 @pytest.mark.parametrize("fetched", [True, False], ids=["fetched", "zombie"])
-def test_a_killed_owner_is_replaced_at_once(home: Path, child: Children, fetched: bool) -> None:
+def test_a_killed_owner_is_replaced_at_once(home: Place, child: Children, fetched: bool) -> None:
     first = child()
     assert first.do("take") == 1
     first.process.kill()
@@ -169,7 +182,7 @@ def test_a_killed_owner_is_replaced_at_once(home: Path, child: Children, fetched
     ownership.release()
 
 
-def test_a_stopped_owner_is_replaced_and_finds_out_when_it_wakes(home: Path, child: Children) -> None:
+def test_a_stopped_owner_is_replaced_and_finds_out_when_it_wakes(home: Place, child: Children) -> None:
     first, second = child(SHORT), child(SHORT)
     first.do("take")
     first.process.send_signal(signal.SIGSTOP)
@@ -183,10 +196,10 @@ def test_a_stopped_owner_is_replaced_and_finds_out_when_it_wakes(home: Path, chi
     time.sleep(0.5)
     assert second.do("check") is None
     assert first.do("release") is None
-    assert record(home)["pid"] == second.pid
+    assert holder(home) == second.pid
 
 
-def test_a_stopped_owner_finds_out_even_if_the_next_one_has_left(home: Path, child: Children) -> None:
+def test_a_stopped_owner_finds_out_even_if_the_next_one_has_left(home: Place, child: Children) -> None:
     first, second = child(SHORT), child(SHORT)
     first.do("take")
     first.process.send_signal(signal.SIGSTOP)
@@ -196,10 +209,10 @@ def test_a_stopped_owner_finds_out_even_if_the_next_one_has_left(home: Path, chi
     first.process.send_signal(signal.SIGCONT)
     assert first.do("check")[0] == "owner_lost"
     time.sleep(0.5)
-    assert not (home / "owner.json").exists()
+    assert look(home) is None
 
 
-def test_an_owner_that_beats_keeps_its_home_beyond_the_timeout(home: Path, child: Children) -> None:
+def test_an_owner_that_beats_keeps_its_home_beyond_the_timeout(home: Place, child: Children) -> None:
     first, second = child(SHORT), child(SHORT)
     first.do("take")
     time.sleep(2.5)
@@ -207,7 +220,7 @@ def test_an_owner_that_beats_keeps_its_home_beyond_the_timeout(home: Path, child
     assert first.do("check") is None
 
 
-def test_the_owner_says_how_long_it_may_be_silent(home: Path, child: Children) -> None:
+def test_the_owner_says_how_long_it_may_be_silent(home: Place, child: Children) -> None:
     first, hasty = child(LONG), child(SHORT)
     first.do("take")
     first.process.send_signal(signal.SIGSTOP)
@@ -215,7 +228,7 @@ def test_the_owner_says_how_long_it_may_be_silent(home: Path, child: Children) -
     assert hasty.do("take")[0] == "home_busy"
 
 
-def test_a_reused_pid_is_no_owner(home: Path, child: Children) -> None:
+def test_a_reused_pid_is_no_owner(home: Place, child: Children) -> None:
     first = child()
     first.do("take")
     rewrite(home, started="1")
@@ -225,7 +238,7 @@ def test_a_reused_pid_is_no_owner(home: Path, child: Children) -> None:
     ownership.release()
 
 
-def test_of_another_machine_only_the_heartbeat_counts(home: Path, child: Children) -> None:
+def test_of_another_machine_only_the_heartbeat_counts(home: Place, child: Children) -> None:
     first = child()
     first.do("take")
     first.end()
@@ -236,6 +249,7 @@ def test_of_another_machine_only_the_heartbeat_counts(home: Path, child: Childre
     take_ownership(home, LONG).release()
 
 
+@on_disk
 def test_two_openings_in_one_process_are_refused_however_old_the_heartbeat(home: Path, owned: Ownership) -> None:
     os.utime(home / "owner.json", (1, 1))
     with pytest.raises(HomeBusy, match=f"process {os.getpid()} on .* \\(this process\\)"):
@@ -245,6 +259,7 @@ def test_two_openings_in_one_process_are_refused_however_old_the_heartbeat(home:
     take_ownership(home, LONG).release()
 
 
+@on_disk
 def test_a_home_that_could_not_be_released_is_free_in_its_own_process(home: Path) -> None:
     first = take_ownership(home, LONG)
     kept = (home / "owner.json").read_bytes()
@@ -256,7 +271,7 @@ def test_a_home_that_could_not_be_released_is_free_in_its_own_process(home: Path
 
 
 @pytest.mark.parametrize("remains", ["nothing", "a dead owner"])
-def test_of_racing_processes_one_wins(home: Path, child: Children, remains: str) -> None:
+def test_of_racing_processes_one_wins(home: Place, child: Children, remains: str) -> None:
     if remains == "a dead owner":
         dead = child()
         dead.do("take")
@@ -271,7 +286,7 @@ def test_of_racing_processes_one_wins(home: Path, child: Children, remains: str)
     assert {answer[0] for answer in answers if not isinstance(answer, int)} == {"home_busy"}
 
 
-def test_of_those_who_wait_for_a_silent_owner_one_wins(home: Path, child: Children) -> None:
+def test_of_those_who_wait_for_a_silent_owner_one_wins(home: Place, child: Children) -> None:
     first = child(SHORT)
     first.do("take")
     first.process.send_signal(signal.SIGSTOP)
@@ -283,6 +298,7 @@ def test_of_those_who_wait_for_a_silent_owner_one_wins(home: Path, child: Childr
     assert sorted(answer if isinstance(answer, int) else 0 for answer in answers) == [0, 0, 0, 2]
 
 
+@on_disk
 @pytest.mark.parametrize("moved", [-3600, 3600], ids=["clock set forward", "clock set back"])
 def test_a_clock_that_was_set_takes_no_home_from_its_owner(home: Path, child: Children, moved: int) -> None:
     first, second = child(MIDDLE), child(MIDDLE)
@@ -293,6 +309,7 @@ def test_a_clock_that_was_set_takes_no_home_from_its_owner(home: Path, child: Ch
     assert first.do("check") is None
 
 
+@on_disk
 def test_a_heartbeat_from_the_future_protects_nobody_who_is_silent(home: Path, child: Children) -> None:
     first, second = child(SHORT), child(SHORT)
     first.do("take")
@@ -302,6 +319,7 @@ def test_a_heartbeat_from_the_future_protects_nobody_who_is_silent(home: Path, c
     assert second.do("take") == 2
 
 
+@on_disk
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"pid": 1}'])
 def test_an_unreadable_file_is_judged_by_its_time(home: Path, content: bytes) -> None:
     take_ownership(home, LONG).release()
@@ -311,6 +329,7 @@ def test_an_unreadable_file_is_judged_by_its_time(home: Path, content: bytes) ->
     assert living_owner(home) is not None
 
 
+@on_disk
 def test_a_removed_file_is_a_lost_home(home: Path, owned: Ownership) -> None:
     (home / "owner.json").unlink()
     with pytest.raises(OwnerLost):
@@ -322,6 +341,7 @@ def test_a_removed_file_is_a_lost_home(home: Path, owned: Ownership) -> None:
     assert not (home / "owner.json").exists()
 
 
+@on_disk
 def test_lost_is_lost_also_if_the_file_comes_back(home: Path, owned: Ownership) -> None:
     kept = (home / "owner.json").read_bytes()
     (home / "owner.json").unlink()
@@ -332,15 +352,15 @@ def test_lost_is_lost_also_if_the_file_comes_back(home: Path, owned: Ownership) 
         owned.check()
 
 
-def test_a_fork_does_not_own_what_its_parent_owns(home: Path, child: Children) -> None:
+def test_a_fork_does_not_own_what_its_parent_owns(home: Place, child: Children) -> None:
     first = child()
     first.do("take")
     assert first.do("fork")[0] == "owner_lost"
     assert first.do("check") is None
-    assert record(home)["pid"] == first.pid
+    assert holder(home) == first.pid
 
 
-def test_the_address_is_for_all_to_see(home: Path, owned: Ownership) -> None:
+def test_the_address_is_for_all_to_see(home: Place, owned: Ownership) -> None:
     assert living_owner(home) == owned.owner
     owned.announce("/somewhere/control")
     seen = living_owner(home)
@@ -351,6 +371,7 @@ def test_the_address_is_for_all_to_see(home: Path, owned: Ownership) -> None:
     assert living_owner(home) is None
 
 
+@on_disk
 def test_nothing_but_the_lock_stays_behind(home: Path, owned: Ownership) -> None:
     owned.announce("/somewhere/control")
     owned.release()
@@ -364,8 +385,8 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     assert "read_only=True" in caught.value.hint
 
 
-def test_a_check_that_cannot_look_is_no_loss(home: Path, owned: Ownership, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(home: Path) -> None:
+def test_a_check_that_cannot_look_is_no_loss(home: Place, owned: Ownership, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(home: Place) -> None:
         raise OSError(5, "input/output error")
 
     with monkeypatch.context() as broken:

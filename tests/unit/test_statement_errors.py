@@ -24,7 +24,7 @@ def refused(sql: str) -> StatementError:
         ("42", "'42' begins no statement", (1, 1), "a statement begins with"),
         (
             "CREATE TABEL t (a INT)",
-            "expected TABLE, VIEW or MATERIALIZED VIEW, found 'TABEL'",
+            "expected TABLE, VIEW, MATERIALIZED VIEW or SOURCE, found 'TABEL'",
             (1, 8),
             "did you mean TABLE?",
         ),
@@ -118,7 +118,7 @@ def refused(sql: str) -> StatementError:
             "INCREMENTAL?",
         ),
         ("CREATE MATERIALIZED TABLE v", "expected VIEW, found 'TABLE'", (1, 21), "write CREATE"),
-        ("DROP t", "expected TABLE, VIEW or MATERIALIZED VIEW", (1, 6), "write DROP TABLE"),
+        ("DROP t", "expected TABLE, VIEW, MATERIALIZED VIEW or SOURCE", (1, 6), "write DROP TABLE"),
         ("DROP TABLE t x", "expected the end of the statement, found 'x'", (1, 14), "write DROP"),
         ("ALTER TABLE t", "expected ADD, RENAME, DROP or ALTER", (1, 14), "write ALTER TABLE t ADD COLUMN"),
         ("ALTER TABLE t ADD c INT", "expected COLUMN", (1, 19), "write ALTER TABLE"),
@@ -167,6 +167,43 @@ def refused(sql: str) -> StatementError:
         ("SELECT (1;\nSELECT 2", "unclosed '('", (1, 8), "close it"),
         ("SELECT 1);", "unexpected ')'", (1, 9), "remove it"),
         ("SELECT 'x", "unclosed string", (1, 8), "close it with '"),
+        ("CREATE SOURCE s FROM DELTA '/x'", "expected INTO, found 'FROM'", (1, 17), "write CREATE SOURCE"),
+        ("CREATE SOURCE s INTO t FROM DETLA '/x'", "found 'DETLA'", (1, 29), "did you mean DELTA?"),
+        ("CREATE SOURCE s INTO t FROM DELTA x", "expected the path of a Delta table", (1, 35), "write CREATE SOURCE"),
+        ("CREATE SOURCE s INTO t\n FROM DELTA ' '", "the path is empty", (2, 13), "write CREATE SOURCE"),
+        (
+            "CREATE SOURCE s INTO t FROM DELTA '/x' WITH (moed = 'snapshot')",
+            "a Delta source has no option moed",
+            (1, 46),
+            "did you mean mode?",
+        ),
+        (
+            "CREATE SOURCE s INTO t FROM DELTA '/x' WITH (format = 'debezium')",
+            "a Delta source has no option format",
+            (1, 46),
+            "its options are mode, version",
+        ),
+        (
+            "CREATE SOURCE s INTO t FROM DELTA '/x' WITH (mode = 'snapshto')",
+            "no mode 'snapshto'",
+            (1, 53),
+            "'snapshot'?",
+        ),
+        (
+            "CREATE SOURCE s INTO t FROM DELTA '/x' WITH (mode = 'snapshot', version = '1')",
+            "expected the version as a whole number",
+            (1, 75),
+            "write CREATE SOURCE",
+        ),
+        (
+            "CREATE SOURCE s INTO t FROM DELTA '/x' WITH (mode = 'snapshot', MODE = 'snapshot')",
+            "option mode is given twice",
+            (1, 65),
+            "keep one",
+        ),
+        ("DROP SOURCE IF EXISTS", "expected the name of a source", (1, 22), "write DROP SOURCE"),
+        ("PAUSE SOURCE s t", "expected the end", (1, 16), "write PAUSE SOURCE s"),
+        ("EXPLAIN CREATE SOURCE s INTO t FROM DELTA '/x' WITH (mode = 'snapshot')", "only views", (1, 1), "EXPLAIN"),
         ("PAUSE x", "expected SOURCE or CHANGEFEED", (1, 7), "write PAUSE SOURCE s"),
     ],
 )
@@ -230,17 +267,24 @@ def test_errors(sql: str, message: str, place: tuple[int, int], hint: str) -> No
         ("BEGIN", "BEGIN is not offered"),
         (
             "CREATE SOURCE s INTO t FROM KAFKA 'h:1/x' WITH (format = 'debezium')",
-            "CREATE SOURCE is not available yet",
+            "a source from KAFKA is not available yet",
         ),
+        ("CREATE SOURCE s INTO t FROM FILES '/x'", "a source from FILES is not available yet"),
+        ("CREATE SOURCE s INTO t FROM DELTA '/x'", "a source that follows its table is not available yet"),
+        (
+            "CREATE SOURCE s INTO t FROM DELTA '/x' WITH (mode = 'follow', version = 3)",
+            "a source that follows its table is not available yet",
+        ),
+        ("CREATE OR REPLACE SOURCE s INTO t FROM DELTA '/x'", "CREATE OR REPLACE is for views"),
         ("CREATE CHANGEFEED f FOR TABLE x INTO KAFKA 'h:1/x'", "CREATE CHANGEFEED is not available yet"),
         (
             "CREATE FLOW f AS AUTO CDC INTO t FROM STREAM(s) KEYS (id) SEQUENCE BY c",
             "CREATE FLOW is not available yet",
         ),
-        ("PAUSE SOURCE s", "PAUSE SOURCE is not available yet"),
+        ("PAUSE CHANGEFEED f", "PAUSE CHANGEFEED is not available yet"),
         ("RESUME CHANGEFEED f", "RESUME CHANGEFEED is not available yet"),
         ("ALTER CHANGEFEED f SET (batch_size = 1)", "ALTER CHANGEFEED is not available yet"),
-        ("DROP SOURCE s", "DROP SOURCE is not available yet"),
+        ("DROP CHANGEFEED f", "DROP CHANGEFEED is not available yet"),
     ],
 )
 def test_unsupported(sql: str, message: str) -> None:
@@ -257,6 +301,6 @@ def test_places_count_over_the_whole_script() -> None:
 
 def test_an_error_is_message_place_and_hint() -> None:
     assert str(refused("DROP TABEL t")) == (
-        "expected TABLE, VIEW or MATERIALIZED VIEW, found 'TABEL' at line 1, column 6\n"
-        "hint: did you mean TABLE? write DROP TABLE | VIEW | MATERIALIZED VIEW [IF EXISTS] x"
+        "expected TABLE, VIEW, MATERIALIZED VIEW or SOURCE, found 'TABEL' at line 1, column 6\n"
+        "hint: did you mean TABLE? write DROP TABLE | VIEW | MATERIALIZED VIEW | SOURCE [IF EXISTS] x"
     )

@@ -12,6 +12,7 @@ from headrace.errors import StatementError
 from headrace.sql.statements import (
     AddColumn,
     AlterColumnType,
+    CreateSource,
     CreateTable,
     CreateView,
     Delete,
@@ -24,6 +25,7 @@ from headrace.sql.statements import (
     Query,
     RenameColumn,
     Show,
+    SourceAction,
     Statement,
     Update,
     parse,
@@ -392,3 +394,27 @@ def test_any_text_is_read_or_refused_with_a_place(sql: str) -> None:
     else:
         places = [(statement.line, statement.column) for statement in found]
     assert all(line == 1 and column is not None and 1 <= column <= len(sql) + 1 for line, column in places)
+
+
+def test_create_source() -> None:
+    found = one(
+        CreateSource,
+        "CREATE SOURCE IF NOT EXISTS S INTO T FROM DELTA 'it''s/here' WITH (version = 3, MODE = 'Snapshot')",
+    )
+    assert (found.name, found.table, found.connector, found.location) == ("s", "t", "delta", "it's/here")
+    assert found.options == (("mode", "snapshot"), ("version", 3))
+    assert found.if_not_exists
+
+
+@pytest.mark.parametrize(
+    ("sql", "verb", "if_exists"),
+    [
+        ("DROP SOURCE s", "drop", False),
+        ("DROP SOURCE IF EXISTS S", "drop", True),
+        ("PAUSE SOURCE s", "pause", False),
+        ("RESUME SOURCE `s`", "resume", False),
+    ],
+)
+def test_a_source_by_its_name(sql: str, verb: str, if_exists: bool) -> None:
+    found = one(SourceAction, sql)
+    assert (found.verb, found.name, found.if_exists) == (verb, "s", if_exists)

@@ -19,6 +19,7 @@ from headrace.ledger.backup import backup, restore
 from headrace.ledger.base import Base
 from headrace.ledger.inspection import inspect_storage
 from headrace.ledger.ledger import Ledger, is_hidden
+from headrace.objects import Place
 from tests.small_homes import (
     BEGIN,
     SHAPES,
@@ -254,6 +255,20 @@ def test_a_lost_owner_leaves_no_files(tmp_path: Path) -> None:
     with pytest.raises(OwnerLost):
         add_epoch(stale, 3, width=50)
     assert files_of(tmp_path) == before
+
+
+@pytest.mark.parametrize("inline_bytes", [0, 4096])
+def test_a_lost_owner_takes_nothing_from_its_successor(place: Place, inline_bytes: int) -> None:
+    stale = make_home(place, 2, inline_bytes)
+    successor = opened(place, inline_bytes)
+    successor.claim(2)
+    # The same call, sent again to the next owner: the same epoch with the same content.
+    add_epoch(successor, 3)
+    with pytest.raises(OwnerLost):
+        add_epoch(stale, 3)
+    assert len(rows_at(place, 3)) == 3
+    assert inspect_storage(place).ok
+    assert list(opened(place).unreferenced(None)) == []
 
 
 def test_a_base_replaced_by_the_same_rows_keeps_them(tmp_path: Path) -> None:

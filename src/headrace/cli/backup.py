@@ -15,7 +15,7 @@ from headrace.storage import backup_home, existing
 
 
 def backup(
-    destination: Annotated[str, typer.Argument(help="A folder that does not exist yet or is empty.")],
+    destination: Annotated[str, typer.Argument(help="A folder or URI that does not exist yet or is empty.")],
     home: HomeOption = DEFAULT_HOME,
     as_json: JsonOption = False,
     debug: DebugOption = False,
@@ -35,7 +35,7 @@ def backup(
         headrace restore /mnt/backups/shop-monday shop-again
     """
     # The process that has the home open may have been started in another folder.
-    folder = str(Path(destination).absolute())
+    folder = destination if "://" in destination else str(Path(destination).absolute())
     with errors_reported(as_json=as_json, debug=debug):
         existing(home)
     with Console(stderr=True).status("Copying the newest epoch"):

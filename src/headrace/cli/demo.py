@@ -25,6 +25,12 @@ def demo(
     """Generate a shop, fill 22 relations, push hours of changes, and prove every view right.
 
     Takes a few minutes; nothing outside the example's own data folder is touched.
+
+    Examples:
+
+        headrace demo
+
+        headrace demo --scale 0.02 --hours 3
     """
     with errors_reported(as_json=as_json, debug=debug):
         if not _PROGRAM.exists():
@@ -33,6 +39,5 @@ def demo(
                 detail="It comes with Headrace's sources, not with an installed package.",
                 hint="clone the repository and run 'make demo'",
             )
-    raise typer.Exit(
-        subprocess.run([sys.executable, str(_PROGRAM), "--scale", str(scale), "--hours", str(hours)]).returncode
-    )
+    command = [sys.executable, str(_PROGRAM), "--scale", str(scale), "--hours", str(hours)]
+    raise typer.Exit(subprocess.run([*command, *(["--json"] if as_json else [])]).returncode)

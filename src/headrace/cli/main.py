@@ -8,9 +8,12 @@ import typer
 
 from headrace.cli.backup import backup
 from headrace.cli.changes import changes
+from headrace.cli.check import check
 from headrace.cli.demo import demo
 from headrace.cli.explain import explain
 from headrace.cli.fold import fold
+from headrace.cli.init import init
+from headrace.cli.push import push
 from headrace.cli.query import query
 from headrace.cli.restore import restore
 from headrace.cli.run import run as run_scripts
@@ -21,7 +24,8 @@ from headrace.cli.verify import verify
 app = typer.Typer(
     name="headrace",
     help="Spark SQL views kept exactly current, one epoch at a time.\n\n"
-    "Start with a script of CREATE TABLE, CREATE VIEW and INSERT:\n\n"
+    "Start with a project, or with a script of CREATE TABLE, CREATE VIEW and INSERT:\n\n"
+    "    headrace init shop\n\n"
     "    headrace run shop.sql\n\n"
     '    headrace query "SELECT * FROM revenue_by_city"\n\n'
     "    headrace explain revenue_by_city\n\n"
@@ -32,8 +36,11 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 for name, verb in (
+    ("init", init),
+    ("check", check),
     ("run", run_scripts),
     ("serve", serve),
+    ("push", push),
     ("query", query),
     ("changes", changes),
     ("explain", explain),

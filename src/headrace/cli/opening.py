@@ -13,6 +13,7 @@ from rich.console import Console
 import headrace
 from headrace.errors import HeadraceError
 from headrace.home import ask_home
+from headrace.settings import Settings
 from headrace.storage import existing
 
 
@@ -48,15 +49,16 @@ def opened(
     *,
     write: bool = False,
     create: bool = True,
+    settings: Settings | None = None,
     as_json: bool = False,
     debug: bool = False,
 ) -> Generator[headrace.Headrace, None, None]:
     """The open home, read-only unless `write`; only a verb that writes may also `create` it."""
     with errors_reported(as_json=as_json, debug=debug):
-        if not (write and create) and "://" not in home:
+        if not (write and create):
             existing(home)
         with Console(stderr=True).status("Starting Spark and opening the home"):
-            hr = headrace.open(home, read_only=not write)
+            hr = headrace.open(home, read_only=not write, settings=settings)
         with hr:
             yield hr
 

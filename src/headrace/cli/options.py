@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,6 +15,26 @@ HomeOption = Annotated[
         metavar="FOLDER",
         help="The home to work on: the folder or URI that holds everything durable.",
     ),
+]
+RunHomeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--home",
+        envvar="HEADRACE_HOME",
+        metavar="FOLDER",
+        help="The home to work on; that of a project is its storage, otherwise headrace-home.",
+    ),
+]
+ProjectArgument = Annotated[
+    Path, typer.Argument(metavar="[PROJECT]", help="The project's folder, by default this one.", show_default=False)
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A value for ${NAME} in a project's SQL; may be repeated."),
+]
+ProgressOption = Annotated[
+    bool | None,
+    typer.Option("--progress/--no-progress", help="Show how far fills are; by default only on a terminal."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, for programs; errors are JSON too.")]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the stack of an error.")]

@@ -1,4 +1,4 @@
-"""`headrace run`: execute SQL scripts on a home."""
+"""`headrace run`: bring a home to what a project defines, or execute SQL scripts on it."""
 
 from __future__ import annotations
 
@@ -8,39 +8,68 @@ from typing import Annotated
 
 import pyarrow as pa
 import typer
-from rich.console import Console
 
 import headrace
 from headrace.cli.opening import errors_reported, opened
-from headrace.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption, RowsOption
+from headrace.cli.options import (
+    DEFAULT_HOME,
+    DebugOption,
+    JsonOption,
+    ProgressOption,
+    RowsOption,
+    RunHomeOption,
+    SetOption,
+)
+from headrace.cli.progress import shown
+from headrace.cli.project import run_folder
 from headrace.cli.show import show_json, show_receipt, show_rows
 from headrace.errors import SetupError
+from headrace.project.folder import is_project
 
 
 def run(
-    scripts: Annotated[list[str], typer.Argument(help="SQL files, executed in this order; - reads stdin.")],
-    home: HomeOption = DEFAULT_HOME,
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PROJECT | SCRIPT...]",
+            help="A project's folder, or SQL files, executed in this order; - reads stdin. By default this folder.",
+        ),
+    ] = None,
+    home: RunHomeOption = None,
+    values: SetOption = None,
     rows: RowsOption = 100,
+    progress: ProgressOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Execute SQL scripts on a home, which is created if it does not exist.
+    """Run a project, or SQL scripts, on a home, which is created if it does not exist.
 
-    Statements are separated by ';'. Each INSERT, UPDATE and DELETE is one epoch. Stops at the first error;
+    A project: what is missing is made, changed views are replaced, sources are read into one epoch, and what is
+    unchanged is left alone. Running it again changes nothing.
+
+    Scripts: statements are separated by ';'. Each INSERT, UPDATE and DELETE is one epoch. Stops at the first error;
     what came before it stays. Prints the result of each script's last statement.
 
     Examples:
+
+        headrace run
+
+        headrace run examples/medallion --set data=/data/shop
 
         headrace run tables.sql views.sql
 
         echo "DELETE FROM orders WHERE id = 7" | headrace run -
     """
+    wanted = what or ["."]
+    if len(wanted) == 1 and (is_project(Path(wanted[0])) or Path(wanted[0]).is_dir()):
+        run_folder(Path(wanted[0]), home, values or (), progress=progress, as_json=as_json, debug=debug)
+        return
     with errors_reported(as_json=as_json, debug=debug):
         # All are read before the first runs, so that a misspelt name changes nothing.
-        texts = {script: _read(script) for script in scripts}
-    with opened(home, write=True, as_json=as_json, debug=debug) as hr:
+        texts = {script: _read(script) for script in wanted}
+    with opened(home or DEFAULT_HOME, write=True, as_json=as_json, debug=debug) as hr:
         for script, text in texts.items():
-            with Console(stderr=True).status(f"Running {'stdin' if script == '-' else script}"):
+            with shown(hr, f"Running {'stdin' if script == '-' else script}", progress):
                 result = hr.execute(text)
             _show(result, as_json=as_json, rows=rows)
 

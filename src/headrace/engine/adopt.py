@@ -1,4 +1,4 @@
-"""Taking a view into a home: it is filled, and those that depend on it are filled anew, in one epoch."""
+"""Taking definitions into a home: tables, views, and the rows of sources, all in one epoch."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.engine.catalog import Catalog, Relation, View
+from headrace.engine.catalog import Catalog, Relation, Table, View, ViewDefinition, source_definition
 from headrace.engine.fill import refill
-from headrace.engine.recover import view_definition
+from headrace.engine.loop import Stopwatch
+from headrace.engine.receipt import Receipt
+from headrace.engine.recover import table_definition, view_definition
+from headrace.engine.sources import read_sources
 from headrace.engine.work import Work, evaluation_error, follow
 from headrace.errors import HeadraceError, RelationNameError
 from headrace.ledger.ledger import closed_name
 from headrace.sql.resolve import forget, register
+from headrace.sql.syntax import CreateSource
 from headrace.state.delta import Delta
 
 if TYPE_CHECKING:
@@ -27,38 +31,85 @@ class Settled:
     closed: dict[str, Delta]
 
 
-def adopt_view(home: Headrace, view: View, existing: View | None) -> None:
-    """Fill a view, and refill those that depend on it, in one epoch; only then does the home know it."""
-    dependents = home.catalog.dependents(view.name) if existing is not None else []
-    made = [view]
+def adopt(
+    home: Headrace,
+    tables: Sequence[Table] = (),
+    views: Sequence[ViewDefinition] = (),
+    sources: Sequence[CreateSource] = (),
+) -> Receipt:
+    """Take all of this into a home in one epoch, the views in this order; only then does the home know any of it.
+
+    Views may be new or replace others, whose dependents are filled anew.
+    """
+    watch = Stopwatch()
     before = dict(home.catalog.relations)
+    made: list[View] = []
     try:
-        home.catalog.relations[view.name] = view
-        register(home.catalyst, view.name, view.schema)
-        for dependent in dependents:
-            remade = remake(home, home.catalog, dependent, view.name)
-            home.catalog.relations[dependent.name] = remade
-            register(home.catalyst, dependent.name, remade.schema)
-            made.append(remade)
+        for table in tables:
+            home.catalog.relations[table.name] = table
+            register(home.catalyst, table.name, table.schema)
+        for definition in _with_dependents(home.catalog, views):
+            view = _made(home, definition, views)
+            home.catalog.relations[view.name] = view
+            made.append(view)
+            register(home.catalyst, view.name, view.schema)
         settled = settle_stores(made, before)
         now = home.tick()
         work = home.begin(now)
+        watch.lap("definitions")
+        readings = read_sources(home, work, now, sources)
+        watch.lap("intake")
         # The clock has moved for all who read it, not only for the views made here.
         follow(work, home.catalog, home.frames, but={one.name for one in made})
         fill_views(home, home.catalog, work, made)
+        watch.lap("views")
         for name, content in settled.closed.items():
             work.leave(closed_name(name), content)
         head = {
-            "define": [view_definition(one) for one in made],
-            "reset": settled.resets,
+            "define": [*(table_definition(one) for one in tables), *(view_definition(one) for one in made)],
+            "reset": [*(name for one in tables for name in one.store_names), *settled.resets],
             "closed": list(settled.closed),
+            "sources": [source_definition(one) for one in readings.sources],
         }
-        home.commit(work, now, head)
+        home.commit(work, now, {word: content for word, content in head.items() if content})
+        watch.lap("ledger")
     except BaseException:
         home.catalog.relations.clear()
         home.catalog.relations.update(before)
-        restore_names(home, made, before)
+        restore_names(home, [*tables, *made], before)
         raise
+    dead = dict.fromkeys(readings.applied, 0)
+    return Receipt(home.epoch, readings.applied, readings.stale, dead, watch.seconds, watch.stages)
+
+
+def _with_dependents(catalog: Catalog, views: Sequence[ViewDefinition]) -> list[ViewDefinition]:
+    """The views, and after the last that they read those that depend on a replaced one."""
+    named = {view.name for view in views}
+    replaced = [view.name for view in views if view.name in catalog]
+    affected = {one.name: one for name in replaced for one in catalog.dependents(name) if one.name not in named}
+    waiting = [view for view in catalog.views() if view.name in affected]
+    ordered: list[ViewDefinition] = []
+    for place, view in enumerate(views):
+        ordered.append(view)
+        later = {one.name for one in views[place + 1 :]} | {one.name for one in waiting}
+        for one in list(waiting):
+            later.discard(one.name)
+            if not later.intersection(one.resolved.reads):
+                ordered.append(one.definition)
+                waiting.remove(one)
+            else:
+                later.add(one.name)
+    return ordered
+
+
+def _made(home: Headrace, definition: ViewDefinition, views: Sequence[ViewDefinition]) -> View:
+    if definition in views:
+        try:
+            return home.make_view(definition)
+        except HeadraceError as error:
+            error.about = definition.name
+            raise
+    return remake(home, home.catalog, home.catalog.view(definition.name), " and ".join(one.name for one in views))
 
 
 def remake(home: Headrace, catalog: Catalog, dependent: View, changed: str) -> View:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pyspark.sql.types import StructType
@@ -32,6 +32,11 @@ class Table:
     def schema(self) -> StructType:
         """Its columns."""
         return self.contract.schema
+
+    @property
+    def store_names(self) -> list[str]:
+        """The names of its stores."""
+        return [self.name, *([self.tombstones.name] if self.tombstones else [])]
 
 
 @dataclass(frozen=True)
@@ -76,18 +81,50 @@ class View:
 Relation = Table | View
 
 
+@dataclass(frozen=True)
+class Source:
+    """Where rows of a table came from, how far it was read, and the epoch that brought them."""
+
+    name: str
+    table: str
+    connector: str
+    location: str
+    mode: str
+    options: Mapping[str, Any]
+    position: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    rows: int = 0
+    epoch: int = 0
+
+
+def source_definition(source: Source) -> dict[str, Any]:
+    """A source as the ledger keeps it; its epoch is that of the commit."""
+    definition = asdict(source)
+    del definition["epoch"]
+    return definition
+
+
 class Catalog:
     """All relations by name, in the order they were made: a view comes after what it reads."""
 
     def __init__(self) -> None:
         self.relations: dict[str, Relation] = {}
+        self.sources: dict[str, Source] = {}
         self.history = ColumnHistory()
 
     def copy(self) -> Catalog:
         """A catalog of its own with the same relations and the same history."""
         other = Catalog()
         other.relations, other.history = dict(self.relations), self.history
+        other.sources = dict(self.sources)
         return other
+
+    def record(self, epoch: int, head: Mapping[str, Any]) -> None:
+        """Take note of what an epoch's head tells, beside the relations that it makes."""
+        self.history.record(epoch, head)
+        for name in head.get("drop_sources", ()):
+            self.sources.pop(name, None)
+        for definition in head.get("sources", ()):
+            self.sources[definition["name"]] = Source(**definition, epoch=epoch)
 
     def __contains__(self, name: str) -> bool:
         return name.lower() in self.relations
@@ -111,6 +148,15 @@ class Catalog:
                 f"{name} is a view",
                 detail="A view follows its query and takes no changes of its own.",
                 hint="change the tables that it reads",
+            )
+        return found
+
+    def view(self, name: str) -> View:
+        """The view of this name; a table is refused."""
+        found = self.get(name)
+        if isinstance(found, Table):
+            raise RelationNameError(
+                f"{name} is a table", hint="views are explained and verified; DESCRIBE shows a table's columns"
             )
         return found
 
@@ -172,4 +218,4 @@ class Catalog:
                 yield relation.tombstones
 
 
-__all__ = ["Any", "Catalog", "Relation", "Table", "View", "ViewDefinition"]
+__all__ = ["Any", "Catalog", "Relation", "Source", "Table", "View", "ViewDefinition", "source_definition"]

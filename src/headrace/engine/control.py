@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import HeadraceError, HomeBusy
+from headrace.objects import Place
 from headrace.owner import Owner, living_owner
 
 Verb = Callable[..., Mapping[str, Any]]
@@ -129,7 +130,7 @@ class Control:
         return verb(**arguments)
 
 
-def ask_owner(home: Path, verb: str, arguments: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
+def ask_owner(home: Place, verb: str, arguments: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
     """Have the running owner of a home run a verb, and return its result; none when no owner runs."""
     owner = living_owner(home)
     if owner is None:
@@ -153,7 +154,7 @@ def ask_owner(home: Path, verb: str, arguments: Mapping[str, Any] | None = None)
     return parts["result"]
 
 
-def _await_answer(line: socket.socket, home: Path, owner: Owner) -> bytes:
+def _await_answer(line: socket.socket, home: Place, owner: Owner) -> bytes:
     """The answer, however long it takes, for as long as the owner is heard."""
     answer = b""
     while not answer.endswith(b"\n"):
@@ -170,7 +171,7 @@ def _await_answer(line: socket.socket, home: Path, owner: Owner) -> bytes:
     return answer
 
 
-def _silent(home: Path, owner: Owner, verb: str) -> HomeBusy:
+def _silent(home: Place, owner: Owner, verb: str) -> HomeBusy:
     return HomeBusy(
         f"the owner of the home {home} did not answer {verb}",
         detail=f"The home is held by {owner}. It is starting, closing, stopped, or out of reach from here.",

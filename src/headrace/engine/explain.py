@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.engine.catalog import View
@@ -17,7 +18,8 @@ from headrace.ir.nodes import (
     TopRows,
     Touched,
 )
-from headrace.plans.catalyst import kind_of
+from headrace.plans.catalyst import Java, kind_of
+from headrace.rules.build import way_of
 from headrace.sql.lower import Lowering, NoRule, lower
 
 _STEPS = {"Project": "project", "Filter": "filter", "Generate": "explode", "Expand": "grouping sets"}
@@ -53,10 +55,10 @@ def explain_view(view: View) -> Explanation:
     return Explanation(view.name, view.incremental, list(view.reasons), "\n".join(lines))
 
 
-def _describe(node: Node, depth: int, lines: list[str]) -> None:
-    lines.append("  " * depth + _sentence(node))
+def _describe(node: Node, depth: int, lines: list[str], above: Sequence[Java] = ()) -> None:
+    lines.append("  " * depth + _sentence(node, above))
     for child in _below(node):
-        _describe(child, depth + 1, lines)
+        _describe(child, depth + 1, lines, node.steps if isinstance(node, Linear) else ())
 
 
 def _below(node: Node) -> tuple[Node, ...]:
@@ -69,7 +71,7 @@ def _below(node: Node) -> tuple[Node, ...]:
     return ()
 
 
-def _sentence(node: Node) -> str:
+def _sentence(node: Node, above: Sequence[Java]) -> str:
     if isinstance(node, Source):
         return f"{node.relation}: its delta, columns {', '.join(a.name for a in node.output)}"
     if isinstance(node, Constant):
@@ -89,6 +91,9 @@ def _sentence(node: Node) -> str:
         what = ", ".join(a.name for a in node.groups) or "all rows"
         return f"group by {what}: partials of {names or 'the row count'}, groups touched"
     if isinstance(node, Touched):
+        way = way_of(node, above)
+        if way is not None:
+            return f"{node.what}: {way.sentence()}, new output minus old"
         return f"{node.what}: {'keys touched' if node.keys else 'the whole input'}, new output minus old"
     if isinstance(node, TopRows):
         return "order by with limit: the first rows are kept sorted"

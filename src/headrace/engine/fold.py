@@ -7,7 +7,6 @@ while a finished file is named.
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import threading
 import time
@@ -15,16 +14,17 @@ from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from headrace.engine.catalog import Relation, Table
 from headrace.errors import HeadraceError
 from headrace.ledger.base import Base, Shape
-from headrace.ledger.durable import crash_point, is_temporary
+from headrace.ledger.durable import crash_point, is_temporary, remove_folder
 from headrace.ledger.ledger import Ledger, is_hidden, is_kept, now_utc, plain_name, summed
 from headrace.ledger.readers import Readers
+from headrace.objects import Place
 from headrace.settings import Settings
+from headrace.state import mapped
 from headrace.state.delta import concat
 from headrace.state.store import Snapshot
 
@@ -73,7 +73,7 @@ def shape_of(name: str, relation: Relation | None, schema: Any) -> Shape:
     return Shape(names, schema, tuple(names.index(column) for column in key))
 
 
-def base_path(home: Path, name: str) -> Path:
+def base_path(home: Place, name: str) -> Place:
     """Where the base of a store lies."""
     return home / ("state" if is_hidden(name) else "tables") / plain_name(name)
 
@@ -82,7 +82,7 @@ class Fold:
     """Folds one home, when it is due or when it is asked to."""
 
     def __init__(
-        self, home: Path, ledger: Ledger, readers: Readers, settings: Settings, moment: Callable[[], Moment]
+        self, home: Place, ledger: Ledger, readers: Readers, settings: Settings, moment: Callable[[], Moment]
     ) -> None:
         self._home = home
         self._ledger = ledger
@@ -91,7 +91,7 @@ class Fold:
         self._moment = moment
         self._turn = threading.Lock()
         self._bases: dict[str, Base] = {}
-        self._doomed: dict[Path, float] = {}
+        self._doomed: dict[Place, float] = {}
         self._folded_epoch = 0
         self._folded_size = 0
         self._folded_at = time.monotonic()
@@ -160,6 +160,7 @@ class Fold:
             self._folded_epoch, self._folded_size = moment.epoch, self._ledger.size
             self._folded_at = time.monotonic()
             report.oldest, report.seconds = self._ledger.oldest, self._folded_at - started
+            mapped.release()
             return report
 
     def base(self, name: str) -> Base:
@@ -186,7 +187,7 @@ class Fold:
         for folder in ("tables", "state"):
             for path in (self._home / folder).glob("*"):
                 if path not in known:
-                    shutil.rmtree(path, ignore_errors=True)
+                    remove_folder(path)
                     crash_point("base dropped")
         self._bases = {name: base for name, base in self._bases.items() if name in moment.stores}
 
@@ -204,7 +205,7 @@ class Fold:
     def _sweep(self, epoch: int) -> None:
         """Remove files that nothing names, once whoever read them has had time to finish."""
         now = time.monotonic()
-        found = list(self._ledger.unreferenced(epoch))
+        found: list[Place] = list(self._ledger.unreferenced(epoch))
         for base in self._bases.values():
             found.extend(base.unreferenced())
         self._doomed = {path: self._doomed.get(path, now) for path in found}
@@ -222,7 +223,7 @@ def _give_way() -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
 
-def sweep_after_crash(home: Path, ledger: Ledger, names: Mapping[str, Shape]) -> None:
+def sweep_after_crash(home: Place, ledger: Ledger, names: Mapping[str, Shape]) -> None:
     """Remove what a crash left behind; only the owner may, before it writes anything."""
     unfinished = [path for path in home.iterdir() if is_temporary(path.name)]
     for path in [*unfinished, *ledger.unreferenced(None)]:
@@ -233,7 +234,7 @@ def sweep_after_crash(home: Path, ledger: Ledger, names: Mapping[str, Shape]) ->
         for path in (home / folder).glob("*"):
             base = Base(path) if path in known else None
             if base is None or not base.exists:
-                shutil.rmtree(path, ignore_errors=True)
+                remove_folder(path)
                 continue
             for file in list(base.unreferenced()):
                 file.unlink(missing_ok=True)

@@ -51,6 +51,8 @@ class Frames:
         self._paths: weakref.WeakKeyDictionary[Run, Path] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
         self.analysis = threading.RLock()
+        # Folders that Spark wrote, by the id of the rows that were read from them.
+        self._kept: dict[int, tuple[weakref.ref[pa.Table], Path]] = {}
         self._count = 0
         self._discarded: deque[tuple[float, Path]] = deque()
 
@@ -62,13 +64,13 @@ class Frames:
         large = [run for run in snapshot.runs if len(run.delta) > _IN_MEMORY]
         if not large:
             return self._from_files(Run(snapshot.all()), nullable).drop(*_IDENTITY)
-        frame = reduce(DataFrame.unionAll, [self._from_files(run, nullable) for run in large])
         # What small runs hold, and what large ones take away, is counted over all runs and kept apart from the files.
         apart = [run.delta for run in snapshot.runs if len(run.delta) <= _IN_MEMORY]
         apart.extend(take_run(run.delta, np.flatnonzero(run.delta.weights < 0)) for run in large if run.cancelling)
         touched = pa.concat_tables([_identities(part) for part in apart]) if apart else None
         if touched is None or touched.num_rows == 0:
-            return frame.drop(*_IDENTITY)
+            return reduce(DataFrame.unionAll, [self._as_written(run, nullable) for run in large])
+        frame = reduce(DataFrame.unionAll, [self._from_files(run, nullable) for run in large])
         gone = self.catalyst.session.createDataFrame(touched.combine_chunks())
         kept = frame.join(F.broadcast(gone), on=list(_IDENTITY), how="left_anti").drop(*_IDENTITY)
         rows = _alive(snapshot, apart)
@@ -80,6 +82,13 @@ class Frames:
         named = pa.table(list(rows.columns), names=[f"c{i}" for i in range(rows.num_columns)])
         positional = StructType([StructField(f"c{i}", f.dataType, True) for i, f in enumerate(schema.fields)])
         return self.catalyst.session.createDataFrame(named, schema=positional).toDF(*schema.names)
+
+    def _as_written(self, run: Run, schema: StructType) -> Any:
+        """The rows that a run brings, from Spark's own files where it was made of them."""
+        made, path = self._kept.get(id(run.delta.rows), (None, None))
+        if path is not None and made is not None and made() is run.delta.rows:
+            return self._read(path, schema, ())
+        return self._from_files(run, schema).drop(*_IDENTITY)
 
     def _from_files(self, run: Run, schema: StructType) -> Any:
         """The rows that a run brings, with their identities."""
@@ -115,7 +124,11 @@ class Frames:
         now = time.monotonic()
         self._discarded.append((now, path))
         while self._discarded and now - self._discarded[0][0] > _GRACE_SECONDS:
-            self._discarded.popleft()[1].unlink(missing_ok=True)
+            old = self._discarded.popleft()[1]
+            if old.is_dir():
+                shutil.rmtree(old, ignore_errors=True)
+            else:
+                old.unlink(missing_ok=True)
 
     def bind(
         self,
@@ -156,8 +169,11 @@ class Frames:
             real,
         )
 
-    def collect(self, frame: Any, schema: StructType, large: bool) -> pa.Table:
-        """All rows of a DataFrame as c0, c1, ...; a large one is written by Spark and read from its files."""
+    def collect(self, frame: Any, schema: StructType, large: bool, keep: bool = False) -> pa.Table:
+        """All rows of a DataFrame as c0, c1, ...; a large one is written by Spark and read from its files.
+
+        Those files are kept where the rows will be read by Spark again soon.
+        """
         types = [field.dataType for field in schema.fields]
         renamed = nullable_frame(frame.toDF(*(f"c{i}" for i in range(len(types)))))
         if not large or not types or any(isinstance(kind, NullType) for kind in types):
@@ -167,14 +183,23 @@ class Frames:
         renamed.write.parquet(str(path))
         files = sorted(path.glob("*.parquet"))
         table = mapped.rows(arrow_schema(types), (conform(_instants(part), types) for part in _parts(files)))
-        shutil.rmtree(path)
+        if keep and table.num_rows > _IN_MEMORY:
+            self._kept[id(table)] = weakref.ref(table), path
+            weakref.finalize(table, self._let_go, id(table), path)
+        else:
+            shutil.rmtree(path)
         return table
+
+    def _let_go(self, rows: int, path: Path) -> None:
+        self._kept.pop(rows, None)
+        self._discard(path)
 
 
 def _parts(files: Sequence[Path]) -> Iterator[pa.Table]:
     """The rows of Parquet files, a bounded number at a time."""
     for path in files:
-        with pq.ParquetFile(path) as file:
+        # Spark writes timestamps in a form that is read as nanoseconds, which end in 1677, unless it is told otherwise.
+        with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
             for batch in file.iter_batches(batch_size=mapped.LARGE):
                 yield pa.Table.from_batches([batch])
 
@@ -208,4 +233,12 @@ def _write_run(delta: Delta, path: Path) -> None:
     low, high = delta.low[places].view(np.int64), delta.high[places].view(np.int64)
     columns = [*rows.columns, pa.array(low), pa.array(high)]
     names = [*(f"c{i}" for i in range(rows.num_columns)), *_IDENTITY]
-    pq.write_table(pa.table(columns, names=names), path, row_group_size=250_000, coerce_timestamps="us")
+    # Numbers of other columns seldom repeat, and to find that out costs more than it saves.
+    strings = [name for name, column in zip(names, columns, strict=True) if pa.types.is_string(column.type)]
+    pq.write_table(
+        pa.table(columns, names=names),
+        path,
+        row_group_size=250_000,
+        use_dictionary=strings,  # pyright: ignore[reportArgumentType]
+        coerce_timestamps="us",
+    )

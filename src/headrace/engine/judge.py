@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,11 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import DataType
 
+from headrace.engine.catalog import View
+from headrace.engine.queries import Queries, Relations
 from headrace.intake.identity import row_identity_of
+from headrace.settings import Settings
+from headrace.sql.resolve import Seen
 from headrace.state.delta import concat, consolidate, negate
 
 _SHOWN = 20
@@ -47,6 +51,35 @@ class Verdict:
         if self.ok:
             return f"{len(self.checked)} views verified: all equal their full recompute"
         return "\n".join(str(one) for one in self.differences)
+
+
+def recompute(
+    queries: Queries,
+    views: Sequence[View],
+    relations: Relations,
+    seen: Mapping[str, Mapping[str, Seen]],
+    settings: Settings,
+) -> Verdict:
+    """Have Spark alone answer each view's query over these relations, and compare."""
+    frames = queries.frames
+    differences: list[Difference] = []
+    for view in views:
+        # From its text, unless ties or the clock had to be settled.
+        if view.resolved.ties or view.resolved.uses_clock:
+            expected = frames.bind(view.resolved.plan, relations.__getitem__)
+        else:
+            expected = queries.frame(view.resolved.sql, relations, seen=seen[view.name])
+        large = relations[view.name][0].size > settings.small_bound
+        differences.extend(
+            compare(
+                view.name,
+                frames.collect(frames.frame(*relations[view.name]), view.schema, large),
+                frames.collect(expected, view.schema, large),
+                [field.dataType for field in view.schema.fields],
+                settings.verify_digits,
+            )
+        )
+    return Verdict(tuple(differences), tuple(view.name for view in views))
 
 
 def compare(

@@ -27,7 +27,7 @@ class Queries:
     """Answers queries; analysis is done by one caller at a time, because it goes by registered names."""
 
     def __init__(self, frames: Frames) -> None:
-        self._frames = frames
+        self.frames = frames
         self._analysis = frames.analysis
         self._registered: set[str] = set()
 
@@ -44,13 +44,13 @@ class Queries:
         _refuse_scripts(tokens)
         words = {token.text.strip("`").lower() for token in tokens}
         named = {name: relations[name] for name in words.intersection(relations)}
-        catalyst = self._frames.catalyst
+        catalyst = self.frames.catalyst
         with self._analysis:
             for name in self._registered - set(relations):
                 catalyst.session.catalog.dropTempView(name)
             self._registered = set()
             for name, relation in named.items():
-                frame = self._frames.frame(*relation)
+                frame = self.frames.frame(*relation)
                 if name in seen:
                     plain = frame.toDF(*(f"c{i}" for i in range(len(frame.columns))))
                     frame = plain.select(*(F.col(f"c{place}").alias(label) for place, label in seen[name]))

@@ -33,7 +33,7 @@ def recover(home: Headrace, folder: Path) -> None:
     latest: dict[str, tuple[int, Mapping[str, Any]]] = {}
     for head in heads:
         content = head.content
-        home.catalog.history.record(head.epoch, content)
+        home.catalog.record(head.epoch, content)
         for name in content.get("reset", ()):
             home.reset_at[name] = head.epoch
         for name in content.get("drop", ()):

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headrace.engine.adopt import adopt_view
+from headrace.engine.adopt import adopt
 from headrace.engine.alter import alter_table
 from headrace.engine.bulk import Bulk
 from headrace.engine.catalog import Table, View, ViewDefinition
 from headrace.engine.define import make_table, table_contract
 from headrace.engine.explain import explain_view
 from headrace.engine.group import Changes
+from headrace.engine.loop import Call
 from headrace.engine.queries import Relations
 from headrace.engine.receipt import Receipt
-from headrace.engine.recover import table_definition
+from headrace.engine.sources import change_source, shown_sources
 from headrace.engine.stoppable import Stoppable
 from headrace.engine.work import Work
 from headrace.errors import HeadraceError, QueryError, RelationNameError, StatementError, UnsupportedStatement
 from headrace.plans.prepared import conform
-from headrace.sql.resolve import forget, query_error, register
+from headrace.sql.resolve import forget, query_error
 from headrace.sql.statements import (
     AlterTable,
+    CreateSource,
     CreateTable,
     CreateView,
     Delete,
@@ -35,6 +37,7 @@ from headrace.sql.statements import (
     Insert,
     Query,
     Show,
+    SourceAction,
     Statement,
     Update,
     parse,
@@ -46,10 +49,39 @@ if TYPE_CHECKING:
 
 def run_script(home: Headrace, sql: str) -> pa.Table | Receipt | None:
     """Run all statements of a script in order; the result is that of the last."""
+    return run_statements(home, parse(sql))
+
+
+def run_statements(home: Headrace, statements: Iterable[Statement]) -> pa.Table | Receipt | None:
+    """Run statements in order; the result is that of the last.
+
+    Sources wait for the definitions that follow them, so that all of a script are read into one epoch.
+    """
     result: pa.Table | Receipt | None = None
-    for statement in parse(sql):
+    waiting: list[CreateSource] = []
+    for statement in statements:
+        if isinstance(statement, CreateSource):
+            waiting.append(statement)
+            continue
+        if waiting and not isinstance(statement, (CreateTable, CreateView)):
+            _create_sources(home, waiting)
+            waiting = []
         result = run_statement(home, statement)
+    if waiting:
+        _create_sources(home, waiting)
+        return None
     return result
+
+
+def _create_sources(home: Headrace, statements: Sequence[CreateSource]) -> None:
+    """Read sources into one epoch; those that are known already are left alone where that was asked."""
+
+    def make() -> None:
+        wanted = [one for one in statements if not (one.if_not_exists and one.name in home.catalog.sources)]
+        if wanted:
+            adopt(home, sources=wanted)
+
+    home.define(make)
 
 
 def run_statement(home: Headrace, statement: Statement) -> pa.Table | Receipt | None:
@@ -57,7 +89,10 @@ def run_statement(home: Headrace, statement: Statement) -> pa.Table | Receipt | 
     if isinstance(statement, Query):
         return _run_query(home, statement, None)[0]
     if isinstance(statement, Insert | Update | Delete):
-        return home.apply_worked_out(lambda relations: _changes(home, statement, relations))
+        return home.submit(Call(lambda relations: _changes(home, statement, relations)))
+    if isinstance(statement, SourceAction):
+        home.define(lambda: change_source(home, statement))
+        return None
     if isinstance(statement, CreateTable):
         home.define(lambda: _create_table(home, statement))
         return None
@@ -99,7 +134,7 @@ def run_for_asker(
             with stoppable.working():
                 return _changes(home, statement, relations)
 
-        receipt = home.apply_worked_out(work_out)
+        receipt = home.submit(Call(work_out))
         return receipt, receipt.epoch
     if isinstance(statement, Query):
         with stoppable.working():
@@ -164,22 +199,11 @@ def _create_table(home: Headrace, statement: CreateTable) -> None:
         if statement.if_not_exists:
             return
         raise RelationNameError(f"{statement.name} exists already", hint="choose another name, or write IF NOT EXISTS")
-    table = make_table(table_contract(home.catalyst, statement))
-    names = [table.name, *([table.tombstones.name] if table.tombstones else [])]
-
-    def swap() -> None:
-        home.catalog.relations[table.name] = table
-
-    register(home.catalyst, table.name, table.schema)
-    try:
-        work = Work({}, home.settings.small_bound)
-        home.commit(work, home.tick(), {"define": [table_definition(table)], "reset": names}, swap)
-    except BaseException:
-        forget(home.catalyst, table.name)
-        raise
+    adopt(home, [make_table(table_contract(home.catalyst, statement))])
 
 
-def _definition(home: Headrace, statement: CreateView) -> ViewDefinition:
+def view_of(home: Headrace, statement: CreateView) -> ViewDefinition:
+    """The definition that a statement gives, under the columns that the next epoch knows."""
     return ViewDefinition(
         statement.name,
         statement.query,
@@ -188,7 +212,7 @@ def _definition(home: Headrace, statement: CreateView) -> ViewDefinition:
         statement.policy,
         statement.query_line,
         statement.query_column,
-        home.epoch,
+        home.epoch + 1,
     )
 
 
@@ -203,7 +227,7 @@ def _create_view(home: Headrace, statement: CreateView) -> None:
             raise RelationNameError(
                 f"{statement.name} exists already", hint="write CREATE OR REPLACE VIEW to change it"
             )
-    adopt_view(home, home.make_view(_definition(home, statement)), existing)
+    adopt(home, views=[view_of(home, statement)])
 
 
 def _drop(home: Headrace, statement: Drop) -> None:
@@ -217,6 +241,13 @@ def _drop(home: Headrace, statement: Drop) -> None:
     if (statement.kind == "table") != (kind == "table"):
         raise RelationNameError(f"{statement.name} is a {kind}", hint=f"write DROP {kind.upper()} {statement.name}")
     users = [view.name for view in home.catalog.users(statement.name)]
+    sources = [source.name for source in home.catalog.sources.values() if source.table == statement.name]
+    if sources:
+        raise RelationNameError(
+            f"{statement.name} is in use",
+            detail=f"Its rows come from source {', '.join(sources)}.",
+            hint=f"write DROP SOURCE {sources[0]} first",
+        )
     if users:
         raise RelationNameError(
             f"{statement.name} is in use",
@@ -372,7 +403,7 @@ def _delete_changes(home: Headrace, statement: Delete, relations: Relations) -> 
 def _explain(home: Headrace, statement: Explain) -> pa.Table:
     if isinstance(statement.target, str):
         return _lines(str(home.explain(statement.target)))
-    view = home.make_view(_definition(home, statement.target))
+    view = home.make_view(view_of(home, statement.target))
     text = str(explain_view(view))
     for query in view.workshop.queries:
         query.close()
@@ -403,6 +434,8 @@ def _show(home: Headrace, statement: Show) -> pa.Table:
                 "rows": pa.array([v.store.snapshot().count for v in views], type=pa.int64()),
             }
         )
+    if statement.what == "sources":
+        return shown_sources(home.catalog.sources)
     return pa.table({"name": pa.array([], type=pa.string())})
 
 

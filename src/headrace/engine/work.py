@@ -14,6 +14,7 @@ from pyspark.errors.exceptions.captured import convert_exception
 from headrace.engine.catalog import Catalog, View
 from headrace.engine.fill import refill
 from headrace.engine.frames import Frames
+from headrace.engine.progress import Listener, silent
 from headrace.errors import ViewEvaluationError
 from headrace.rules.base import TooLarge
 from headrace.sql.resolve import CLOCK
@@ -22,15 +23,19 @@ from headrace.state.store import Run, Snapshot, Store
 
 _CREW = ThreadPoolExecutor(max_workers=max(2, os.cpu_count() or 2), thread_name_prefix="headrace-view")
 _FILLING = threading.Lock()
+# From so many rows on, what comes into empty relations is followed by a fill, which reads no more than the rule would.
+_FIRST_FILL = 20_000
 
 
 class Work:
     """The deltas of one epoch, worked out view by view; nothing is changed until the epoch is committed."""
 
-    def __init__(self, stores: Mapping[str, Store], bound: int) -> None:
+    def __init__(self, stores: Mapping[str, Store], bound: int, tell: Listener = silent) -> None:
         self._stores = stores
+        self.tell = tell
         self._before = {name: store.snapshot() for name, store in stores.items()}
         self._deltas: dict[str, Delta] = {}
+        self._runs: dict[str, Run] = {}
         self._bound = bound
 
     @property
@@ -53,7 +58,11 @@ class Work:
         delta = self._deltas.get(store)
         if delta is None or len(delta) == 0:
             return snapshot
-        return Snapshot(snapshot.schema, (*snapshot.runs, Run(delta)))
+        run = self._runs.get(store)
+        if run is None or run.delta is not delta:
+            # The same run each time: whatever is made of it, a file or an index, is made once.
+            run = self._runs[store] = Run(delta)
+        return Snapshot(snapshot.schema, (*snapshot.runs, run))
 
     def delta_of(self, relation: str) -> Delta:
         """The relation's delta in this epoch."""
@@ -108,8 +117,7 @@ def follow(work: Work, catalog: Catalog, frames: Frames, but: Collection[str] = 
 def follow_view(work: Work, catalog: Catalog, frames: Frames, view: View) -> None:
     """Work out one view's delta: by its rule, or, where that would read too much, by a fill and a difference."""
     try:
-        large = any(len(work.delta_of(name)) > work.bound for name in view.resolved.reads)
-        if view.rule is not None and not large:
+        if view.rule is not None and not _is_large(work, view):
             try:
                 work.leave(view.name, view.rule.delta(work))
                 return
@@ -121,6 +129,13 @@ def follow_view(work: Work, catalog: Catalog, frames: Frames, view: View) -> Non
             refill(work, catalog, frames, view)
     except (PySparkException, Py4JJavaError) as error:
         raise evaluation_error(view.name, error) from None
+
+
+def _is_large(work: Work, view: View) -> bool:
+    """Whether a fill is cheaper than the rule: the change is large in itself, or it is all that there is to read."""
+    changes = [len(work.delta_of(name)) for name in view.resolved.reads]
+    held = sum(work.before(name).size for name in view.resolved.reads)
+    return max(changes, default=0) > work.bound or (held == 0 and sum(changes) > _FIRST_FILL)
 
 
 def evaluation_error(view: str, error: Exception) -> ViewEvaluationError:

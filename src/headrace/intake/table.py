@@ -61,6 +61,11 @@ class TableContract:
         _ = self._decoder, self.sequence_rank
 
     @cached_property
+    def key_places(self) -> tuple[int, ...]:
+        """The places of the key's columns, in the order of the key."""
+        return tuple(self.schema.names.index(name) for name in self.key)
+
+    @cached_property
     def key_identity(self) -> Callable[[Row], Identity]:
         """From the key's values, in the order of the key, to the identity of the key."""
         return row_identity_of(self.schema[name].dataType for name in self.key)

@@ -19,9 +19,20 @@ from typing import Any
 
 from headrace.errors import LedgerError
 from headrace.ledger.base import Base
-from headrace.ledger.durable import Progress, copy_file, is_whole, make_folder, no_progress, replace_file, sync_folder
+from headrace.ledger.durable import (
+    Progress,
+    copy_file,
+    digest_of,
+    is_whole,
+    make_folder,
+    no_progress,
+    remove_folder,
+    replace_file,
+    sync_folder,
+)
 from headrace.ledger.ledger import RESTORING, Ledger, now_utc
 from headrace.ledger.readers import READERS
+from headrace.objects import Place, name_below, size_of
 
 MANIFEST = "backup.json"
 _FORMAT = 1
@@ -61,30 +72,31 @@ class Manifest:
         }
 
 
-def backup(home: Path, destination: Path, progress: Progress = no_progress) -> dict[str, Any]:
+def backup(home: Place, destination: Place, progress: Progress = no_progress) -> dict[str, Any]:
     """Copy the newest epoch of a home, its history included; the caller holds fold off, or owns the home."""
     started = time.monotonic()
     _refuse_taken(destination, "the destination")
-    if destination.resolve().is_relative_to(home.resolve()):
+    if f"{_absolute(destination)}/".startswith(f"{_absolute(home)}/"):
         raise LedgerError("the destination lies inside the home", hint="name a folder outside, best on another disk")
     ledger = Ledger(home, 0)
     ledger.open()
     if not ledger.exists:
-        raise LedgerError(f"there is no ledger in {home}", hint="name the folder of a home that has been opened once")
-    bases = [base for base in map(Base, sorted(home.glob("tables/*")) + sorted(home.glob("state/*"))) if base.exists]
+        raise LedgerError(f"there is no ledger in {home}", hint="name a home that has been opened once")
+    folders = sorted([*home.glob("tables/*"), *home.glob("state/*")], key=str)
+    bases = [base for base in map(Base, folders) if base.exists]
     sources = list(_sources(home, ledger, bases))
-    total = sum(source.stat().st_size for source in sources if source.exists())
+    total = sum(size_of(source) for source in sources if source.is_file())
     with _all_or_nothing(destination, "the backup cannot be written"):
         make_folder(destination)
         _refuse_narrow(destination, total)
         counted = _Counted(progress, total)
-        copied = {_inside(home, source): _copy(home, source, destination, counted) for source in sources}
+        copied = {name_below(home, source): _copy(home, source, destination, counted) for source in sources}
         for base in bases:
-            base.copy_log(destination / base.path.relative_to(home))
+            base.copy_log(destination / name_below(home, base.path))
         ledger.copy_log(destination)
-        for log in sorted(destination.glob("**/_delta_log/*.json")):
+        for log in sorted((one for one in destination.rglob("*.json") if one.parent.name == "_delta_log"), key=str):
             content = log.read_bytes()
-            copied[_inside(destination, log)] = Copied(len(content), hashlib.sha256(content).hexdigest())
+            copied[name_below(destination, log)] = Copied(len(content), hashlib.sha256(content).hexdigest())
         _sync_folders(destination, copied)
         manifest = Manifest(ledger.epoch, ledger.oldest, now_utc().isoformat(), copied)
         replace_file(destination / MANIFEST, _written(manifest))
@@ -92,7 +104,7 @@ def backup(home: Path, destination: Path, progress: Progress = no_progress) -> d
     return {**manifest.summary(), "destination": str(destination), "seconds": time.monotonic() - started}
 
 
-def restore(source: Path, home: Path, progress: Progress = no_progress) -> dict[str, Any]:
+def restore(source: Place, home: Place, progress: Progress = no_progress) -> dict[str, Any]:
     """Bring a backup up as a home of its own; every file is checked before the first is copied."""
     started = time.monotonic()
     manifest = read_manifest(source)
@@ -127,7 +139,7 @@ def restore(source: Path, home: Path, progress: Progress = no_progress) -> dict[
     return {**manifest.summary(), "home": str(home), "seconds": time.monotonic() - started}
 
 
-def read_manifest(source: Path) -> Manifest:
+def read_manifest(source: Place) -> Manifest:
     """What a backup says of itself; an error if it was never finished, or altered since."""
     try:
         parts = json.loads((source / MANIFEST).read_bytes())
@@ -166,7 +178,7 @@ class _Counted:
         self._progress(self._done, self._total)
 
 
-def _sources(home: Path, ledger: Ledger, bases: list[Base]) -> Iterator[Path]:
+def _sources(home: Place, ledger: Ledger, bases: list[Base]) -> Iterator[Place]:
     """Every file that the epoch needs, logs apart; of the identities, which are a cache, those that are whole."""
     yield from (home / "ledger" / one.path for one in ledger.files)
     yield from (home / "deltas" / name for name in sorted(ledger.large_files()))
@@ -174,12 +186,12 @@ def _sources(home: Path, ledger: Ledger, bases: list[Base]) -> Iterator[Path]:
         for file in base.files:
             yield file
             yield from (cached for cached in base.identity_files(file.name) if is_whole(cached))
-    if (home / READERS).exists():
+    if (home / READERS).is_file():
         yield home / READERS
 
 
-def _copy(home: Path, source: Path, destination: Path, counted: _Counted) -> Copied:
-    name = _inside(home, source)
+def _copy(home: Place, source: Place, destination: Place, counted: _Counted) -> Copied:
+    name = name_below(home, source)
     target = destination / name
     make_folder(target.parent)
     try:
@@ -199,13 +211,12 @@ def _damaged(name: str, problem: str) -> LedgerError:
     )
 
 
-def _check(source: Path, name: str, expected: Copied, counted: _Counted) -> str:
+def _check(source: Place, name: str, expected: Copied, counted: _Counted) -> str:
     try:
         held = (source / name).stat().st_size
         if held != expected.size:
             return f"it has {held} bytes instead of {expected.size}"
-        with open(source / name, "rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        digest = digest_of(source / name)
     except FileNotFoundError:
         return "it is missing"
     except OSError as error:
@@ -215,7 +226,7 @@ def _check(source: Path, name: str, expected: Copied, counted: _Counted) -> str:
 
 
 @contextmanager
-def _all_or_nothing(folder: Path, failure: str) -> Generator[None, None, None]:
+def _all_or_nothing(folder: Place, failure: str) -> Generator[None, None, None]:
     """Inside, an empty folder is filled; where that fails, it is as before."""
     existed = folder.exists()
     try:
@@ -223,10 +234,10 @@ def _all_or_nothing(folder: Path, failure: str) -> Generator[None, None, None]:
     except BaseException as error:
         for path in folder.iterdir() if folder.is_dir() else ():
             if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
+                remove_folder(path)
             else:
                 path.unlink(missing_ok=True)
-        if not existed and folder.is_dir():
+        if isinstance(folder, Path) and not existed and folder.is_dir():
             folder.rmdir()
         if isinstance(error, OSError):
             raise LedgerError(
@@ -237,7 +248,7 @@ def _all_or_nothing(folder: Path, failure: str) -> Generator[None, None, None]:
         raise
 
 
-def _refuse_taken(folder: Path, what: str) -> None:
+def _refuse_taken(folder: Place, what: str) -> None:
     try:
         taken = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
     except OSError as error:
@@ -250,7 +261,9 @@ def _refuse_taken(folder: Path, what: str) -> None:
         )
 
 
-def _refuse_narrow(folder: Path, needed: int) -> None:
+def _refuse_narrow(folder: Place, needed: int) -> None:
+    if not isinstance(folder, Path):
+        return
     free = shutil.disk_usage(folder).free
     if free < needed + _ROOM_FOR_LOGS:
         raise LedgerError(
@@ -260,13 +273,13 @@ def _refuse_narrow(folder: Path, needed: int) -> None:
         )
 
 
-def _sync_folders(root: Path, files: Mapping[str, Copied]) -> None:
-    for folder in sorted({(root / name).parent for name in files} | {root}):
+def _sync_folders(root: Place, files: Mapping[str, Copied]) -> None:
+    for folder in sorted({(root / name).parent for name in files} | {root}, key=str):
         sync_folder(folder)
 
 
-def _inside(root: Path, path: Path) -> str:
-    return path.relative_to(root).as_posix()
+def _absolute(place: Place) -> str:
+    return str(place.resolve() if isinstance(place, Path) else place)
 
 
 def _safe(name: str) -> str:

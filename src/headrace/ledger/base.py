@@ -15,7 +15,6 @@ import secrets
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,16 @@ import pyarrow.parquet as pq
 
 from headrace.errors import LedgerError
 from headrace.ledger.delta_log import Commit, DataFile, DeltaFolder, delta_schema, stored_type
-from headrace.ledger.durable import crash_point, is_temporary, is_whole, make_folder, sync_folder, write_named
+from headrace.ledger.durable import (
+    crash_point,
+    digest_of,
+    is_temporary,
+    make_folder,
+    sync_folder,
+    withdraw,
+    write_named,
+)
+from headrace.objects import Place, local_file
 from headrace.state.delta import Delta, combine, found_among, group
 from headrace.state.hashing import Hashes, identity
 
@@ -64,11 +72,11 @@ class Shape:
 class Base:
     """One relation's base on disk."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Place) -> None:
         self.path = path
         self._folder = DeltaFolder(path, _CONFIGURATION, (BASE_EPOCH,), _KEEP_COMMITS)
         # What the commit under way has written, and which identities were found whole since this was opened.
-        self._fresh: list[Path] = []
+        self._fresh: list[Place] = []
         self._whole_identities: set[str] = set()
         self.exists = self._folder.load()
 
@@ -83,7 +91,7 @@ class Base:
         return sum(one.rows for one in self._folder.files.values())
 
     @property
-    def files(self) -> list[Path]:
+    def files(self) -> list[Place]:
         """Its data files."""
         return [self.path / name for name in self._folder.files]
 
@@ -146,15 +154,13 @@ class Base:
         try:
             yield
         except BaseException as error:
-            if not self._folder.log_file(self._folder.version + 1).exists():
-                for path in self._fresh:
-                    if path.name not in self._folder.files:
-                        path.unlink(missing_ok=True)
+            if not self._folder.may_be_next():
+                withdraw(path for path in self._fresh if path.name not in self._folder.files)
             if isinstance(error, OSError):
                 raise LedgerError(
                     f"the base {self.path.name} cannot be written",
                     detail=f"{error}. Nothing is lost: it stays at epoch {self.epoch}, and the log has the rest.",
-                    hint="free space or mend the rights of the home's folder; the next fold tries again",
+                    hint="free space or mend the rights of the home; the next fold tries again",
                 ) from error
             raise
 
@@ -281,7 +287,7 @@ class Base:
 
     def _rows(self, one: DataFile, shape: Shape) -> tuple[pa.Table, npt.NDArray[np.int64]]:
         try:
-            with pq.ParquetFile(self.path / one.path) as file:
+            with local_file(self.path / one.path) as path, pq.ParquetFile(path) as file:
                 table = file.read()
         except (OSError, pa.ArrowInvalid) as error:
             raise LedgerError(
@@ -302,9 +308,10 @@ class Base:
         """The identities of a file's rows, in their order; worked out anew where they are not at hand or damaged."""
         for path in self.identity_files(one.path):
             try:
-                if path.name not in self._whole_identities and not is_whole(path):
-                    continue
-                found = np.load(path, mmap_mode="r")
+                with local_file(path) as file:
+                    if path.name not in self._whole_identities and digest_of(file) not in path.name:
+                        continue
+                    found = np.load(file, mmap_mode="r")
             except (OSError, ValueError):
                 continue
             if found.shape == (2, one.rows):
@@ -319,15 +326,15 @@ class Base:
             self._write_identities(one.path, low, high)
         return low, high
 
-    def identity_files(self, name: str) -> Iterator[Path]:
+    def identity_files(self, name: str) -> Iterator[Place]:
         """Where the identities of a file's rows lie; they are a cache."""
         return (self.path / _IDENTITIES).glob(f"{name}-*.npy")
 
-    def copy_log(self, path: Path) -> None:
+    def copy_log(self, path: Place) -> None:
         """Begin a base elsewhere, to which the same files were copied."""
         self._folder.copy_log(path, {"epoch": self.epoch})
 
-    def unreferenced(self) -> Iterator[Path]:
+    def unreferenced(self) -> Iterator[Place]:
         """Files that the base no longer names."""
         yield from self._folder.unreferenced()
         for file in (self.path / _IDENTITIES).glob("*"):

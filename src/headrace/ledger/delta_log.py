@@ -1,6 +1,7 @@
-"""A Delta table whose commits are ours: synced to disk, and made at exactly the version that we expect.
+"""A Delta table whose commits are ours: durable, and made at exactly the version that we expect.
 
-delta-rs neither syncs what it writes nor refuses the blind append of a writer that lost its turn; so data files and
+On a disk a commit is synced and linked to its name, in an object store it is put if that name is absent. delta-rs
+neither syncs what it writes nor refuses the blind append of a writer that lost its turn; so data files and
 commits are written here, and delta-rs reads the log and makes its checkpoints.
 """
 
@@ -12,8 +13,8 @@ import os
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -21,10 +22,12 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from headrace.errors import LedgerError, OwnerLost
-from headrace.ledger.durable import crash_point, is_temporary, make_folder, put_if_absent, replace_file
+from headrace.ledger.durable import crash_point, digest_of, is_temporary, make_folder, put_if_absent, replace_file
+from headrace.objects import ObjectPath, Place, Unconfirmed
 
 _LOG = "_delta_log"
 _NO_ZONE = "timestamp_ntz"
+_ASKED_AT_A_TIME = 16
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ class DeltaFolder:
     """One Delta table in a folder, written by one owner."""
 
     def __init__(
-        self, path: Path, configuration: Mapping[str, str], applications: Sequence[str], keep_commits: int = 20
+        self, path: Place, configuration: Mapping[str, str], applications: Sequence[str], keep_commits: int = 20
     ) -> None:
         self.path = path
         self._keep_commits = keep_commits
@@ -73,10 +76,13 @@ class DeltaFolder:
     def load(self) -> bool:
         """Read the table's log; whether there is a table."""
         try:
-            table = DeltaTable(str(self.path))
+            table = delta_table(self.path)
         except TableNotFoundError as error:
-            if not log_files(self.path):
-                return False
+            try:
+                if not log_files(self.path):
+                    return False
+            except OSError as unreachable:
+                raise self._unreadable(str(unreachable)) from unreachable
             raise self._unreadable(str(error)) from error
         except Exception as error:
             raise self._unreadable(str(error)) from error
@@ -128,7 +134,8 @@ class DeltaFolder:
             "operationParameters": {},
             "isBlindAppend": not removes,
             "engineInfo": "headrace",
-            "userMetadata": json.dumps({**commit.note, "sha256": checksum(lines)}),
+            # The id tells this commit from another writer's with the same content in the same millisecond.
+            "userMetadata": json.dumps({**commit.note, "id": uuid.uuid4().hex, "sha256": checksum(lines)}),
         }
         lines.insert(0, json.dumps({"commitInfo": info}, separators=(",", ":")))
         make_folder(self.path / _LOG)
@@ -144,7 +151,7 @@ class DeltaFolder:
                 hint="open the home again, if the other process has gone",
             ) from None
         except OSError as error:
-            if not self.log_file(version).exists():
+            if not isinstance(error, Unconfirmed) and not self.log_file(version).is_file():
                 raise
             self._unconfirmed = version
             raise self._not_confirmed(str(error)) from error
@@ -155,7 +162,14 @@ class DeltaFolder:
         kept = {path: one for path, one in self.files.items() if path not in gone}
         self.files = {**kept, **{one.path: one for one in commit.adds}}
 
-    def log_file(self, version: int) -> Path:
+    def may_be_next(self) -> bool:
+        """Whether a commit that ended in an error exists after all, or may come to exist."""
+        try:
+            return self._unconfirmed == self.version + 1 or self.log_file(self.version + 1).is_file()
+        except OSError:
+            return True
+
+    def log_file(self, version: int) -> Place:
         """The file of one commit."""
         return self.path / _LOG / f"{version:020d}.json"
 
@@ -165,16 +179,14 @@ class DeltaFolder:
             return
         log = self.path / _LOG
         try:
-            DeltaTable(str(self.path)).create_checkpoint()
+            delta_table(self.path).create_checkpoint()
             for file in log.glob("*.checkpoint.parquet"):
                 _sync_file(file)
             _sync_file(log / "_last_checkpoint")
             crash_point("checkpoint written")
             # delta-rs names no checksum anywhere; without one, what was altered later would go unseen.
             made = log / f"{self.version:020d}.checkpoint.parquet"
-            with open(made, "rb") as content:
-                digest = hashlib.file_digest(content, "sha256").hexdigest()
-            replace_file(checksum_file(made), digest.encode())
+            replace_file(checksum_file(made), digest_of(made).encode())
         except (OSError, DeltaError) as error:
             raise LedgerError(
                 f"the log of {self.path.name} cannot be summed up in a checkpoint",
@@ -184,13 +196,13 @@ class DeltaFolder:
         self._checkpointed = self.version
         crash_point("checkpoint sealed")
         # The oldest first, so that those left have no gap, wherever this ends.
-        for file in sorted(log.iterdir()):
+        for file in sorted(log.iterdir(), key=_name):
             number = file.name.split(".")[0]
             if number.isdigit() and int(number) < self.version - (self._keep_commits if file.suffix == ".json" else 0):
                 file.unlink(missing_ok=True)
                 crash_point("log trimmed")
 
-    def copy_log(self, path: Path, note: Mapping[str, Any]) -> None:
+    def copy_log(self, path: Place, note: Mapping[str, Any]) -> None:
         """Begin a table elsewhere, in one commit, that names this one's columns, files and numbers."""
         copy = DeltaFolder(path, self._configuration, self._applications)
         files = list(self.files.values())
@@ -200,12 +212,12 @@ class DeltaFolder:
         """The oldest commit that is still there by itself."""
         return min((int(file.stem) for file in (self.path / _LOG).glob("*.json")), default=0)
 
-    def unreferenced(self) -> Iterable[Path]:
+    def unreferenced(self) -> Iterable[Place]:
         """Files in the folder that no commit names: left by a crash, or removed since."""
         if not self.path.exists():
             return
         for file in self.path.iterdir():
-            if file.is_file() and file.name not in self.files:
+            if file.name not in self.files and file.is_file():
                 yield file
         for file in (self.path / _LOG).iterdir() if (self.path / _LOG).exists() else ():
             # delta-rs writes a checkpoint under its name and a number first.
@@ -221,9 +233,9 @@ class DeltaFolder:
 
     def _not_confirmed(self, why: str) -> LedgerError:
         return LedgerError(
-            f"the disk has not confirmed a commit of {self.path.name}",
-            detail=f"{why}. The commit can be read now, but it may not outlive a power cut.",
-            hint="mend the disk and open the home again: its newest epoch says what is there",
+            f"the storage has not confirmed a commit of {self.path.name}",
+            detail=f"{why}. The commit may be there, or may not outlive a power cut.",
+            hint="mend the storage and open the home again: its newest epoch says what is there",
         )
 
     def _metadata(self, schema_string: str, now: int) -> dict[str, Any]:
@@ -238,28 +250,33 @@ class DeltaFolder:
         }
 
 
+def delta_table(path: Place) -> DeltaTable:
+    """A Delta table as delta-rs reads it."""
+    return DeltaTable(str(path), storage_options=path.bucket.options if isinstance(path, ObjectPath) else None)
+
+
 def checksum(lines: Sequence[str]) -> str:
     """What a commit's own note says of its other lines."""
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def log_files(path: Path) -> list[Path]:
+def log_files(path: Place) -> list[Place]:
     """The commits and checkpoints of a table, in order."""
-    return sorted(file for file in (path / _LOG).glob("*") if version_of(file) is not None)
+    return sorted((file for file in (path / _LOG).glob("*") if version_of(file) is not None), key=_name)
 
 
-def version_of(file: Path) -> int | None:
+def version_of(file: Place) -> int | None:
     """The version that a commit or a checkpoint belongs to; none for other files."""
     number, _, kind = file.name.partition(".")
     return int(number) if number.isdigit() and kind in ("json", "checkpoint.parquet") else None
 
 
-def checksum_file(checkpoint: Path) -> Path:
+def checksum_file(checkpoint: Place) -> Place:
     """Where the checksum of a checkpoint lies."""
     return checkpoint.with_name(f"{checkpoint.name}.sha256")
 
 
-def commit_lines(file: Path) -> list[str] | None:
+def commit_lines(file: Place) -> list[str] | None:
     """The lines of a commit after its note; none if they are not what was written."""
     try:
         first, *rest = file.read_text().splitlines()
@@ -269,26 +286,37 @@ def commit_lines(file: Path) -> list[str] | None:
         return None
 
 
-def damaged_commits(path: Path, after: int = -1) -> list[Path]:
+def damaged_commits(path: Place, after: int = -1) -> list[Place]:
     """The commit files after a version whose content is not what was written."""
     commits = [file for file in log_files(path) if file.suffix == ".json" and (version_of(file) or 0) > after]
-    return [file for file in commits if commit_lines(file) is None]
+    return [file for file, lines in zip(commits, all_lines(commits), strict=True) if lines is None]
 
 
-def needed_but_damaged(path: Path) -> list[Path]:
+def all_lines(commits: Sequence[Place]) -> list[list[str] | None]:
+    """The lines of many commits; an object store, which answers late, is asked for several at a time."""
+    if not commits or not isinstance(commits[0], ObjectPath):
+        return [commit_lines(file) for file in commits]
+    with ThreadPoolExecutor(_ASKED_AT_A_TIME) as asking:
+        return list(asking.map(commit_lines, commits))
+
+
+def needed_but_damaged(path: Place) -> list[Place]:
     """The damaged commits that no checkpoint stands in for."""
     damaged = damaged_commits(path, _covered(path))
     # Asked again: the owner may have summed up the log, and dropped commits, while they were read here.
     return [file for file in damaged if (version_of(file) or 0) > _covered(path)] if damaged else []
 
 
-def _covered(path: Path) -> int:
+def _covered(path: Place) -> int:
     return max((version_of(file) or 0 for file in (path / _LOG).glob("*.checkpoint.parquet")), default=-1)
 
 
-def damage(path: Path) -> str:
+def damage(path: Place) -> str:
     """A sentence that names the damaged commit files, if there are any."""
-    found = damaged_commits(path)
+    try:
+        found = damaged_commits(path)
+    except OSError:
+        return ""
     return f"Damaged: {', '.join(file.name for file in found)}." if found else ""
 
 
@@ -389,7 +417,13 @@ def _data_file(action: Mapping[str, Any]) -> DataFile:
     return DataFile(action["path"], action["size_bytes"], action["num_records"] or 0, low, high)
 
 
-def _sync_file(path: Path) -> None:
+def _name(file: Place) -> str:
+    return file.name
+
+
+def _sync_file(path: Place) -> None:
+    if isinstance(path, ObjectPath):
+        return
     file = os.open(path, os.O_RDONLY)
     try:
         os.fsync(file)

@@ -1,5 +1,6 @@
 """Files that are whole or not there: written, synced and only then named; a name is never given twice.
 
+An object store does as much by itself: what it has taken is whole and durable, so there is nothing to sync there.
 `crash_point` marks the instants between two steps, so that tests can end the process at each of them.
 """
 
@@ -7,11 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import signal
+import tempfile
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
+
+from headrace.objects import ObjectPath, Place
 
 _TEMPORARY = ".tmp-"
 _COPY_BYTES = 1024 * 1024
@@ -36,8 +42,10 @@ def crash_point(name: str) -> None:
     _crash_at = f"{point}:{int(passes) - 1}"
 
 
-def make_folder(path: Path) -> None:
+def make_folder(path: Place) -> None:
     """A folder that a power cut does not take away again."""
+    if isinstance(path, ObjectPath):
+        return
     missing: list[Path] = []
     while not path.exists():
         missing.append(path)
@@ -47,8 +55,19 @@ def make_folder(path: Path) -> None:
         sync_folder(one.parent)
 
 
-def sync_folder(path: Path) -> None:
+def remove_folder(path: Place) -> None:
+    """Remove a folder and all that lies in it, as far as that can be done."""
+    if isinstance(path, ObjectPath):
+        with suppress(OSError):
+            path.remove_all()
+    else:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def sync_folder(path: Place) -> None:
     """Make the names in a folder durable."""
+    if isinstance(path, ObjectPath):
+        return
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)
@@ -89,8 +108,10 @@ class _Hashing:
         self.closed = True
 
 
-def write_named(folder: Path, prefix: str, write: Callable[[Any], None], suffix: str = ".parquet") -> tuple[str, int]:
+def write_named(folder: Place, prefix: str, write: Callable[[Any], None], suffix: str = ".parquet") -> tuple[str, int]:
     """Write a file whose name carries the SHA-256 of its content; its name and size. The caller syncs the folder."""
+    if isinstance(folder, ObjectPath):
+        return _upload_named(folder, prefix, write, suffix)
     temporary = folder / f"{_TEMPORARY}{uuid.uuid4().hex}"
     try:
         with open(temporary, "xb") as file:
@@ -107,13 +128,34 @@ def write_named(folder: Path, prefix: str, write: Callable[[Any], None], suffix:
         raise
 
 
-def is_whole(path: Path) -> bool:
+def _upload_named(folder: ObjectPath, prefix: str, write: Callable[[Any], None], suffix: str) -> tuple[str, int]:
+    with tempfile.NamedTemporaryFile(prefix="headrace-upload-") as file:
+        hashing = _Hashing(file)
+        write(hashing)
+        file.flush()
+        crash_point("file written")
+        name = f"{prefix}{hashing.digest.hexdigest()}{suffix}"
+        (folder / name).upload(Path(file.name))
+        return name, hashing.size
+
+
+def digest_of(path: Place) -> str:
+    """The SHA-256 of what lies there now."""
+    if isinstance(path, Path):
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    digest = hashlib.sha256()
+    for part in path.bucket.parts(path.key):
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def is_whole(path: Place) -> bool:
     """Whether a file still has the content that its name was made of."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest() in path.name
+    return digest_of(path) in path.name
 
 
-def what_is_wrong(path: Path, size: int | None = None) -> str:
+def what_is_wrong(path: Place, size: int | None = None) -> str:
     """What is wrong with a file whose name was made of its content, in words; empty when nothing is."""
     try:
         held = path.stat().st_size
@@ -126,26 +168,44 @@ def what_is_wrong(path: Path, size: int | None = None) -> str:
         return f"it cannot be read ({error.strerror or error})"
 
 
-def copy_file(source: Path, target: Path, progress: Callable[[int], None]) -> tuple[int, str]:
+def copy_file(source: Place, target: Place, progress: Callable[[int], None]) -> tuple[int, str]:
     """Copy a file and sync the copy; its size and the SHA-256 of what was copied. The caller syncs the folder."""
     digest = hashlib.sha256()
     size = 0
-    with open(source, "rb") as content, open(target, "xb") as copy:
-        while part := content.read(_COPY_BYTES):
+    local = target if isinstance(target, Path) else None
+    with open(local, "xb") if local else tempfile.NamedTemporaryFile(prefix="headrace-upload-") as copy:
+        for part in _parts(source):
             digest.update(part)
             copy.write(part)
             size += len(part)
             progress(len(part))
         copy.flush()
-        os.fsync(copy.fileno())
+        if isinstance(target, ObjectPath):
+            target.upload(Path(copy.name))
+        else:
+            os.fsync(copy.fileno())
     return size, digest.hexdigest()
 
 
-def put_if_absent(path: Path, content: bytes) -> None:
+def _parts(source: Place) -> Iterator[bytes]:
+    if isinstance(source, ObjectPath):
+        yield from source.bucket.parts(source.key)
+        return
+    with open(source, "rb") as content:
+        while part := content.read(_COPY_BYTES):
+            yield part
+
+
+def put_if_absent(path: Place, content: bytes) -> None:
     """Give a name to whole content, durably; FileExistsError if the name is taken.
 
-    After any other error the name is not there, unless the disk failed to confirm it.
+    After any other error the name is not there, unless the disk failed to confirm it, or the object store did not tell.
     """
+    if isinstance(path, ObjectPath):
+        crash_point("log written")
+        path.create(content)
+        crash_point("log named")
+        return
     temporary = path.parent / f"{_TEMPORARY}{uuid.uuid4().hex}"
     try:
         with open(temporary, "xb") as file:
@@ -160,8 +220,12 @@ def put_if_absent(path: Path, content: bytes) -> None:
     sync_folder(path.parent)
 
 
-def replace_file(path: Path, content: bytes) -> None:
+def replace_file(path: Place, content: bytes) -> None:
     """Put whole content in the place of a file, durably."""
+    if isinstance(path, ObjectPath):
+        crash_point("replacement written")
+        path.write_bytes(content)
+        return
     temporary = path.parent / f"{_TEMPORARY}{uuid.uuid4().hex}"
     try:
         with open(temporary, "xb") as file:
@@ -173,6 +237,13 @@ def replace_file(path: Path, content: bytes) -> None:
     finally:
         temporary.unlink(missing_ok=True)
     sync_folder(path.parent)
+
+
+def withdraw(written: Iterable[Place]) -> None:
+    """Remove files that nothing will name; where the object store is out of reach, the next owner does."""
+    for path in written:
+        with suppress(OSError) if isinstance(path, ObjectPath) else nullcontext():
+            path.unlink(missing_ok=True)
 
 
 def is_temporary(name: str) -> bool:

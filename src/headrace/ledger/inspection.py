@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ from headrace.ledger.ledger import COMPACTED_EPOCH, NEWEST_EPOCH, OLDEST_EPOCH, 
 from headrace.ledger.log_state import LogState, read_log
 from headrace.ledger.readers import Readers
 from headrace.ledger.wholeness import Kept, Span, newest_whole_epoch
+from headrace.objects import Place, local_file, name_below, size_of
 
 _ROW_COLUMNS = ("epoch", "relation", "file", "head")
 
@@ -83,7 +83,7 @@ class Inspection:
         return {"ok": self.ok, **asdict(self)}
 
 
-def inspect_storage(home: Path, progress: Progress = no_progress) -> Inspection:
+def inspect_storage(home: Place, progress: Progress = no_progress) -> Inspection:
     """Check every file of a home that an epoch or a reader needs."""
     if not any((home / name).is_dir() for name in ("ledger", "tables", "state")):
         raise LedgerError(f"there is no ledger in {home}", hint="name the folder of a home that has been opened once")
@@ -99,7 +99,7 @@ def inspect_storage(home: Path, progress: Progress = no_progress) -> Inspection:
 class _Look:
     """One walk through a home; with suspects given, no other file is read again."""
 
-    home: Path
+    home: Place
     progress: Progress
     suspects: set[str] | None = None
     damaged: list[Damage] = field(default_factory=list[Damage])
@@ -109,7 +109,8 @@ class _Look:
     total: int = 0
 
     def inspection(self) -> Inspection:
-        self.total = sum(file.stat().st_size for file in self.home.glob("*/**/*") if _is_file(file))
+        folders = [one for one in self.home.iterdir() if one.is_dir()]
+        self.total = sum(size_of(file) for folder in folders for file in folder.rglob("*") if _is_file(file))
         # Before the ledger's: beside a running owner no base may seem to be ahead of it.
         logs = {path: read_log(path) for path in (*self.home.glob("tables/*"), *self.home.glob("state/*"))}
         ledger = read_log(self.home / "ledger")
@@ -159,7 +160,7 @@ class _Look:
                 lost.append(Span(first, last))
                 continue
             try:
-                with pq.ParquetFile(self.home / "ledger" / name) as file:
+                with local_file(self.home / "ledger" / name) as path, pq.ParquetFile(path) as file:
                     rows.extend(file.read(list(_ROW_COLUMNS)).to_pylist())
             except (OSError, pa.ArrowInvalid) as error:
                 self._add(f"ledger/{name}", f"it cannot be read ({error})", epochs=(first, last))
@@ -179,15 +180,15 @@ class _Look:
         heads = [json.loads(row["head"]) for row in rows if row["relation"] == ""]
         return {plain_name(name): name for head in heads for name in head.get("reset", ())}
 
-    def _base(self, path: Path, relation: str, log: LogState) -> int:
+    def _base(self, path: Place, relation: str, log: LogState) -> int:
         """Check one base; its epoch."""
-        folder = path.relative_to(self.home).as_posix()
+        folder = name_below(self.home, path)
         self._note_log(folder, log, relation)
         epoch = max(log.numbers.get(BASE_EPOCH, 0), log.later_numbers.get(BASE_EPOCH, 0))
         sound = [self._check(f"{folder}/{name}", size, relation) for name, size in log.files.items()]
         for name, size in log.changes.items():
             self._check(f"{folder}/{name}", size, relation)
-        for file in sorted(path.glob("_identities/*.npy")):
+        for file in sorted(path.glob("_identities/*.npy"), key=lambda one: one.name):
             if file.name.split(".parquet-")[0] + ".parquet" in log.files:
                 self._check(f"{folder}/_identities/{file.name}", None, relation, harmless=True)
         if log.version >= 0 and log.loads and all(sound):
@@ -228,7 +229,7 @@ class _Look:
         problem = what_is_wrong(self.home / name, size)
         self.files += 1
         if _is_file(self.home / name):
-            self.size += (self.home / name).stat().st_size
+            self.size += size_of(self.home / name)
             self.progress(self.size, self.total)
         if problem:
             cure = "; it is a cache, and is worked out anew when it is needed" if harmless else ""
@@ -252,7 +253,7 @@ def _epochs(name: str) -> tuple[int, int]:
     return int(first), int(last)
 
 
-def _is_file(path: Path) -> bool:
+def _is_file(path: Place) -> bool:
     try:
         return path.is_file()
     except OSError:

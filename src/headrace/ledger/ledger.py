@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import reduce
 from operator import or_
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,8 @@ import pyarrow.parquet as pq
 
 from headrace.errors import HeadraceError, LedgerError, OwnerLost
 from headrace.ledger.delta_log import Commit, DataFile, DeltaFolder
-from headrace.ledger.durable import crash_point, is_temporary, make_folder, sync_folder, write_named
+from headrace.ledger.durable import crash_point, is_temporary, make_folder, sync_folder, withdraw, write_named
+from headrace.objects import Place, local_file
 from headrace.state.delta import Delta, consolidate, empty
 
 _SCHEMA = pa.schema(
@@ -50,7 +51,7 @@ COMPACTED_EPOCH = "headrace-compacted"
 _CONFIGURATION = {"delta.deletedFileRetentionDuration": "interval 1 hours"}
 _CHECKPOINT_EVERY = 100
 _SEGMENT_BYTES = 64 * 1024 * 1024
-_DEFINING = ("define", "drop", "reset")
+_DEFINING = ("define", "drop", "reset", "sources", "drop_sources")
 _CLOSED = "#closed"
 
 
@@ -82,7 +83,7 @@ class Entry:
 class Ledger:
     """The committed epochs of one home."""
 
-    def __init__(self, home: Path, inline_bytes: int) -> None:
+    def __init__(self, home: Place, inline_bytes: int) -> None:
         self._folder = DeltaFolder(
             home / "ledger", _CONFIGURATION, (_OWNER, _FORMAT, NEWEST_EPOCH, OLDEST_EPOCH, COMPACTED_EPOCH)
         )
@@ -95,10 +96,18 @@ class Ledger:
 
     def open(self) -> None:
         """Find the ledger of the home, if there is one."""
-        if (self._home / RESTORING).exists():
+        try:
+            unfinished = (self._home / RESTORING).is_file()
+        except OSError as error:
+            raise LedgerError(
+                f"the home {self._home} cannot be read",
+                detail=f"{error}.",
+                hint="mend the rights of the home, or how it is reached: see the setting storage_options",
+            ) from error
+        if unfinished:
             raise LedgerError(
                 f"the home {self._home} was not restored to the end",
-                hint="remove the folder, and run 'headrace restore' again",
+                hint="remove what is there, and run 'headrace restore' again",
             )
         if not self._folder.load() and any(self._home.glob("*/*/_delta_log")):
             raise LedgerError(
@@ -158,7 +167,7 @@ class Ledger:
         """The names of the files of large deltas that its rows name."""
         return set(self._read(["epoch", "file"]).column("file").drop_null().to_pylist())
 
-    def copy_log(self, home: Path) -> None:
+    def copy_log(self, home: Place) -> None:
         """Begin the ledger of another home, to which the same files were copied."""
         self._folder.copy_log(home / "ledger", {"epoch": self.epoch})
 
@@ -176,7 +185,7 @@ class Ledger:
         rows: list[dict[str, Any]] = [
             {"epoch": epoch, "relation": "", "rows": 0, "head": json.dumps(head), "committed_at": at}
         ]
-        written: list[Path] = []
+        written: list[Place] = []
         try:
             for relation, delta in deltas.items():
                 if len(delta) == 0:
@@ -205,12 +214,11 @@ class Ledger:
             raise
         crash_point("committed")
 
-    def _withdraw(self, written: Sequence[Path], error: BaseException) -> None:
+    def _withdraw(self, written: Sequence[Place], error: BaseException) -> None:
         """Remove the files of a commit that failed."""
         # Once its log file is named, an epoch exists, even if the disk then failed to say so.
-        if isinstance(error, OwnerLost) or not self._folder.log_file(self._folder.version + 1).exists():
-            for path in written:
-                path.unlink(missing_ok=True)
+        if isinstance(error, OwnerLost) or not self._folder.may_be_next():
+            withdraw(written)
 
     def _write_rows(self, batch: pa.Table) -> DataFile:
         make_folder(self._folder.path)
@@ -218,7 +226,7 @@ class Ledger:
         first, last = int(epochs.min()), int(epochs.max())
         name, size = write_named(
             self._folder.path,
-            f"epoch-{first:012d}-{last:012d}-",
+            f"epoch-{first:012d}-{last:012d}-{_mark()}-",
             lambda sink: pq.write_table(batch, sink, compression="zstd", row_group_size=1000, write_statistics=True),
         )
         sync_folder(self._folder.path)
@@ -227,10 +235,17 @@ class Ledger:
     def write_large(self, epoch: int, relation: str, table: pa.Table) -> str:
         """Write a large delta; the name of its file, for the row that will name it."""
         make_folder(self._deltas)
+        strings = [field.name for field in table.schema if pa.types.is_string(field.type)]
         name, _ = write_named(
             self._deltas,
-            f"{epoch:012d}-{plain_name(relation)}-",
-            lambda sink: pq.write_table(table, sink, compression="zstd", row_group_size=250_000),
+            f"{epoch:012d}-{plain_name(relation)}-{_mark()}-",
+            lambda sink: pq.write_table(
+                table,
+                sink,
+                compression="zstd",
+                row_group_size=250_000,
+                use_dictionary=strings,  # pyright: ignore[reportArgumentType]
+            ),
         )
         return name
 
@@ -243,7 +258,7 @@ class Ledger:
             raise LedgerError(
                 "the ledger cannot be written",
                 detail=f"{error}. Nothing of it was committed.",
-                hint="free space or mend the rights of the home's folder, then send the call again",
+                hint="free space or mend the rights of the home, then send the call again",
             ) from error
 
     def entries(self, relation: str | None = None, since: int = 0, until: int | None = None) -> Iterator[Entry]:
@@ -294,9 +309,12 @@ class Ledger:
                 tables.append(self._parquet(self._folder.path / file.path, columns, wanted).cast(tables[0].schema))
         return pa.concat_tables(tables).sort_by("epoch")
 
-    def _parquet(self, path: Path, columns: Sequence[str] | None = None, wanted: Any = None) -> pa.Table:
+    def _parquet(self, path: Place, columns: Sequence[str] | None = None, wanted: Any = None) -> pa.Table:
         try:
-            return dataset.dataset(path, format="parquet").to_table(columns=columns and list(columns), filter=wanted)
+            with local_file(path) as file:
+                return dataset.dataset(file, format="parquet").to_table(
+                    columns=columns and list(columns), filter=wanted
+                )
         except (OSError, pa.ArrowInvalid) as error:
             raise LedgerError(
                 f"the file {path.name} cannot be read",
@@ -362,7 +380,7 @@ class Ledger:
         with self._turn:
             self._folder.checkpoint(_CHECKPOINT_EVERY)
 
-    def unreferenced(self, newest: int | None) -> Iterator[Path]:
+    def unreferenced(self, newest: int | None) -> Iterator[Place]:
         """Files that no epoch names; with the newest epoch given, not those of an epoch under way."""
         for file in self._folder.unreferenced():
             if newest is None or not (is_temporary(file.name) or _last_epoch(file.name) > newest):
@@ -374,6 +392,11 @@ class Ledger:
             under_way = newest is not None and (is_temporary(file.name) or int(file.name.split("-")[0]) > newest)
             if file.name not in named and not under_way:
                 yield file
+
+
+def _mark() -> str:
+    """A part of a file's name that no other writer has: who lost its turn removes its own files, never another's."""
+    return secrets.token_hex(4)
 
 
 def _last_epoch(name: str) -> int:

@@ -6,13 +6,13 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.ledger.delta_log import checksum_file, commit_lines, log_files, version_of
+from headrace.ledger.delta_log import all_lines, checksum_file, log_files, version_of
+from headrace.objects import Place
 
 _CHECKPOINT_COLUMNS = ("add", "txn")
 
@@ -21,7 +21,7 @@ _CHECKPOINT_COLUMNS = ("add", "txn")
 class LogDamage:
     """A file of the log that is not as it was written."""
 
-    file: Path
+    file: Place
     problem: str
     needed: bool
 
@@ -47,7 +47,7 @@ class LogState:
         return not any(one.needed for one in self.damaged)
 
 
-def read_log(path: Path) -> LogState:
+def read_log(path: Place) -> LogState:
     """Follow a table's log from its newest sound checkpoint, commit by commit, up to the first damage."""
     state = LogState()
     logged = log_files(path)
@@ -62,6 +62,7 @@ def read_log(path: Path) -> LogState:
             state.version = version
             _follow(state, actions)
             break
+    lines_of = dict(zip(commits, all_lines(list(commits.values())), strict=True))
     newest = max([*commits, *checkpoints], default=-1)
     first = state.version + 1
     if state.damaged and state.version < 0:
@@ -69,7 +70,7 @@ def read_log(path: Path) -> LogState:
     known = first == state.version + 1
     for version in sorted({*commits, *range(first, newest + 1)}):
         file = path / "_delta_log" / f"{version:020d}.json"
-        lines = commit_lines(file) if version in commits else None
+        lines = lines_of.get(version)
         needed = version > state.version
         if lines is None:
             problem = "its content has changed since it was written" if version in commits else "it is missing"
@@ -100,12 +101,12 @@ def _numbers(actions: list[dict[str, Any]]) -> Iterator[tuple[str, int]]:
     return ((action["txn"]["appId"], action["txn"]["version"]) for action in actions if "txn" in action)
 
 
-def _checkpoint(file: Path) -> tuple[list[dict[str, Any]], str]:
+def _checkpoint(file: Place) -> tuple[list[dict[str, Any]], str]:
     """The actions that a checkpoint sums up, and what is wrong with it."""
     try:
         content = file.read_bytes()
         written = checksum_file(file)
-        if written.exists() and written.read_text() != hashlib.sha256(content).hexdigest():
+        if written.is_file() and written.read_text() != hashlib.sha256(content).hexdigest():
             return [], "its content has changed since it was written"
         rows = pq.read_table(pa.BufferReader(content), columns=list(_CHECKPOINT_COLUMNS)).to_pylist()
     except (OSError, ValueError, KeyError) as error:

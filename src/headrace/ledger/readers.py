@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import threading
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from headrace.errors import LedgerError
 from headrace.ledger.durable import replace_file
+from headrace.objects import Place
 
 READERS = "readers.json"
 
@@ -25,19 +25,20 @@ class Reader:
 class Readers:
     """The registered readers of one home."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Place) -> None:
         self._path = home / READERS
         self._lock = threading.Lock()
         self._readers: dict[str, Reader] = {}
-        if self._path.exists():
-            try:
-                self._readers = {one["name"]: Reader(**one) for one in json.loads(self._path.read_text())}
-            except (ValueError, KeyError, TypeError) as error:
-                raise LedgerError(
-                    f"{self._path} cannot be read",
-                    detail=f"{error}. It says how far each registered reader has come.",
-                    hint="put it back from a backup, or remove it and register the readers again",
-                ) from error
+        try:
+            self._readers = {one["name"]: Reader(**one) for one in json.loads(self._path.read_text())}
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise LedgerError(
+                f"{self._path} cannot be read",
+                detail=f"{error}. It says how far each registered reader has come.",
+                hint="put it back from a backup, or remove it and register the readers again",
+            ) from error
 
     def register(self, reader: Reader) -> None:
         """Keep for a reader what it has not read, or note how far it has come."""

@@ -52,6 +52,7 @@ _FRESH_EACH_RUN = frozenset(
         "UnionExec",
         "WholeStageCodegenExec",
         "WindowExec",
+        "WindowGroupLimitExec",
     }
 )
 _SMALLEST_FILE = 1 << 16
@@ -102,7 +103,8 @@ class PreparedQuery:
                 self._plan()
             elif not self._reusable:
                 self._frame = self._catalyst.frame(analyzed_plan(self._frame))
-            result: pa.Table = self._frame.toArrow() if self._direct is None else self._direct.rows()
+            frame: Any = self._frame
+            result: pa.Table = frame.toArrow() if self._direct is None else self._direct.rows()
         return result.rename_columns([f"c{i}" for i in range(result.num_columns)])
 
     def _plan(self) -> None:

@@ -24,9 +24,11 @@ from headrace.rules.inner_join import InnerJoinRule
 from headrace.rules.linear import ConstantRule, LinearRule, SourceRule
 from headrace.rules.match_join import MatchJoinRule
 from headrace.rules.merge import MergeRule
+from headrace.rules.slices import SlicedRule
 from headrace.rules.top import TopRowsRule
 from headrace.rules.touched import TouchedRule
 from headrace.rules.touched import is_inexact as touched_is_inexact
+from headrace.rules.ways import Way, find_way
 
 
 def build_rule(workshop: Workshop, node: Node) -> Rule:
@@ -60,9 +62,17 @@ def _build_fused(workshop: Workshop, node: Node, steps: Sequence[Java], top: Nod
     if isinstance(node, MatchJoin):
         return MatchJoinRule(workshop, node, steps, top, build_rule)
     if isinstance(node, Touched):
+        way = way_of(node, steps)
+        if way is not None:
+            return SlicedRule(workshop, node, way, steps, top, build_rule)
         return TouchedRule(workshop, node, steps, top, build_rule)
     if isinstance(node, GroupFold):
         return GroupFoldRule(workshop, node, steps, top, build_rule(workshop, node.child))
     if isinstance(node, TopRows):
         return TopRowsRule(workshop, node, steps, top, build_rule(workshop, node.child))
     return None
+
+
+def way_of(node: Touched, steps: Sequence[Java]) -> Way | None:
+    """How much of its partitions a window reads, given the linear steps above it; None where it reads them whole."""
+    return find_way(node, () if touched_is_inexact(node) else steps)

@@ -76,13 +76,16 @@ class Input:
         return tuple(known[i] for i in ids)
 
 
-def make_input(workshop: Workshop, node: Node, keys: Sequence[int], build: object) -> Input:
-    """The cheapest way to read an operator's output by these key columns."""
+def make_input(workshop: Workshop, node: Node, keys: Sequence[int], build: object, *, filtered: bool = True) -> Input:
+    """The cheapest way to read an operator's output by these key columns.
+
+    Unless told otherwise, the store may hold rows that a filter inside the query takes out.
+    """
     if isinstance(node, Source):
         return Input(node.relation, None, node.columns, node.output, ())
     if isinstance(node, Linear) and isinstance(node.child, Source):
         source = node.child
-        simple = all(kind_of(step) in ("Project", "Filter") for step in node.steps)
+        simple = all(kind_of(step) in (("Project", "Filter") if filtered else ("Project",)) for step in node.steps)
         if simple and set(keys) <= {a.id for a in source.output} and _keeps(node, keys):
             return Input(source.relation, None, source.columns, source.output, node.steps)
     hidden = workshop.store(types_of(node), node.plan)

@@ -17,7 +17,7 @@ from headrace.plans.prepared import conform
 from headrace.rules.base import Epoch, Workshop
 from headrace.state.delta import Delta, combine, consolidate
 from headrace.state.hashing import Hashes
-from headrace.state.store import narrow
+from headrace.state.store import Snapshot, narrow
 
 
 class Remembered:
@@ -38,8 +38,15 @@ class Remembered:
 
     def exchange(self, epoch: Epoch, wanted: Hashes, computed: pa.Table) -> Delta:
         """Replace what was remembered of the wanted keys by what was computed; the difference of the outputs."""
-        before = epoch.before(self._store.name)
-        old = before.lookup(self._key, wanted) if self._key else before.all()
+        before = self.before(epoch)
+        return self.replace(epoch, before.lookup(self._key, wanted) if self._key else before.all(), computed)
+
+    def before(self, epoch: Epoch) -> Snapshot:
+        """What is remembered before this epoch."""
+        return epoch.before(self._store.name)
+
+    def replace(self, epoch: Epoch, old: Delta, computed: pa.Table) -> Delta:
+        """Replace some remembered rows by what was computed; the difference of the outputs."""
         rows = conform(computed, self.types)
         new = consolidate(rows, np.ones(rows.num_rows, dtype=np.int64))
         delta = (

@@ -20,6 +20,7 @@ from headrace.plans.steps import LINEAR, apply_steps
 from headrace.rules.base import Epoch, Workshop, check_bound, is_floating, named, types_of
 from headrace.rules.inputs import hashes_of, make_input, read_leaf, repeated, shape_of, side_table, sided
 from headrace.rules.outputs import Remembered
+from headrace.rules.ways import is_inexact_window
 from headrace.state.delta import Delta, consolidate, empty
 
 
@@ -98,6 +99,8 @@ class TouchedRule:
 
 def is_inexact(node: Touched) -> bool:
     """Whether an operator computes floating-point values from many rows."""
+    if kind_of(node.plan) == "Window":
+        return is_inexact_window(node)
     passed = {a.id for a in node.child.output}
     return any(is_floating(a.type) for a in node.output if a.id not in passed)
 

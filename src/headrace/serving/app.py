@@ -13,6 +13,7 @@ from headrace.home import Headrace
 from headrace.serving import changes, completion, epochs, health, ingress, metrics, problems, query
 from headrace.serving.auth import Guarded
 from headrace.serving.described import with_keys
+from headrace.serving.feldera import installing as feldera
 from headrace.serving.metrics import Measured
 from headrace.serving.service import service_for
 from headrace.settings import Settings
@@ -39,6 +40,7 @@ def build_app(hr: Headrace, settings: Settings) -> FastAPI:
     problems.install(app)
     for group in (ingress, epochs, completion, query, changes, health, metrics):
         app.include_router(group.router)
+    feldera.install(app, hr)
     if settings.api_keys:
         with_keys(app)
     app.add_middleware(Guarded, keys=settings.api_keys)

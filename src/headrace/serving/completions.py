@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import secrets
 import threading
 from collections import OrderedDict
@@ -45,6 +47,18 @@ class Completions:
             if token in self._under_way:
                 return Completion("in progress")
             return self._over.get(token, Completion("unknown"))
+
+    async def over(self, token: str, seconds: float) -> None:
+        """Wait until a token's submission is over, for so many seconds at most."""
+        with self._lock:
+            submission = self._under_way.get(token)
+        if submission is None:
+            return
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        submission.add_done_callback(lambda _: loop.call_soon_threadsafe(ended.set))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await ended.wait()
 
     def _end(self, token: str, submission: Future[Receipt]) -> None:
         error = submission.exception()

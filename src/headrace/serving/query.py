@@ -102,38 +102,52 @@ async def query(
     except ValidationError as error:
         raise invalid(error.errors(include_url=False, include_input=False, include_context=False)) from None
     media = chosen(accept)
-    statement = await run_in_threadpool(_only, asked.sql)
-    _refuse_definitions(statement, service)
     seconds = service.settings.serve_query_time.total_seconds()
     seconds = min(seconds, asked.timeout_seconds or seconds)
     most = service.settings.serve_query_rows
     wanted = min(most, asked.limit if asked.limit is not None else most)
-
-    def work(stoppable: Stoppable) -> tuple[pa.Table | Receipt | None, int]:
-        # One row more than wanted tells whether there are more.
-        return run_for_asker(service.hr, statement, wanted + 1, stoppable, asked.epoch)
-
     try:
-        content, epoch = await service.asking.answer(request, seconds, work, changes=not isinstance(statement, _READS))
+        # One row more than wanted tells whether there are more.
+        content, epoch = await answer(request, service, asked.sql, wanted + 1, seconds, asked.epoch)
     except AskerGone:
         return Response(status_code=499)
     if isinstance(content, Receipt):
-        service.metrics.count(content)
         return JSONResponse(content.to_json())
     if content is None:
         return JSONResponse({"epoch": epoch})
     return _rows(content, epoch, wanted, asked.limit is not None and asked.limit <= most, media)
 
 
+async def answer(
+    request: Request, service: Service, sql: str, rows: int, seconds: float, epoch: int | None = None
+) -> tuple[pa.Table | Receipt | None, int]:
+    """What one statement comes to, at most so many rows of it within so many seconds, and the epoch of that."""
+    statement = await run_in_threadpool(_only, sql)
+    _refuse_definitions(statement, service)
+
+    def work(stoppable: Stoppable) -> tuple[pa.Table | Receipt | None, int]:
+        return run_for_asker(service.hr, statement, rows, stoppable, epoch)
+
+    changes = not isinstance(statement, _READS)
+    content, of_epoch = await service.asking.answer(request, seconds, work, changes=changes)
+    if isinstance(content, Receipt):
+        service.metrics.count(content)
+    return content, of_epoch
+
+
+def too_large(rows: int) -> ResultTooLarge:
+    """The refusal of a result that has more rows than the server answers with."""
+    return ResultTooLarge(
+        f"the query has more than {rows} rows",
+        detail="The server answers with no more than that.",
+        hint='add a LIMIT or a WHERE, or ask for the first rows with "limit"; HEADRACE_SERVE_QUERY_ROWS sets the bound',
+    )
+
+
 def _rows(table: pa.Table, epoch: int, wanted: int, cut: bool, media: str) -> Response:
     truncated = table.num_rows > wanted
     if truncated and not cut:
-        raise ResultTooLarge(
-            f"the query has more than {wanted} rows",
-            detail="The server answers with no more than that.",
-            hint='add a LIMIT or a WHERE, or ask for the first rows with "limit"; '
-            "HEADRACE_SERVE_QUERY_ROWS sets the bound",
-        )
+        raise too_large(wanted)
     result = Result(table.slice(0, wanted) if truncated else table, epoch, truncated)
     headers = {"Headrace-Epoch": str(epoch), "Headrace-Truncated": "true" if truncated else "false"}
     return StreamingResponse(written(result, media), media_type=media, headers=headers)

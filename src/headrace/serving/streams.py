@@ -120,14 +120,22 @@ class EventStream(Response):
     A client that takes nothing for `patience` seconds, or that is gone, is let go of; it can resume.
     """
 
-    media_type = "text/event-stream"
-
-    def __init__(self, events: AsyncGenerator[bytes, None], place: Place, patience: float) -> None:
-        super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+    def __init__(
+        self,
+        events: AsyncGenerator[bytes, None],
+        place: Place,
+        patience: float,
+        *,
+        greeting: bytes = b": headrace\n\n",
+        media_type: str = "text/event-stream",
+    ) -> None:
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(headers=headers, media_type=media_type)
         del self.headers["content-length"]
         self._events = events
         self._place = place
         self._patience = patience
+        self._greeting = greeting
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events until the client or the server ends it."""
@@ -151,7 +159,7 @@ class EventStream(Response):
     async def _send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         # A first line at once, so that a client knows that it is heard.
-        await send({"type": "http.response.body", "body": b": headrace\n\n", "more_body": True})
+        await send({"type": "http.response.body", "body": self._greeting, "more_body": True})
         async for event in self._events:
             async with asyncio.timeout(self._patience):
                 await send({"type": "http.response.body", "body": event, "more_body": True})

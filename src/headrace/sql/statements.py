@@ -7,11 +7,13 @@ from headrace.sql.change_statements import DELETE_FORM, read_delete, read_insert
 from headrace.sql.query_statements import read_query
 from headrace.sql.reader import Reader, near_miss
 from headrace.sql.script import ScriptStatement, check_brackets, split
+from headrace.sql.source_statements import SOURCE_FORM, read_create_source, read_source_action
 from headrace.sql.syntax import (
     AddColumn,
     AlterColumnType,
     AlterTable,
     ColumnDefinition,
+    CreateSource,
     CreateTable,
     CreateView,
     Delete,
@@ -27,6 +29,7 @@ from headrace.sql.syntax import (
     RenameColumn,
     Show,
     ShowKind,
+    SourceAction,
     Statement,
     TimeTravel,
     Update,
@@ -40,6 +43,7 @@ __all__ = [
     "AlterColumnType",
     "AlterTable",
     "ColumnDefinition",
+    "CreateSource",
     "CreateTable",
     "CreateView",
     "Delete",
@@ -55,15 +59,17 @@ __all__ = [
     "RenameColumn",
     "Show",
     "ShowKind",
+    "SourceAction",
     "Statement",
     "TimeTravel",
     "Update",
     "parse",
+    "read_statement",
 ]
 
-_CREATE_FORM = "CREATE TABLE t (...) | CREATE [OR REPLACE] [MATERIALIZED] VIEW v AS SELECT ..."
+_CREATE_FORM = "CREATE TABLE t (...) | CREATE [OR REPLACE] [MATERIALIZED] VIEW v AS SELECT ... | CREATE SOURCE s ..."
 _EXPLAIN_FORM = "EXPLAIN v | EXPLAIN CREATE MATERIALIZED VIEW v AS SELECT ... | EXPLAIN SELECT ..."
-_DROP_FORM = "DROP TABLE | VIEW | MATERIALIZED VIEW [IF EXISTS] x"
+_DROP_FORM = "DROP TABLE | VIEW | MATERIALIZED VIEW | SOURCE [IF EXISTS] x"
 _SHOW_FORM = "SHOW TABLES | VIEWS | SOURCES | CHANGEFEEDS"
 _DESCRIBE_FORM = "DESCRIBE x"
 
@@ -87,7 +93,6 @@ _VERBS = (
     "RESUME",
 )
 _NOT_YET = {
-    "SOURCE": "bring changes in with INSERT INTO, UPDATE, DELETE or apply()",
     "CHANGEFEED": "read changes with changes()",
     "FLOW": "give the table a PRIMARY KEY and SEQUENCE BY, and bring changes in with apply()",
 }
@@ -118,10 +123,11 @@ _UNSUPPORTED_CREATES = keywords(
 
 def parse(sql: str) -> list[Statement]:
     """The statements of a script, none if it is empty; an error anywhere means that none is returned."""
-    return [_read_statement(sql, piece) for piece in split(sql)]
+    return [read_statement(sql, piece) for piece in split(sql)]
 
 
-def _read_statement(source: str, piece: ScriptStatement) -> Statement:
+def read_statement(source: str, piece: ScriptStatement) -> Statement:
+    """One statement of a script."""
     check_brackets(piece.tokens)
     reader = Reader(source, piece.tokens)
     if reader.at_query():
@@ -129,7 +135,10 @@ def _read_statement(source: str, piece: ScriptStatement) -> Statement:
     verb = reader.keyword()
     place = (piece.text, piece.line, piece.column)
     if verb in ("PAUSE", "RESUME"):
-        raise _unavailable(reader, verb)
+        if reader.keyword(1) != "SOURCE":
+            raise _unavailable(reader, verb)
+        reader.index += 2
+        return read_source_action(reader, "pause" if verb == "PAUSE" else "resume", *place)
     if verb not in _VERBS:
         raise _unknown_verb(reader)
     reader.index += 1
@@ -154,9 +163,14 @@ def _read_statement(source: str, piece: ScriptStatement) -> Statement:
             return _read_describe(reader, *place)
 
 
-def _read_create(reader: Reader, sql: str, line: int, column: int) -> CreateTable | CreateView:
+def _read_create(reader: Reader, sql: str, line: int, column: int) -> CreateTable | CreateView | CreateSource:
     reader.form = _CREATE_FORM
     or_replace = reader.accept("OR", "REPLACE")
+    if reader.at("SOURCE"):
+        if or_replace:
+            raise reader.unsupported("CREATE OR REPLACE is for views", hint=f"write DROP SOURCE s, then {SOURCE_FORM}")
+        reader.index += 1
+        return read_create_source(reader, sql, line, column)
     if reader.keyword() in _NOT_YET:
         raise _unavailable(reader, "CREATE")
     if reader.keyword() in _UNSUPPORTED_CREATES:
@@ -171,20 +185,22 @@ def _read_create(reader: Reader, sql: str, line: int, column: int) -> CreateTabl
         return read_create_table(reader, sql, line, column)
     materialized = reader.accept("MATERIALIZED")
     if not reader.accept("VIEW"):
-        choices = ("VIEW",) if materialized or or_replace else ("TABLE", "VIEW", "MATERIALIZED VIEW")
+        choices = ("VIEW",) if materialized or or_replace else ("TABLE", "VIEW", "MATERIALIZED VIEW", "SOURCE")
         raise reader.expected(*choices)
     return read_create_view(reader, sql, line, column, materialized=materialized, or_replace=or_replace)
 
 
-def _read_drop(reader: Reader, sql: str, line: int, column: int) -> Drop:
+def _read_drop(reader: Reader, sql: str, line: int, column: int) -> Drop | SourceAction:
     reader.form = _DROP_FORM
+    if reader.accept("SOURCE"):
+        return read_source_action(reader, "drop", sql, line, column)
     if reader.keyword() in _NOT_YET:
         raise _unavailable(reader, "DROP")
     if reader.keyword() in _UNSUPPORTED_CREATES:
         raise reader.unsupported(f"DROP {reader.keyword()} is not offered")
     kind = _accept_kind(reader)
     if kind is None:
-        raise reader.expected("TABLE", "VIEW", "MATERIALIZED VIEW")
+        raise reader.expected("TABLE", "VIEW", "MATERIALIZED VIEW", "SOURCE")
     if_exists = reader.accept("IF", "EXISTS")
     name = reader.relation(kind).name
     if reader.keyword() in ("CASCADE", "RESTRICT", "PURGE"):
@@ -232,7 +248,7 @@ def _read_explain(reader: Reader, sql: str, line: int, column: int) -> Explain |
             target_line,
             target_column,
         )
-        if isinstance(created, CreateTable):
+        if not isinstance(created, CreateView):
             raise StatementError(
                 "only views and queries can be explained",
                 hint=f"write {_EXPLAIN_FORM}",

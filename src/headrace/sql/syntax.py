@@ -12,6 +12,8 @@ from typing import Literal
 Policy = Literal["auto", "incremental", "full"]
 DropKind = Literal["table", "view", "materialized view"]
 ShowKind = Literal["tables", "views", "sources", "changefeeds"]
+SourceVerb = Literal["drop", "pause", "resume"]
+OptionValue = str | int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,3 +200,24 @@ class Describe(Statement):
 
     name: str
     extended: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateSource(Statement):
+    """CREATE SOURCE; `location` is the path as it was written, the options are in the order of their names."""
+
+    name: str
+    table: str
+    connector: Literal["delta"]
+    location: str
+    options: tuple[tuple[str, OptionValue], ...]
+    if_not_exists: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceAction(Statement):
+    """DROP, PAUSE or RESUME SOURCE."""
+
+    verb: SourceVerb
+    name: str
+    if_exists: bool

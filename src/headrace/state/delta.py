@@ -67,6 +67,12 @@ def combine(rows: pa.Table, weights: Weights, low: Hashes, high: Hashes) -> Delt
     return Delta(take_in_order(rows, places), sums[kept][in_order], low[places], high[places])
 
 
+def all_differ(hashes: Hashes) -> bool:
+    """Whether no hash comes twice; then nothing that it stands for does."""
+    ordered = np.sort(hashes)
+    return not bool(np.any(ordered[1:] == ordered[:-1]))
+
+
 def take_in_order(rows: pa.Table, places: npt.NDArray[np.int64]) -> pa.Table:
     """Rows at rising places; of a large table they are taken stretch by stretch and kept outside the heap."""
     if rows.num_rows <= mapped.LARGE or len(places) <= mapped.LARGE:

@@ -19,6 +19,7 @@ Hashes = npt.NDArray[np.uint64]
 _NULL = np.uint64(0x9AE16A3B2F90404F)
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _SEEDS = (np.uint64(0xD6E8FEB86659FD93), np.uint64(0xA0761D6478BD642F))
+_SAMPLE = 1024
 _SIP_KEYS = ("headrace-lane-00", "headrace-lane-01")
 
 
@@ -32,20 +33,37 @@ def mix(values: Hashes) -> Hashes:
 
 def hash_columns(columns: Sequence[pa.ChunkedArray | pa.Array], length: int, lane: int = 0) -> Hashes:
     """Hash each row over the given columns; two lanes are independent of each other."""
+    return _hash_chunks([_chunks(column) for column in columns], length, lane)
+
+
+def identity(columns: Sequence[pa.ChunkedArray | pa.Array], length: int) -> tuple[Hashes, Hashes]:
+    """The 128 bits that stand for a row: two rows are equal when both halves are."""
+    chunks = [_chunks(column) for column in columns]
+    return _hash_chunks(chunks, length, 0), _hash_chunks(chunks, length, 1)
+
+
+def _hash_chunks(columns: Sequence[Sequence[pa.Array]], length: int, lane: int) -> Hashes:
     with np.errstate(over="ignore"):
         total = np.full(length, np.uint64(lane * 2 + 1) * _STEP, dtype=np.uint64)
-        for column in columns:
+        for chunks in columns:
             # Chunk by chunk: some types are hashed through Python objects, and a whole column of them is large.
-            chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
             hashes = [_hash_array(chunk, lane) for chunk in chunks]
             found = hashes[0] if len(hashes) == 1 else np.concatenate([np.zeros(0, dtype=np.uint64), *hashes])
             total = mix(total ^ found) + _STEP
         return total
 
 
-def identity(columns: Sequence[pa.ChunkedArray | pa.Array], length: int) -> tuple[Hashes, Hashes]:
-    """The 128 bits that stand for a row: two rows are equal when both halves are."""
-    return hash_columns(columns, length, 0), hash_columns(columns, length, 1)
+def _chunks(column: pa.ChunkedArray | pa.Array) -> list[pa.Array]:
+    """The parts of a column; strings that repeat themselves are numbered, so that each is hashed once."""
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    return [chunk.dictionary_encode() if _repeats(chunk) else chunk for chunk in chunks]
+
+
+def _repeats(array: pa.Array) -> bool:
+    if len(array) < _SAMPLE or not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
+        return False
+    sample = array.slice(len(array) // 2, _SAMPLE)
+    return len(sample.unique()) <= len(sample) // 4
 
 
 def _spread(values: Hashes, lane: int) -> Hashes:
@@ -65,7 +83,10 @@ def _hash_array(array: pa.Array, lane: int) -> Hashes:
     if pa.types.is_null(kind):
         return np.full(length, _NULL, dtype=np.uint64)
     if pa.types.is_dictionary(kind):
-        return _hash_array(array.dictionary_decode(), lane)
+        if not len(array.dictionary):
+            return np.full(length, _NULL, dtype=np.uint64)
+        places = np.asarray(array.indices.fill_null(0) if array.null_count else array.indices)
+        return _with_nulls(array, _hash_array(array.dictionary, lane)[places])
     if pa.types.is_boolean(kind):
         values = np.asarray(array.cast(pa.uint8()).fill_null(0)).astype(np.uint64)
         return _with_nulls(array, _spread(values, lane))

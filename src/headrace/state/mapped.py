@@ -6,9 +6,10 @@ system keeps the pages that are being read and drops the others when memory is s
 
 from __future__ import annotations
 
+import mmap
 import tempfile
+import weakref
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -21,6 +22,7 @@ LARGE = 250_000
 STRETCH = 2_000_000
 
 Number = TypeVar("Number", bound=np.generic)
+_MAPS: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 
 
 def rows(schema: pa.Schema, tables: Iterable[pa.Table]) -> pa.Table:
@@ -30,8 +32,7 @@ def rows(schema: pa.Schema, tables: Iterable[pa.Table]) -> pa.Table:
             for table in tables:
                 for batch in table.combine_chunks().to_batches():
                     writer.write_batch(batch)
-        with pa.memory_map(file.name) as source:
-            return pa.ipc.open_file(source).read_all()
+        return pa.ipc.open_file(pa.py_buffer(_map(file.name))).read_all()
 
 
 def numbers(values: npt.NDArray[Number]) -> npt.NDArray[Number]:
@@ -40,7 +41,20 @@ def numbers(values: npt.NDArray[Number]) -> npt.NDArray[Number]:
         return values
     with tempfile.NamedTemporaryFile(prefix="headrace-numbers-") as file:
         values.tofile(file.name)
-        return np.memmap(Path(file.name), dtype=values.dtype, mode="r")
+        return np.frombuffer(_map(file.name), dtype=values.dtype)
+
+
+def release() -> None:
+    """Let go of the pages that were read: after a fill or a fold, few of them are wanted again soon."""
+    for held in list(_MAPS):
+        held.madvise(mmap.MADV_DONTNEED)
+
+
+def _map(name: str) -> mmap.mmap:
+    with open(name, "rb") as file:
+        held = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    _MAPS.add(held)
+    return held
 
 
 def stretches(table: pa.Table) -> Iterable[pa.Table]:

@@ -35,6 +35,7 @@ class Run:
         default_factory=dict[int, tuple[npt.NDArray[np.float64], Positions]]
     )
     extremes: dict[int, tuple[Hashes, Positions]] = field(default_factory=dict[int, tuple[Hashes, Positions]])
+    arranged: dict[object, object] = field(default_factory=dict[object, object])
     making: threading.Lock = field(default_factory=threading.Lock)
 
     @cached_property

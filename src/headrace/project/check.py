@@ -1,0 +1,81 @@
+"""Check a project without running it: everything is read and resolved, in a home that is thrown away."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from headrace.engine.define import make_table, table_contract
+from headrace.engine.sources import open_reading
+from headrace.engine.statements import view_of
+from headrace.errors import HeadraceError
+from headrace.home import Headrace, open_home
+from headrace.project.definitions import Definition, Definitions, Problem
+from headrace.sql.resolve import register
+from headrace.sql.statements import CreateSource, CreateTable, CreateView
+
+
+@dataclass
+class Findings:
+    """What is wrong with a project, and what is worth knowing."""
+
+    problems: list[Problem] = field(default_factory=list[Problem])
+    notes: list[str] = field(default_factory=list[str])
+
+    @property
+    def ok(self) -> bool:
+        """Whether the project can be run."""
+        return not self.problems
+
+
+def check_definitions(definitions: Definitions, spark: SparkSession | None = None) -> Findings:
+    """Everything that is wrong, all at once."""
+    findings = Findings(list(definitions.problems))
+    with tempfile.TemporaryDirectory(prefix="headrace-check-") as folder, open_home(Path(folder), spark=spark) as home:
+        failed: set[str] = set()
+        for definition in (*definitions.tables, *definitions.views, *definitions.sources):
+            try:
+                _resolve(home, definition, findings)
+            except HeadraceError as error:
+                if not _follows_from(definition, failed):
+                    findings.problems.append(definition.problem(error))
+                failed.add(definition.name)
+    findings.problems.sort(key=lambda one: (one.file, one.line, one.column))
+    return findings
+
+
+def _resolve(home: Headrace, definition: Definition, findings: Findings) -> None:
+    """Let the home know a definition, as far as those that follow need it."""
+    statement = definition.statement
+    if isinstance(statement, CreateTable):
+        table = make_table(table_contract(home.catalyst, statement))
+        home.catalog.relations[table.name] = table
+        register(home.catalyst, table.name, table.schema)
+    elif isinstance(statement, CreateView):
+        view = home.make_view(view_of(home, statement))
+        home.catalog.relations[view.name] = view
+        register(home.catalyst, view.name, view.schema)
+        if not view.incremental:
+            findings.notes.append(f"view {view.name} is not incremental: {'; '.join(view.reasons)}")
+    else:
+        _look_at(home, statement, findings)
+
+
+def _look_at(home: Headrace, statement: CreateSource, findings: Findings) -> None:
+    """A source's columns must fit; that it is not there yet is no fault of the project."""
+    if not Path(statement.location).exists() and "://" not in statement.location:
+        home.catalog.table(statement.table)
+        findings.notes.append(f"source {statement.name} is not there yet: {statement.location}")
+        return
+    open_reading(home, statement)
+
+
+def _follows_from(definition: Definition, failed: set[str]) -> bool:
+    """Whether a fault is only that something read was faulty itself."""
+    statement = definition.statement
+    if isinstance(statement, CreateSource):
+        return statement.table in failed
+    return isinstance(statement, CreateView) and bool(failed.intersection(definition.words))

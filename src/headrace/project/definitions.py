@@ -1,0 +1,193 @@
+"""The definitions of a project: every statement of its files, with its place, in the order in which they are made."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from headrace.errors import HeadraceError, ProjectError, StatementError
+from headrace.project.folder import Project
+from headrace.sql.script import split
+from headrace.sql.statements import CreateSource, CreateTable, CreateView, Statement, read_statement
+from headrace.sql.tokens import locate, scan
+
+_VALUE = re.compile(r"\$\{([^}\n]*)\}")
+Defining = CreateTable | CreateView | CreateSource
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong in a file, and where."""
+
+    file: str
+    line: int
+    column: int
+    message: str
+    detail: str = ""
+    hint: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}: {self.message}"
+
+
+@dataclass(frozen=True)
+class Definition:
+    """One statement of one file."""
+
+    file: str
+    statement: Defining
+
+    @property
+    def name(self) -> str:
+        """What it defines."""
+        return self.statement.name
+
+    @property
+    def words(self) -> set[str]:
+        """All words of a view's query, among them the names of what it reads."""
+        statement = self.statement
+        return (
+            {t.text.strip("`").lower() for t in scan(statement.query)} if isinstance(statement, CreateView) else set()
+        )
+
+    def problem(self, error: HeadraceError) -> Problem:
+        """An error that this statement met, at the place that the error knows, else at its beginning."""
+        line, column = _place(error) or (self.statement.line, self.statement.column)
+        return Problem(self.file, line, column, _without_place(error), error.detail, error.hint)
+
+
+@dataclass
+class Definitions:
+    """All that a project defines, and what cannot be read of it."""
+
+    tables: list[Definition] = field(default_factory=list[Definition])
+    views: list[Definition] = field(default_factory=list[Definition])
+    sources: list[Definition] = field(default_factory=list[Definition])
+    problems: list[Problem] = field(default_factory=list[Problem])
+
+
+def read_definitions(project: Project) -> Definitions:
+    """The definitions of all files, the views each after those that it reads, whichever file they stand in."""
+    found = Definitions()
+    names: dict[tuple[str, str], Definition] = {}
+    for path in project.sql_files():
+        file = str(path.relative_to(project.folder))
+        for statement in _statements(path, file, project.values, found.problems):
+            if not isinstance(statement, Defining):
+                found.problems.append(_not_a_definition(file, statement))
+                continue
+            definition = Definition(file, _anchored(statement, project.folder))
+            space = "source" if isinstance(statement, CreateSource) else "relation"
+            first = names.setdefault((space, statement.name), definition)
+            if first is not definition:
+                found.problems.append(_twice(definition, first))
+            elif isinstance(statement, CreateTable):
+                found.tables.append(definition)
+            elif isinstance(statement, CreateView):
+                found.views.append(definition)
+            else:
+                found.sources.append(definition)
+    found.views = in_order(found.views)
+    return found
+
+
+def in_order(views: Sequence[Definition]) -> list[Definition]:
+    """Views each after those whose names its query has, otherwise as they stand; Spark tells of circles."""
+    names = {view.name for view in views}
+    reads = {view.name: names.intersection(view.words) - {view.name} for view in views}
+    ordered: list[Definition] = []
+    waiting = list(views)
+    while waiting:
+        done = {view.name for view in ordered}
+        ready = next((view for view in waiting if reads[view.name] <= done), waiting[0])
+        ordered.append(ready)
+        waiting.remove(ready)
+    return ordered
+
+
+def refuse_problems(problems: Sequence[Problem]) -> None:
+    """Nothing, or one ProjectError that lists them all."""
+    if problems:
+        raise ProjectError(
+            f"{len(problems)} problem{'s' if len(problems) > 1 else ''} in the project",
+            detail="\n".join(str(problem) for problem in problems),
+            hint=next((problem.hint for problem in problems if problem.hint), "see 'headrace check'"),
+        )
+
+
+def _statements(path: Path, file: str, values: Mapping[str, str], problems: list[Problem]) -> list[Statement]:
+    """The statements of a file that can be read; all that cannot become problems."""
+    try:
+        text = _with_values(path.read_text(encoding="utf-8"), values)
+        pieces = split(text)
+    except UnicodeDecodeError as error:
+        problems.append(Problem(file, 1, 1, "the file is not UTF-8", str(error)))
+        return []
+    except StatementError as error:
+        problems.append(Problem(file, *(_place(error) or (1, 1)), _without_place(error), error.detail, error.hint))
+        return []
+    found: list[Statement] = []
+    for piece in pieces:
+        try:
+            found.append(read_statement(text, piece))
+        except StatementError as error:
+            place = _place(error) or (piece.line, piece.column)
+            problems.append(Problem(file, *place, _without_place(error), error.detail, error.hint))
+    return found
+
+
+def _with_values(text: str, values: Mapping[str, str]) -> str:
+    """The text with every ${name} replaced."""
+
+    def value(match: re.Match[str]) -> str:
+        found = values.get(match.group(1))
+        if found is None:
+            line, column = locate(text, match.start())
+            raise StatementError(
+                f"{match.group()} has no value",
+                hint=f"give it under 'configuration' in headrace.yml, or as --set {match.group(1)}=...",
+                line=line,
+                column=column,
+            )
+        return found
+
+    return _VALUE.sub(value, text)
+
+
+def _anchored(statement: Defining, folder: Path) -> Defining:
+    """A source's path begins in the project's folder, wherever the command is run."""
+    if isinstance(statement, CreateSource) and "://" not in statement.location:
+        return replace(statement, location=str(folder / Path(statement.location).expanduser()))
+    return statement
+
+
+def _not_a_definition(file: str, statement: Statement) -> Problem:
+    verb = statement.sql.split(None, 1)[0].upper()
+    return Problem(
+        file,
+        statement.line,
+        statement.column,
+        f"{verb} defines nothing",
+        "A project holds CREATE TABLE, CREATE VIEW and CREATE SOURCE, which can be run again and again.",
+        "put it into a script of its own and run that: headrace run script.sql",
+    )
+
+
+def _twice(second: Definition, first: Definition) -> Problem:
+    where = f"{first.file}:{first.statement.line}"
+    at = second.statement
+    return Problem(second.file, at.line, at.column, f"{second.name} is defined twice", f"First in {where}.", "keep one")
+
+
+def _place(error: HeadraceError) -> tuple[int, int] | None:
+    line: Any = getattr(error, "line", None)
+    column: Any = getattr(error, "column", None)
+    return None if line is None or column is None else (line, column)
+
+
+def _without_place(error: HeadraceError) -> str:
+    place = _place(error)
+    return error.message if place is None else error.message.removesuffix(f" at line {place[0]}, column {place[1]}")

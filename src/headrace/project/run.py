@@ -1,0 +1,196 @@
+"""Bring a home to what a project defines: what is missing is made, what changed is replaced, the rest is left alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from headrace.capture.delta import open_snapshot
+from headrace.engine.adopt import adopt
+from headrace.engine.catalog import Table, ViewDefinition
+from headrace.engine.define import make_table, table_contract
+from headrace.engine.receipt import Receipt
+from headrace.engine.sources import open_reading, source_of
+from headrace.engine.statements import view_of
+from headrace.errors import HeadraceError, ProjectError, SourceError
+from headrace.home import Headrace
+from headrace.intake.table import TableContract
+from headrace.project.definitions import Definition, Definitions, Problem, refuse_problems
+from headrace.sql.statements import CreateSource, CreateTable, CreateView
+from headrace.sql.tokens import scan
+
+Deed = Literal["created", "replaced", "read", "unchanged"]
+
+
+@dataclass(frozen=True)
+class Done:
+    """What became of one definition."""
+
+    deed: Deed
+    kind: Literal["table", "view", "source"]
+    name: str
+
+
+@dataclass
+class Outcome:
+    """What a run did; the receipt is that of its one epoch, if there was anything to do."""
+
+    done: list[Done] = field(default_factory=list[Done])
+    receipt: Receipt | None = None
+
+    def count(self, deed: Deed) -> int:
+        """How many definitions met this."""
+        return sum(one.deed == deed for one in self.done)
+
+
+def run_project(home: Headrace, definitions: Definitions) -> Outcome:
+    """Make all that is missing or changed, in one epoch; if anything of it cannot be, nothing is touched."""
+    refuse_problems([*definitions.problems, *_conflicts(home, definitions)])
+    return home.define(lambda: _adopt(home, definitions))
+
+
+def _adopt(home: Headrace, definitions: Definitions) -> Outcome:
+    outcome = Outcome()
+    tables: list[Table] = []
+    views: list[ViewDefinition] = []
+    sources: list[CreateSource] = []
+    for definition in (*definitions.tables, *definitions.views, *definitions.sources):
+        statement = definition.statement
+        if isinstance(statement, CreateTable):
+            deed: Deed = "unchanged" if statement.name in home.catalog else "created"
+            if deed != "unchanged":
+                tables.append(make_table(table_contract(home.catalyst, statement)))
+            outcome.done.append(Done(deed, "table", statement.name))
+        elif isinstance(statement, CreateView):
+            view = view_of(home, statement)
+            deed = _deed(home, view)
+            if deed != "unchanged":
+                views.append(view)
+            outcome.done.append(Done(deed, "view", view.name))
+        else:
+            deed = "unchanged" if statement.name in home.catalog.sources else "read"
+            if deed != "unchanged":
+                sources.append(statement)
+            outcome.done.append(Done(deed, "source", statement.name))
+    if tables or views or sources:
+        try:
+            outcome.receipt = adopt(home, tables, views, sources)
+        except HeadraceError as error:
+            raise _placed(definitions, error) from error
+    return outcome
+
+
+def _deed(home: Headrace, view: ViewDefinition) -> Deed:
+    if view.name not in home.catalog:
+        return "created"
+    held = home.catalog.view(view.name).definition
+    same = (_essence(held.sql), held.columns, held.policy, held.materialized) == (
+        _essence(view.sql),
+        view.columns,
+        view.policy,
+        view.materialized,
+    )
+    return "unchanged" if same else "replaced"
+
+
+def _essence(sql: str) -> list[str]:
+    """A query without its comments and white space."""
+    return [token.text for token in scan(sql)]
+
+
+def _placed(definitions: Definitions, error: HeadraceError) -> HeadraceError:
+    """The error with its place in the project, where it is about a definition."""
+    for definition in (*definitions.views, *definitions.sources):
+        if error.about == definition.name:
+            problem = definition.problem(error)
+            return ProjectError(str(problem), detail=problem.detail, hint=problem.hint)
+    return error
+
+
+def _conflicts(home: Headrace, definitions: Definitions) -> list[Problem]:
+    """Everything of a project that the home cannot be brought to."""
+    problems: list[Problem] = []
+    for definition in (*definitions.tables, *definitions.views, *definitions.sources):
+        try:
+            _refuse_conflict(home, definition, {one.name for one in definitions.tables})
+        except HeadraceError as error:
+            problems.append(definition.problem(error))
+    return problems
+
+
+def _refuse_conflict(home: Headrace, definition: Definition, tables: set[str]) -> None:
+    statement = definition.statement
+    existing = home.catalog.relations.get(statement.name)
+    if isinstance(statement, CreateTable):
+        contract = table_contract(home.catalyst, statement)
+        if existing is not None:
+            _refuse_other_table(home.catalog.table(statement.name).contract, contract)
+    elif isinstance(statement, CreateView):
+        if isinstance(existing, Table):
+            home.catalog.view(statement.name)
+    elif statement.name in home.catalog.sources:
+        _refuse_other_source(home, statement)
+    elif statement.table in home.catalog:
+        open_reading(home, statement)
+    elif statement.table not in tables:
+        home.catalog.table(statement.table)
+
+
+def _refuse_other_table(held: TableContract, wanted: TableContract) -> None:
+    if held == wanted:
+        return
+    if (held.key, held.sequence) != (wanted.key, wanted.sequence):
+        raise ProjectError(
+            f"table {held.name} has another key or sequence in the home",
+            detail=f"There the key is ({', '.join(held.key)}) and the sequence {held.sequence or 'none'}.",
+            hint="neither can be altered: give the table another name, or drop it and let it be made again",
+        )
+    before = {field.name: field for field in held.schema.fields}
+    after = {field.name: field for field in wanted.schema.fields}
+    steps = [
+        *(f"ADD COLUMN {name} {after[name].dataType.simpleString().upper()}" for name in after if name not in before),
+        *(f"DROP COLUMN {name}" for name in before if name not in after),
+        *(
+            f"ALTER COLUMN {name} TYPE {after[name].dataType.simpleString().upper()}"
+            for name in after
+            if name in before and before[name].dataType != after[name].dataType
+        ),
+    ]
+    raise ProjectError(
+        f"table {held.name} has other columns in the home",
+        detail=f"There they are {_columns(held)}.",
+        hint="; ".join(f"ALTER TABLE {held.name} {step}" for step in steps)
+        or f"NOT NULL and the order of columns stay as they are: write {_columns(held)}",
+    )
+
+
+def _columns(contract: TableContract) -> str:
+    return ", ".join(
+        f"{field.name} {field.dataType.simpleString().upper()}{'' if field.nullable else ' NOT NULL'}"
+        for field in contract.schema.fields
+    )
+
+
+def _refuse_other_source(home: Headrace, statement: CreateSource) -> None:
+    held, wanted = home.catalog.sources[statement.name], source_of(statement)
+    same = (held.table, held.connector, held.mode, held.options) == (
+        wanted.table,
+        wanted.connector,
+        wanted.mode,
+        wanted.options,
+    )
+    if same and (held.location == wanted.location or _is_same_table(wanted.location, held.position.get("table_id"))):
+        return
+    raise ProjectError(
+        f"source {held.name} is another one in the home",
+        detail=f"There it is read from {held.location} into {held.table}, as of epoch {held.epoch}.",
+        hint=f"give it another name, or write DROP SOURCE {held.name}, which keeps the rows, and run the project again",
+    )
+
+
+def _is_same_table(location: str, table_id: object) -> bool:
+    """Whether a table that was moved is still the one that was read."""
+    try:
+        return open_snapshot(location).table_id == table_id
+    except SourceError:
+        return False

@@ -1,0 +1,1 @@
+"""What the public `feldera` Python client asks of a server, answered by a home."""

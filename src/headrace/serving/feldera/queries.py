@@ -1,0 +1,44 @@
+"""/v0/pipelines/{name}/query: ad-hoc queries, and statements that change tables."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import pyarrow as pa
+from fastapi import APIRouter, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import Response
+
+from headrace.engine.receipt import Receipt
+from headrace.serving.asking import AskerGone
+from headrace.serving.feldera.pipelines import OfService, OfStanding
+from headrace.serving.feldera.results import Format, respond
+from headrace.serving.feldera.wording import WordedRoute
+from headrace.serving.query import answer, too_large
+
+router = APIRouter(prefix="/v0/pipelines", tags=["feldera"], route_class=WordedRoute)
+
+
+@router.get("/{name}/query")
+async def query(
+    request: Request,
+    service: OfService,
+    standing: OfStanding,
+    sql: Annotated[str, Query(max_length=1_000_000)],
+    format: Annotated[Format, Query()] = "text",  # noqa: A002 - the name that the client sends
+) -> Response:
+    """The rows of a SELECT over the newest epoch; of an INSERT, UPDATE or DELETE how many rows it changed."""
+    standing.refuse_stopped()
+    most, seconds = service.settings.serve_query_rows, service.settings.serve_query_time.total_seconds()
+    try:
+        content, _ = await answer(request, service, sql, most + 1, seconds)
+    except AskerGone:
+        return Response(status_code=499)
+    if isinstance(content, Receipt):
+        changed = sum(content.applied.values())
+        standing.count_done(changed)
+        content = pa.table({"count": pa.array([changed], pa.int64())})
+    table = pa.table({}) if content is None else content
+    if table.num_rows > most:
+        raise too_large(most)
+    return await run_in_threadpool(respond, table, format)

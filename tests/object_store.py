@@ -1,0 +1,99 @@
+"""A real server that speaks S3, on loopback, with a bucket of its own: S3Proxy over a folder that goes with it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from types import TracebackType
+
+from headrace.jars import paths
+from headrace.java import find_java
+from headrace.objects import Bucket, ObjectPath
+
+BUCKET = "homes"
+_LOCK = Path(__file__).with_name("jars.lock")
+_PATIENCE = 60.0
+
+
+class ObjectStore:
+    """The server, as a process that lives as long as this context."""
+
+    def __init__(self, authorization: str = "aws-v2-or-v4") -> None:
+        (jar,) = paths(lock=_LOCK.read_text())
+        self._folder = tempfile.TemporaryDirectory(prefix="headrace-s3-", ignore_cleanup_errors=True)
+        self.data = Path(self._folder.name) / "data"
+        self.data.mkdir()
+        settings = Path(self._folder.name) / "s3proxy.conf"
+        settings.write_text(
+            f"s3proxy.authorization={authorization}\n"
+            "s3proxy.identity=headrace\n"
+            "s3proxy.credential=only for tests\n"
+            "s3proxy.endpoint=http://127.0.0.1:0\n"
+            "jclouds.provider=filesystem-nio2\n"
+            f"jclouds.filesystem.basedir={self.data}\n"
+        )
+        self._said = Path(self._folder.name) / "said"
+        with open(self._said, "wb") as said:
+            self._process = subprocess.Popen(
+                [find_java().executable, "-Xmx256m", "-XX:TieredStopAtLevel=1", "-jar", jar, "--properties", settings],
+                stdout=said,
+                stderr=subprocess.STDOUT,
+            )
+        self.endpoint = f"http://127.0.0.1:{self._port()}"
+        (self.data / BUCKET).mkdir()
+
+    def __enter__(self) -> ObjectStore:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def options(self) -> dict[str, str]:
+        """How it is reached."""
+        return {
+            "aws_endpoint_url": self.endpoint,
+            "aws_access_key_id": "headrace",
+            "aws_secret_access_key": "only for tests",
+            "aws_region": "us-east-1",
+            "allow_http": "true",
+        }
+
+    def uri(self, name: str) -> str:
+        """The URI of a home in it."""
+        return f"s3://{BUCKET}/{name}"
+
+    def place(self, name: str) -> ObjectPath:
+        """A home in it, over a connection of its own."""
+        return ObjectPath(Bucket(self.uri(name), self.options))
+
+    def stop(self) -> None:
+        """End the server; what it held is gone."""
+        self._process.kill()
+        self._process.wait()
+        self._folder.cleanup()
+
+    def _port(self) -> int:
+        until = time.monotonic() + _PATIENCE
+        while time.monotonic() < until and self._process.poll() is None:
+            started = re.search(r"ServerConnector.*\{127\.0\.0\.1:(\d+)\}", self._said.read_text(errors="replace"))
+            if started and self._answers(int(started[1])):
+                return int(started[1])
+            time.sleep(0.05)
+        raise AssertionError(f"the object store did not start:\n{self._said.read_text(errors='replace')[-2000:]}")
+
+    def _answers(self, port: int) -> bool:
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5).close()
+        except urllib.error.HTTPError:
+            return True
+        except OSError:
+            return False
+        return True

@@ -1,0 +1,154 @@
+"""Projects on a real home: made, run again, changed, refused, checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+import headrace
+from headrace import Headrace, ProjectError
+from headrace.cli.main import run
+from headrace.project.check import check_definitions
+from headrace.project.definitions import Definitions, read_definitions
+from headrace.project.folder import open_project
+from headrace.project.run import Outcome, run_project
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FILES = {
+    "a_gold": "CREATE VIEW total AS SELECT SUM(n) AS n FROM per_city",
+    "b_silver": "CREATE VIEW per_city AS SELECT city, COUNT(*) AS n FROM orders GROUP BY city",
+    "c_bronze": "CREATE TABLE orders (id BIGINT PRIMARY KEY, city STRING)",
+    "d_sources": "CREATE SOURCE shop INTO orders FROM DELTA '${data}/orders' WITH (mode = 'snapshot')",
+}
+
+
+def written(folder: Path, **changed: str) -> Definitions:
+    (folder / "sql").mkdir(parents=True, exist_ok=True)
+    (folder / "headrace.yml").write_text("name: shop\nconfiguration: {data: data}\n")
+    for name, text in {**FILES, **changed}.items():
+        (folder / "sql" / f"{name}.sql").write_text(text)
+    data = folder / "data" / "orders"
+    if not data.exists():
+        write_deltalake(str(data), pa.table({"id": [1, 2, 3], "city": ["Oslo", "Oslo", "Rome"]}))
+    return read_definitions(open_project(folder))
+
+
+def deeds(outcome: Outcome) -> dict[str, str]:
+    return {one.name: one.deed for one in outcome.done}
+
+
+def test_a_project_is_made_once_and_then_followed(home: Headrace, tmp_path: Path) -> None:
+    first = run_project(home, written(tmp_path / "p"))
+    assert deeds(first) == {"orders": "created", "per_city": "created", "total": "created", "shop": "read"}
+    assert first.receipt is not None
+    assert (home.epoch, first.receipt.applied) == (1, {"orders": 3})
+    assert home.query("SELECT n FROM total").to_pylist() == [{"n": 3}]
+
+    again = run_project(home, written(tmp_path / "p", b_silver=f"-- Silver\n{FILES['b_silver']}\n"))
+    assert (home.epoch, again.receipt, set(deeds(again).values())) == (1, None, {"unchanged"})
+
+    # A view that others read is replaced together with one of them, whose old text would not fit it.
+    home.execute("CREATE VIEW beside AS SELECT city FROM per_city")
+    changed = written(
+        tmp_path / "p",
+        b_silver="CREATE VIEW per_city AS SELECT city, COUNT(*) AS orders FROM orders WHERE id > 1 GROUP BY city",
+        a_gold="CREATE VIEW total AS SELECT SUM(orders) AS n FROM per_city",
+    )
+    after = run_project(home, changed)
+    assert deeds(after) == {"orders": "unchanged", "per_city": "replaced", "total": "replaced", "shop": "unchanged"}
+    assert home.epoch == 3
+    assert home.query("SELECT n FROM total").to_pylist() == [{"n": 2}]
+    home.apply({"orders": [{"insert": {"id": 4, "city": "Bern"}}]})
+    assert home.query("SELECT COUNT(*) AS n FROM beside").to_pylist() == [{"n": 3}]
+    assert home.verify().ok
+
+
+def test_a_project_survives_its_home_being_closed_and_altered(spark: SparkSession, tmp_path: Path) -> None:
+    with headrace.open(tmp_path / "home", spark=spark) as hr:
+        run_project(hr, written(tmp_path / "p", a_gold="CREATE VIEW all_of_it AS SELECT * FROM orders"))
+        hr.execute("ALTER TABLE orders ADD COLUMN note STRING")
+        assert hr.query("SELECT * FROM all_of_it").column_names == ["id", "city"]
+    with headrace.open(tmp_path / "home", spark=spark) as hr:
+        assert hr.query("SELECT * FROM all_of_it").column_names == ["id", "city"]
+        bronze = "CREATE TABLE orders (id BIGINT PRIMARY KEY, city STRING, note STRING)"
+        definitions = written(tmp_path / "p", a_gold="CREATE VIEW all_of_it AS SELECT * FROM orders", c_bronze=bronze)
+        assert set(deeds(run_project(hr, definitions)).values()) == {"unchanged"}
+        assert hr.verify().ok
+
+
+def test_what_a_home_cannot_be_brought_to_is_told_and_nothing_is_touched(home: Headrace, tmp_path: Path) -> None:
+    run_project(home, written(tmp_path / "p"))
+    write_deltalake(str(tmp_path / "p" / "data" / "other"), pa.table({"id": [1], "city": ["Oslo"]}))
+    changed = written(
+        tmp_path / "p",
+        b_silver=f"{FILES['b_silver']} HAVING COUNT(*) > 1",
+        c_bronze="CREATE TABLE orders (id BIGINT PRIMARY KEY, amount INT)",
+        d_sources=FILES["d_sources"].replace("/orders'", "/other'"),
+    )
+    with pytest.raises(ProjectError, match="2 problems in the project") as error:
+        run_project(home, changed)
+    assert error.value.detail == (
+        "sql/c_bronze.sql:1:1: table orders has other columns in the home\n"
+        "sql/d_sources.sql:1:1: source shop is another one in the home"
+    )
+    assert error.value.hint == "ALTER TABLE orders ADD COLUMN amount INT; ALTER TABLE orders DROP COLUMN city"
+    assert home.epoch == 1
+    with pytest.raises(ProjectError, match=r"sql/a_gold.sql:1:33: "):
+        run_project(home, written(tmp_path / "p", a_gold="CREATE VIEW total AS SELECT SUM(nn) AS n FROM per_city"))
+    assert home.epoch == 1
+    assert home.query("SELECT n FROM total").to_pylist() == [{"n": 3}]
+
+
+def test_a_check_finds_everything_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    definitions = written(
+        tmp_path / "p",
+        b_silver="CREATE VIEW per_city AS\nSELECT town, COUNT(*) AS n FROM orders GROUP BY town",
+        c_bronze="CREATE TABLE orders (id INT PRIMARY KEY, city STRING);\nCREATE TABLE odd (a NONSENSE);",
+        e_more="CREATE VIEW lonely AS SELECT * FROM nowhere;\nCREATE SOURCE late INTO orders FROM DELTA 'nowhere' "
+        "WITH (mode = 'snapshot');",
+    )
+    findings = check_definitions(definitions, spark)
+    assert not findings.ok
+    assert [(one.file, one.line) for one in findings.problems] == [
+        ("sql/b_silver.sql", 2),
+        ("sql/c_bronze.sql", 2),
+        ("sql/d_sources.sql", 1),
+        ("sql/e_more.sql", 1),
+    ]
+    assert "column id is bigint, not int" in findings.problems[2].detail
+    assert findings.notes == [f"source late is not there yet: {tmp_path / 'p' / 'nowhere'}"]
+    assert check_definitions(written(tmp_path / "q"), spark).ok
+
+
+def code_of(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        run(arguments)
+    return int(ended.value.code or 0)
+
+
+def test_a_new_project_runs_from_the_command_line(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HEADRACE_HOME", raising=False)
+    assert code_of("init", "shop") == 0
+    monkeypatch.chdir(tmp_path / "shop")
+    assert code_of("check") == 0
+    assert "shop: 2 tables, 2 views, 0 sources, nothing wrong" in capsys.readouterr().out
+    assert code_of("run") == 0
+    said = capsys.readouterr().out
+    assert "created view revenue_by_city" in said
+    assert "shop is at epoch 1" in said
+    assert code_of("run", "--progress", "changes.sql") == 0
+    capsys.readouterr()
+    assert code_of("query", "SELECT revenue FROM revenue_by_city ORDER BY city", "--json") == 0
+    assert capsys.readouterr().out.strip() == '[{"revenue": "10.00"}, {"revenue": "12.50"}]'
+    (tmp_path / "shop" / "sql" / "views.sql").write_text("CREATE VIEW v AS SELECT nothing FROM orders")
+    assert code_of("check", "--json") == 1
+    assert '"sql/views.sql", "line": 1' in capsys.readouterr().out

@@ -1,0 +1,174 @@
+"""headrace.yml and the definitions of a project, without Spark."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import ProjectError
+from headrace.project.definitions import Definitions, read_definitions
+from headrace.project.folder import Project, is_project, open_project
+from headrace.project.template import make_project
+from headrace.sql.statements import CreateSource
+
+
+def project(folder: Path, yml: str = "name: shop", **files: str) -> Project:
+    (folder / "headrace.yml").write_text(yml)
+    for name, text in files.items():
+        path = folder / "sql" / f"{name}.sql"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    return open_project(folder)
+
+
+def definitions(folder: Path, **files: str) -> Definitions:
+    return read_definitions(project(folder, **files))
+
+
+def test_all_keys_of_a_pipeline_are_read(tmp_path: Path) -> None:
+    found = project(
+        tmp_path,
+        """
+name: shop
+storage: file:///somewhere/else
+catalog: main
+schema: sales
+configuration: {spark.sql.shuffle.partitions: 8, data: here, quick: true}
+libraries:
+  - glob: {include: sql/**}
+settings: {small_bound: 7, keep_time: 3600}
+""",
+        a="",
+    )
+    assert (found.name, found.home) == ("shop", Path("/somewhere/else"))
+    assert found.values == {"spark.sql.shuffle.partitions": "8", "data": "here", "quick": "true"}
+    assert (found.content.settings.small_bound, found.content.settings.keep_time) == (7, timedelta(hours=1))
+    assert found.notes == [
+        "catalog has no effect: a home has one schema",
+        "schema has no effect: a home has one schema",
+        "configuration spark.sql.shuffle.partitions is not handed to Spark",
+    ]
+    assert [path.name for path in found.sql_files()] == ["a.sql"]
+
+
+def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = project(tmp_path, t="CREATE SOURCE s INTO t FROM DELTA 'data/t' WITH (mode = 'snapshot')")
+    monkeypatch.chdir("/")
+    assert made.home == tmp_path / "headrace-home"
+    (source,) = read_definitions(made).sources
+    assert isinstance(source.statement, CreateSource)
+    assert source.statement.location == str(tmp_path / "data" / "t")
+    assert is_project(tmp_path)
+    assert is_project(tmp_path / "headrace.yml")
+    assert not is_project(tmp_path / "sql")
+
+
+@pytest.mark.parametrize(
+    ("yml", "said"),
+    [
+        ("nmae: shop", "name: Field required; nmae: there is no such key."),
+        ("name: shop\nsettings: {small_bound: many}", "settings.small_bound"),
+        ("name: shop\nsettings: {smal_bound: 1}", "settings.smal_bound: there is no such key"),
+        ("name: shop\nlibraries: [sql]", "libraries.0"),
+        ("- name", "holds no keys"),
+        ("name: [", "headrace.yml:1:8"),
+    ],
+)
+def test_a_file_that_is_not_as_it_must_be(tmp_path: Path, yml: str, said: str) -> None:
+    with pytest.raises(ProjectError) as error:
+        project(tmp_path, yml)
+    assert said in f"{error.value.message} {error.value.detail}"
+    assert error.value.hint
+
+
+def test_no_project_and_no_files(tmp_path: Path) -> None:
+    with pytest.raises(ProjectError, match="there is no project"):
+        open_project(tmp_path)
+    with pytest.raises(ProjectError, match="has no SQL files"):
+        project(tmp_path).sql_files()
+    (tmp_path / "views.py").write_text("")
+    with pytest.raises(ProjectError, match=r"views\.py is not a SQL file"):
+        project(tmp_path, "name: s\nlibraries: [{glob: {include: '*'}}]").sql_files()
+    with pytest.raises(ProjectError, match="lies outside of the project"):
+        project(tmp_path, "name: s\nlibraries: [{glob: {include: ../x.sql}}]").sql_files()
+
+
+def test_files_of_the_home_do_not_count(tmp_path: Path) -> None:
+    made = project(tmp_path, t="CREATE TABLE t (a INT)")
+    (tmp_path / "headrace-home").mkdir()
+    (tmp_path / "headrace-home" / "left.sql").write_text("CREATE TABLE left (a INT)")
+    assert [path.name for path in made.sql_files()] == ["t.sql"]
+
+
+def test_views_come_after_what_they_read_whatever_the_file(tmp_path: Path) -> None:
+    found = definitions(
+        tmp_path,
+        a="CREATE VIEW top AS SELECT * FROM `middle` JOIN Bottom USING (a); CREATE VIEW loop AS SELECT * FROM loop",
+        b="CREATE VIEW middle AS SELECT a FROM bottom",
+        c="CREATE VIEW bottom AS SELECT a FROM t; CREATE TABLE t (a INT)",
+    )
+    assert [one.name for one in found.views] == ["loop", "bottom", "middle", "top"]
+    assert [one.name for one in found.tables] == ["t"]
+    assert not found.problems
+
+
+def test_a_circle_is_left_to_spark(tmp_path: Path) -> None:
+    found = definitions(tmp_path, a="CREATE VIEW x AS SELECT * FROM y; CREATE VIEW y AS SELECT * FROM x")
+    assert [one.name for one in found.views] == ["x", "y"]
+
+
+def test_all_problems_are_listed_with_their_places(tmp_path: Path) -> None:
+    found = definitions(
+        tmp_path,
+        a="CREATE TABLE t (a INT);\n  CREATE TABEL u (a INT);\nCREATE TABLE t (b INT)",
+        b="INSERT INTO t VALUES (1);\nCREATE VIEW v AS SELECT ';",
+        c="CREATE VIEW w AS\nSELECT '${nothing}'",
+    )
+    assert [str(one) for one in found.problems] == [
+        "sql/a.sql:2:10: expected TABLE, VIEW, MATERIALIZED VIEW or SOURCE, found 'TABEL'",
+        "sql/a.sql:3:1: t is defined twice",
+        "sql/b.sql:2:25: unclosed string",
+        "sql/c.sql:2:9: ${nothing} has no value",
+    ]
+    assert found.problems[1].detail == "First in sql/a.sql:1."
+
+
+def test_a_statement_that_defines_nothing_is_a_problem(tmp_path: Path) -> None:
+    (problem,) = definitions(tmp_path, a="CREATE TABLE t (a INT);\nINSERT INTO t VALUES (1)").problems
+    assert str(problem) == "sql/a.sql:2:1: INSERT defines nothing"
+
+
+def test_values_come_from_the_configuration_and_from_the_call(tmp_path: Path) -> None:
+    made = project(
+        tmp_path,
+        "name: shop\nconfiguration: {data: here, limit: 5}",
+        a="CREATE VIEW v AS SELECT '${data}' AS data, ${limit} AS n",
+    )
+    assert "'here' AS data, 5 AS n" in read_definitions(made).views[0].statement.sql
+    other = open_project(tmp_path, {"data": "there"})
+    assert "'there' AS data, 5 AS n" in read_definitions(other).views[0].statement.sql
+
+
+def test_a_new_project_can_be_read(tmp_path: Path) -> None:
+    assert make_project(tmp_path / "shop") == [
+        "headrace.yml",
+        "sql/tables.sql",
+        "sql/views.sql",
+        "changes.sql",
+        ".gitignore",
+    ]
+    made = open_project(tmp_path / "shop")
+    found = read_definitions(made)
+    assert (made.name, len(found.tables), len(found.views), found.problems) == ("shop", 2, 2, [])
+    with pytest.raises(ProjectError, match="is there already"):
+        make_project(tmp_path / "shop")
+    with pytest.raises(ProjectError, match="cannot be the name"):
+        make_project(tmp_path / "my shop")
+
+
+def test_the_medallion_is_a_project() -> None:
+    folder = Path(__file__).parents[2] / "examples" / "medallion"
+    found = read_definitions(open_project(folder))
+    assert (len(found.tables), len(found.views), len(found.sources), found.problems) == (7, 15, 7, [])
