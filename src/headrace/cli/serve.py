@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from headrace.cli.opening import errors_reported, opened
-from headrace.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption
+from headrace.cli.options import DEFAULT_HOME, DebugOption, JsonOption, RunHomeOption
 from headrace.cli.show import show_json
+from headrace.project.folder import open_project
 from headrace.settings import Settings
 
 
 def serve(
-    home: HomeOption = DEFAULT_HOME,
+    home: RunHomeOption = None,
+    project: Annotated[
+        Path | None,
+        typer.Option("--project", metavar="FOLDER", help="Serve the home of this project, by its settings."),
+    ] = None,
     host: Annotated[
         str, typer.Option(help="The address to listen on; any but this machine's own needs an API key.")
     ] = "127.0.0.1",
@@ -35,6 +41,8 @@ def serve(
     Examples:
 
         headrace serve --home sales
+
+        headrace serve --project examples/medallion
 
         headrace serve --host 0.0.0.0 --api-key "$KEY"
 
@@ -62,7 +70,11 @@ def serve(
     from headrace.serving.auth import refuse_open_listening
     from headrace.serving.server import Server, run_until_told
 
-    settings = Settings()
+    place, settings = home or DEFAULT_HOME, Settings()
+    if project is not None:
+        with errors_reported(as_json=as_json, debug=debug):
+            opened_project = open_project(project)
+        place, settings = home or str(opened_project.home), opened_project.content.settings
     if api_key:
         settings = settings.model_copy(update={"api_keys": (*settings.api_keys, *api_key)})
     with errors_reported(as_json=as_json, debug=debug):
@@ -70,12 +82,12 @@ def serve(
 
     def listening(url: str) -> None:
         if as_json:
-            show_json({"url": url, "home": home, "epoch": hr.epoch})
+            show_json({"url": url, "home": place, "epoch": hr.epoch})
             return
-        typer.echo(f"Serving {home} (epoch {hr.epoch}) on {url}; Ctrl-C ends it.")
+        typer.echo(f"Serving {place} (epoch {hr.epoch}) on {url}; Ctrl-C ends it.")
         typer.echo(_to_try(list(hr.catalog.relations), url, keyed=bool(settings.api_keys)))
 
-    with opened(home, write=True, as_json=as_json, debug=debug) as hr:
+    with opened(place, write=True, settings=settings, as_json=as_json, debug=debug) as hr:
         server = Server(build_app(hr, settings), host, port, listening)
         run_until_told(server, server.bind())
 

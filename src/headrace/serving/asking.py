@@ -85,8 +85,9 @@ class Asking:
                 return result.result()
         if gone.done():
             raise AskerGone
+        # Not a 5xx: the server is well, and whoever retries by status would only ask the same again.
         raise Refusal(
-            504,
+            400,
             "timeout",
             "the statement took too long and was stopped",
             detail=f"It was given {seconds:g} seconds. Nothing was changed.",

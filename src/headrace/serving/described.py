@@ -13,7 +13,7 @@ NAME_LENGTH = 255
 RelationName = Annotated[str, Path(max_length=NAME_LENGTH, description="The name of a table or view.")]
 
 _REFUSALS = {
-    400: "The request cannot be understood.",
+    400: "The request cannot be understood, or the statement cannot be answered.",
     401: "A valid API key is missing.",
     403: "The server does not do this, or not for this sender.",
     404: "There is no such relation.",
@@ -24,7 +24,6 @@ _REFUSALS = {
     422: "The changes, or the parameters, are not as they must be; nothing was applied.",
     429: "Too much is under way; Retry-After says when to come back.",
     503: "The server is not ready, or no longer the owner of its home.",
-    504: "It took too long and was stopped.",
 }
 
 

@@ -82,7 +82,7 @@ class Asked(BaseModel):
             },
         }
     }
-    | refusals(400, 404, 406, 408, 410, 413, 422, 429, 503, 504),
+    | refusals(400, 404, 406, 408, 410, 413, 422, 429, 503),
     openapi_extra=body(Asked.model_json_schema(), JSON, description="A statement, and how much of it is wanted."),
 )
 async def query(
