@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from headrace.engine.blame import guilty_row
+from headrace.engine.adopt import adopt
 from headrace.engine.catalog import Catalog, Table, View, ViewDefinition
 from headrace.engine.control import Control, ask_owner
 from headrace.engine.define import make_view
@@ -118,7 +119,7 @@ class Headrace:
         self.closed = False
         register(self.catalyst, CLOCK, CLOCK_SCHEMA)
         try:
-            self._load(ownership)
+            outdated = self._load(ownership)
         except BaseException:
             self._leaves.close()
             self._disk.close()
@@ -131,10 +132,15 @@ class Headrace:
         self._ticking = threading.Event()
         self._ticker: threading.Thread | None = None
         self._control = None if ownership is None else self._listen(ownership)
+        if ownership is not None and outdated:
+            self.define(lambda: adopt(self, views=outdated))
         self._start_ticking()
 
-    def _load(self, ownership: Ownership | None) -> None:
-        """Bring the home to its newest epoch; files that an owner folds away meanwhile are looked for again."""
+    def _load(self, ownership: Ownership | None) -> list[ViewDefinition]:
+        """Bring the home to its newest epoch; files that an owner folds away meanwhile are looked for again.
+
+        The views that must be filled anew before they can follow a change.
+        """
         if pending(self.path):
             if ownership is None:
                 raise LedgerError(
@@ -148,13 +154,14 @@ class Headrace:
                 if ownership is not None:
                     self.ledger.claim(ownership.fence)
                     crash_point("home claimed")
-                recover(self, self._leaves.path)
+                outdated = recover(self, self._leaves.path)
                 mapped.release()
-                return
+                return outdated
             except LedgerError:
                 if ownership is not None or attempt == _READ_ATTEMPTS - 1:
                     raise
                 self.catalog.relations.clear()
+        raise AssertionError("the last attempt returns or raises")
 
     def __enter__(self) -> Headrace:
         return self

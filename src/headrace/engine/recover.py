@@ -3,7 +3,7 @@ again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,11 +25,18 @@ if TYPE_CHECKING:
     from headrace.home import Headrace
 
 
-def recover(home: Headrace, folder: Path) -> None:
-    """Bring a home to the newest epoch of its ledger."""
+# What rules remember in hidden stores, by number: raised when a release remembers otherwise in stores of the same types.
+STATE = 2
+
+
+def recover(home: Headrace, folder: Path) -> list[ViewDefinition]:
+    """Bring a home to the newest epoch of its ledger; the views whose hidden state another release has shaped.
+
+    Those hold the right rows, but cannot follow a change until they are filled anew.
+    """
     heads = home.ledger.heads()
     if not heads:
-        return
+        return []
     latest: dict[str, tuple[int, Mapping[str, Any]]] = {}
     for head in heads:
         content = head.content
@@ -48,14 +55,22 @@ def recover(home: Headrace, folder: Path) -> None:
     for epoch, definition in latest.values():
         _define(home, folder, epoch, definition)
     home.epoch, home.committed_at = heads[-1].epoch, heads[-1].committed_at
-    _restore_stores(home)
+    outdated = [
+        view
+        for view in home.catalog.views()
+        if view.hidden and latest[view.name][1].get("state") != remembered_state(view)
+    ]
+    _restore_stores(home, {name for view in outdated for name in view.hidden})
+    return [view.definition for view in outdated]
 
 
-def _restore_stores(home: Headrace) -> None:
+def _restore_stores(home: Headrace, but: Collection[str]) -> None:
     bases: dict[str, tuple[Base, Shape]] = {}
     since: dict[str, int] = {}
     history = home.catalog.history
     for name, present in home.shapes().items():
+        if name in but:
+            continue
         base = Base(base_path(home.path, name))
         shape = _shape_then(history.at(name, base.epoch), present)
         if base.fits(shape) and home.reset_at.get(name, 0) <= base.epoch <= home.epoch:
@@ -72,7 +87,7 @@ def _restore_stores(home: Headrace) -> None:
     entries: dict[str, list[Entry]] = {}
     for entry in home.ledger.entries_after(since) if since else ():
         entries.setdefault(entry.relation, []).append(entry)
-    for store in home.all_stores():
+    for store in (one for one in home.all_stores() if one.name not in but):
         log = entries.get(store.name, [])
         columns = history.at(store.name, home.epoch)
         later = summed(store.schema, log if columns is None else history.under(log, columns))
@@ -151,4 +166,11 @@ def view_definition(view: View) -> dict[str, Any]:
         "policy": definition.policy,
         "as_of": definition.as_of,
         "schema": view.schema.jsonValue(),
+        "state": remembered_state(view),
     }
+
+
+def remembered_state(view: View) -> dict[str, Any]:
+    """What a view's rules remember, so that another release can tell whether it remembers the same."""
+    stores = {name: [str(kind) for kind in store.schema.types] for name, store in view.hidden.items()}
+    return {"number": STATE, "stores": stores}
