@@ -15,8 +15,8 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from headrace.engine.blame import guilty_row
 from headrace.engine.adopt import adopt
+from headrace.engine.blame import guilty_row
 from headrace.engine.catalog import Catalog, Table, View, ViewDefinition
 from headrace.engine.control import Control, ask_owner
 from headrace.engine.define import make_view

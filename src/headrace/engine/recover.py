@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headrace.home import Headrace
 
 
-# What rules remember in hidden stores, by number: raised when a release remembers otherwise in stores of the same types.
+# What rules remember in hidden stores, by number: raised when a release remembers otherwise in the same columns.
 STATE = 2
 
 
