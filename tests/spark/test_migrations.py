@@ -21,7 +21,10 @@ def test_an_old_home_goes_on(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(headrace.HeadraceError, match="older release"):
         headrace.open(home, spark=spark, read_only=True)
     with headrace.open(home, spark=spark) as hr:
-        assert hr.epoch == 7
+        # Its views were made by a release that told nothing of their hidden state: one epoch fills them anew.
+        assert hr.epoch == 8
+        views = hr.execute("SHOW VIEWS").column("name").to_pylist()
+        assert [hr.changes(name, since=7).num_rows for name in views] == [0] * len(views)
         assert hr.verify().ok
         assert hr.apply({"orders": []}, key="first").epoch == 4
         assert hr.query("SELECT count(*) AS n FROM visits").to_pylist() == [{"n": 2}]
