@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 import headrace
-from headrace.engine import adopt, statements
+from headrace.engine import adopt
 from headrace.errors import EpochExpired, HeadraceError, RelationNameError, StatementError
 
 SIGNS = {"insert": 1, "update_postimage": 1, "delete": -1, "update_preimage": -1}
@@ -288,9 +288,9 @@ def test_definitions_without_ids_and_epochs_stay_what_they_were(
 ) -> None:
     hr = reopen()
     with monkeypatch.context() as older:
-        for module, name, later in ((statements, "table_definition", ("ids",)), (adopt, "view_definition", VIEW_LATER)):
-            define = getattr(module, name)
-            older.setattr(module, name, lambda one, define=define, later=later: without(define(one), later))
+        for name, later in (("table_definition", ("ids",)), ("view_definition", VIEW_LATER)):
+            define = getattr(adopt, name)
+            older.setattr(adopt, name, lambda one, define=define, later=later: without(define(one), later))
         hr.execute("""
             CREATE TABLE t (id BIGINT PRIMARY KEY, v INT);
             CREATE VIEW star AS SELECT * FROM t;
