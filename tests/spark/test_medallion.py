@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import headrace
 from tests.judge.medallion import backfill, generate, hostile_hours, hours_of, judged
 
 
@@ -16,12 +18,23 @@ def compilations(spark: Any) -> int:
     return int(metrics.METRIC_COMPILATION_TIME().getCount())
 
 
-@pytest.fixture
-def shop(home: Any, tmp_path: Path) -> tuple[Any, Path]:
-    """A home with the snapshot read into it, and the folder of the data."""
-    generate(tmp_path / "data", 0.002, 3)
-    backfill(home, tmp_path / "data")
-    return home, tmp_path / "data"
+@pytest.fixture(scope="module")
+def shop(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, Path]]:
+    """A home with the snapshot read into it, and the folder of the data; both tests go on with the same one."""
+    folder = tmp_path_factory.mktemp("shop")
+    generate(folder / "data", 0.002, 3)
+    with headrace.open(str(folder / "home"), spark=spark) as hr:
+        backfill(hr, folder / "data")
+        yield hr, folder / "data"
+
+
+def test_one_absurd_lead_time_raises_alerts_at_once(shop: tuple[Any, Path]) -> None:
+    hr, _ = shop
+    count = "SELECT COUNT(*) AS n FROM gold_realtime_inventory_alerts"
+    before = hr.query(count).to_pylist()[0]["n"]
+    hr.execute("INSERT INTO bronze_suppliers VALUES (7, 'Blake and Sons', 'DE', 10000, now())")
+    assert hr.query(count).to_pylist()[0]["n"] > before
+    assert hr.verify().ok
 
 
 def test_every_view_follows_and_every_hour_is_right(shop: tuple[Any, Path], spark: Any) -> None:
@@ -38,12 +51,3 @@ def test_every_view_follows_and_every_hour_is_right(shop: tuple[Any, Path], spar
     assert compilations(spark) == before, "an ordinary epoch compiles nothing anew"
     wrong = [name for name, verdict in judged(hr, hostile_hours(hr)) if not verdict.ok]
     assert wrong == []
-
-
-def test_one_absurd_lead_time_raises_alerts_at_once(shop: tuple[Any, Path]) -> None:
-    hr, _ = shop
-    count = "SELECT COUNT(*) AS n FROM gold_realtime_inventory_alerts"
-    before = hr.query(count).to_pylist()[0]["n"]
-    hr.execute("INSERT INTO bronze_suppliers VALUES (7, 'Blake and Sons', 'DE', 10000, now())")
-    assert hr.query(count).to_pylist()[0]["n"] > before
-    assert hr.verify().ok
