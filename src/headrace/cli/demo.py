@@ -17,8 +17,8 @@ _PROGRAM = Path(__file__).parents[3] / "examples" / "medallion" / "demo.py"
 
 
 def demo(
-    scale: Annotated[float, typer.Option(help="1 is about 0.7 M orders and 3 M clicks.")] = 0.1,
-    hours: Annotated[int, typer.Option(help="Hours of changes to push.")] = 6,
+    scale: Annotated[float, typer.Option(min=0.001, help="1 is about 0.7 M orders and 3 M clicks.")] = 0.1,
+    hours: Annotated[int, typer.Option(min=1, max=150, help="Hours of changes to push.")] = 6,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
