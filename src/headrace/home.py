@@ -50,7 +50,7 @@ from headrace.owner import Ownership, take_ownership
 from headrace.plans.catalyst import Catalyst, arrow_schema
 from headrace.scratch import Scratch, memory_folder
 from headrace.session import large_session, small_session, start_spark
-from headrace.settings import Settings
+from headrace.settings import Settings, read_settings
 from headrace.sql.resolve import CLOCK, CLOCK_SCHEMA, register
 from headrace.state import mapped
 from headrace.state.delta import Delta, consolidate
@@ -69,9 +69,9 @@ def open_home(
     **overrides: Any,
 ) -> Headrace:
     """Open a home, or make one; starts a local Spark unless one is given."""
-    chosen = settings or Settings()
+    chosen = settings or read_settings()
     if overrides:
-        chosen = Settings(**{**chosen.model_dump(), **overrides})
+        chosen = read_settings(**{**chosen.model_dump(), **overrides})
     path = place_of(home, chosen.storage_options)
     # Before Spark is started: a refusal should not take seconds.
     ownership = None if read_only else take_ownership(path, chosen.owner_timeout)
@@ -85,7 +85,7 @@ def open_home(
 
 def ask_home(home: str | os.PathLike[str], verb: str, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
     """What a verb comes to when the process that has the home open runs it; none when no process has."""
-    return ask_owner(place_of(home, Settings().storage_options), verb, arguments)
+    return ask_owner(place_of(home, read_settings().storage_options), verb, arguments)
 
 
 class Headrace:

@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from headrace.errors import SetupError
 from headrace.java import find_java
-from headrace.settings import Settings
+from headrace.settings import read_settings
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def parse_lock(text: str) -> list[Jar]:
 
 def paths(folder: Path | None = None, lock: str | None = None) -> list[Path]:
     """The pinned jars as files, after downloading those that the folder does not hold yet."""
-    folder = folder or Settings().jars
+    folder = folder or read_settings().jars
     locked = read_lock() if lock is None else parse_lock(lock)
     missing = [jar for jar in locked if not (folder / jar.file_name).exists()]
     if missing:

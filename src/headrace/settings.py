@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from headrace.errors import SetupError
 
 
 class Settings(BaseSettings):
@@ -164,3 +167,17 @@ class Settings(BaseSettings):
         default_factory=lambda: Path.home() / ".cache" / "headrace" / "jars",
         description="Folder in which the pinned jars are kept after the first download.",
     )
+
+
+def read_settings(**given: Any) -> Settings:
+    """The settings given, the others from the environment; one that cannot be is an error that names it."""
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        faults = ((".".join(str(part) for part in one["loc"]), one["msg"]) for one in error.errors())
+        raise SetupError(
+            "a setting is not as it must be",
+            detail="; ".join(f"{name}: {message}" for name, message in faults) + ".",
+            hint="durations are written as 00:00:30 or PT30S; headrace/settings.py describes each setting, which comes from "
+            "headrace.open or from the environment as HEADRACE_<NAME>",
+        ) from None

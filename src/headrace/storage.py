@@ -11,7 +11,7 @@ from headrace.ledger.durable import Progress, no_progress
 from headrace.ledger.inspection import Inspection, inspect_storage
 from headrace.objects import Place, place_of
 from headrace.owner import take_ownership
-from headrace.settings import Settings
+from headrace.settings import read_settings
 
 
 def backup_home(
@@ -19,7 +19,7 @@ def backup_home(
 ) -> dict[str, Any]:
     """Copy a home that no process has open; it is owned meanwhile, so that none opens it."""
     path = existing(home)
-    ownership = take_ownership(path, Settings().owner_timeout)
+    ownership = take_ownership(path, read_settings().owner_timeout)
     try:
         return backup(path, _place(destination), progress)
     finally:
@@ -58,4 +58,4 @@ def existing(home: str | os.PathLike[str]) -> Place:
 
 
 def _place(name: str | os.PathLike[str]) -> Place:
-    return place_of(name, Settings().storage_options)
+    return place_of(name, read_settings().storage_options)

@@ -5,7 +5,8 @@ from datetime import timedelta
 import pytest
 from pydantic import ValidationError
 
-from headrace.settings import Settings
+from headrace.errors import SetupError
+from headrace.settings import Settings, read_settings
 
 
 def test_the_environment_sets_what_the_caller_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,3 +30,11 @@ def test_settings_do_not_change() -> None:
 
 def test_every_setting_is_documented() -> None:
     assert [name for name, field in Settings.model_fields.items() if not field.description] == []
+
+
+def test_a_setting_that_cannot_be_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADRACE_OWNER_TIMEOUT", "30")
+    with pytest.raises(SetupError, match="a setting is not as it must be") as raised:
+        read_settings(small_bound=-1)
+    assert "owner_timeout" in raised.value.detail
+    assert "small_bound" in raised.value.detail

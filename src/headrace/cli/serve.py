@@ -11,7 +11,7 @@ from headrace.cli.opening import errors_reported, opened
 from headrace.cli.options import DEFAULT_HOME, DebugOption, JsonOption, RunHomeOption
 from headrace.cli.show import show_json
 from headrace.project.folder import open_project
-from headrace.settings import Settings
+from headrace.settings import read_settings
 
 
 def serve(
@@ -70,11 +70,12 @@ def serve(
     from headrace.serving.auth import refuse_open_listening
     from headrace.serving.server import Server, run_until_told
 
-    place, settings = home or DEFAULT_HOME, Settings()
-    if project is not None:
-        with errors_reported(as_json=as_json, debug=debug):
+    with errors_reported(as_json=as_json, debug=debug):
+        if project is None:
+            place, settings = home or DEFAULT_HOME, read_settings()
+        else:
             opened_project = open_project(project)
-        place, settings = home or str(opened_project.home), opened_project.content.settings
+            place, settings = home or str(opened_project.home), opened_project.content.settings
     if api_key:
         settings = settings.model_copy(update={"api_keys": (*settings.api_keys, *api_key)})
     with errors_reported(as_json=as_json, debug=debug):
