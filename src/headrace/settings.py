@@ -178,6 +178,6 @@ def read_settings(**given: Any) -> Settings:
         raise SetupError(
             "a setting is not as it must be",
             detail="; ".join(f"{name}: {message}" for name, message in faults) + ".",
-            hint="durations are written as 00:00:30 or PT30S; headrace/settings.py describes each setting, which is given "
-            "to headrace.open or by the environment as HEADRACE_<NAME>",
+            hint="durations are written as 00:00:30 or PT30S; headrace/settings.py describes each setting, which is "
+            "given to headrace.open or by the environment as HEADRACE_<NAME>",
         ) from None

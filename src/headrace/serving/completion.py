@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query
 from fastapi.responses import JSONResponse, Response
 
+from headrace.serving.completions import Completion
 from headrace.serving.described import CompletionBody, refusals
 from headrace.serving.problems import Refusal, respond
 from headrace.serving.service import Service, service_of
@@ -26,6 +27,16 @@ async def completion(
 
     Changes that were rejected are answered as they would have been with wait=true.
     """
+    found = known(service, token)
+    if found.error is not None:
+        return respond(found.error)
+    receipt = None if found.receipt is None else found.receipt.to_json()
+    status = "complete" if found.state == "complete" else "inprogress"
+    return JSONResponse({"status": status, "receipt": receipt}, 200 if receipt else 202)
+
+
+def known(service: Service, token: str) -> Completion:
+    """What became of the changes behind a token; an unknown token is refused."""
     found = service.completions.ask(token)
     if found.state == "unknown":
         raise Refusal(
@@ -35,8 +46,4 @@ async def completion(
             detail="Tokens are kept while the server runs, the newest ones only.",
             hint="look whether the changes are there, or send them again with the same Idempotency-Key",
         )
-    if found.error is not None:
-        return respond(found.error)
-    receipt = None if found.receipt is None else found.receipt.to_json()
-    status = "complete" if found.state == "complete" else "inprogress"
-    return JSONResponse({"status": status, "receipt": receipt}, 200 if receipt else 202)
+    return found

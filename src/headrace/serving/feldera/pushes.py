@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse, Response
 
 from headrace.engine.catalog import Table
 from headrace.serving.bodies import read_body
+from headrace.serving.completion import known
 from headrace.serving.feldera.given_values import as_given
 from headrace.serving.feldera.pipelines import OfService, OfStanding, standing_of
 from headrace.serving.feldera.wording import WordedRoute, refused, unquoted
@@ -60,15 +61,7 @@ async def ingress(
 async def completion_status(token: Annotated[str, Query(max_length=200)], service: OfService) -> Response:
     """Whether the changes behind a token are durable with every view current, and as of which epoch."""
     await service.completions.over(token, HELD_SECONDS)
-    found = service.completions.ask(token)
-    if found.state == "unknown":
-        raise Refusal(
-            410,
-            "unknown_token",
-            "nothing is known of this token",
-            detail="Tokens are kept while the server runs, the newest ones only.",
-            hint="look whether the changes are there, or push them again",
-        )
+    found = known(service, token)
     if found.error is not None:
         return refused(found.error)
     step = None if found.receipt is None else found.receipt.epoch
