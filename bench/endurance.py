@@ -177,9 +177,9 @@ def main() -> None:
         "memory_growth": sum(late[name] for name in own) / max(1, sum(early[name] for name in own)),
         "folds": len(folding.spans),
         "files_after_each_fold": folding.files,
-        "p95_without_fold": percentile(without),
-        "p95_during_fold": percentile(during),
-        "fold_ratio": percentile(during) / percentile(without) if during and without else None,
+        "p95_without_fold": bench.percentile(without),
+        "p95_during_fold": bench.percentile(during),
+        "fold_ratio": bench.percentile(during) / bench.percentile(without) if during and without else None,
         "reopen_seconds": reopened,
         "rebuild_seconds": rebuild,
         "reopen_ratio": reopened / rebuild,
@@ -191,11 +191,6 @@ def main() -> None:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps(results, indent=2) + "\n")
     spark.stop()
-
-
-def percentile(values: list[float]) -> float:
-    """The 95th percentile."""
-    return sorted(values)[int(len(values) * 0.95)] if values else 0.0
 
 
 if __name__ == "__main__":

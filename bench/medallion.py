@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import platform
 import shutil
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -34,7 +36,7 @@ from headrace.settings import Settings
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples" / "medallion"))
 import plain
-from epoch import spark_jobs
+from epoch import percentile, spark_jobs
 from merge_pipeline import MergePipeline
 
 ROOT = Path(__file__).parent.parent
@@ -94,11 +96,6 @@ def memory(spark: Any) -> dict[str, int]:
     return sizes
 
 
-def percentile(values: list[float]) -> float:
-    """The 95th percentile."""
-    return sorted(values)[min(len(values) - 1, int(len(values) * 0.95))]
-
-
 def push_hours(hr: headrace.Headrace, data: Path, spark: Any, hours: int) -> dict[str, Any]:
     """Warm up, measure, then play the supplier trick."""
     names = hour_names(data)
@@ -144,8 +141,15 @@ def push_hours(hr: headrace.Headrace, data: Path, spark: Any, hours: int) -> dic
     }
 
 
-def measure(scale: float, hours: int, others: int, spark: Any) -> dict[str, Any]:
+def apart(scale: float, hours: int, others: int) -> dict[str, Any]:
+    """Measure one scale in a process of its own, so that no other's memory or compiled code is in it."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as one:
+        return one.submit(measure, scale, hours, others).result()
+
+
+def measure(scale: float, hours: int, others: int) -> dict[str, Any]:
     """One scale: all three ways."""
+    spark = start_spark(Settings())
     data = generated(scale, FIRST + hours + others)
     folder = Path(tempfile.mkdtemp(prefix="headrace-bench-"))
     session = large_session(spark)
@@ -176,6 +180,7 @@ def measure(scale: float, hours: int, others: int, spark: Any) -> dict[str, Any]
         results["merge_median"] = statistics.median(merged)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        spark.stop()
     results["faster_than_recompute"] = results["recompute_median"] / results["epoch_median"]
     results["faster_than_merge"] = results["merge_median"] / results["epoch_median"]
     results["p95_to_median"] = results["epoch_p95"] / results["epoch_median"]
@@ -217,8 +222,7 @@ def main() -> None:
     parser.add_argument("--others", type=int, default=3, help="measured runs of the other two ways")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    spark = start_spark(Settings())
-    scales = [measure(scale, options.hours, options.others, spark) for scale in options.scales]
+    scales = [apart(scale, options.hours, options.others) for scale in options.scales]
     results: dict[str, Any] = {"machine": machine(), "scales": scales}
     if len(scales) > 1:
         results["slower_at_largest"] = scales[-1]["epoch_median"] / scales[0]["epoch_median"]
@@ -226,7 +230,6 @@ def main() -> None:
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps(results, indent=2) + "\n")
-    spark.stop()
 
 
 if __name__ == "__main__":

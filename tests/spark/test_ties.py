@@ -91,7 +91,7 @@ def _follow(hr: Any, rng: random.Random, batches: int) -> None:
         assert verdict.ok, str(verdict)
 
 
-@pytest.mark.parametrize("bound", [200_000, 4])
+@pytest.mark.parametrize("bound", [200_000, pytest.param(4, marks=pytest.mark.slow)])
 def test_extremes_that_carry_a_row_follow_random_changes(spark: SparkSession, tmp_path: Path, bound: int) -> None:
     rng = random.Random(5)
     with headrace.open(tmp_path / "home", spark=spark, small_bound=bound) as hr:

@@ -38,6 +38,8 @@ from headrace.state.delta import Delta, group
 from headrace.state.store import Run, Snapshot, take_run
 
 _IN_MEMORY = 50_000
+_KEPT_ROWS = 2_000
+_KEPT_FRAMES = 64
 _GRACE_SECONDS = 600.0
 _IDENTITY = ("_headrace_low", "_headrace_high")
 
@@ -53,6 +55,7 @@ class Frames:
         self.analysis = threading.RLock()
         # Folders that Spark wrote, by the id of the rows that were read from them.
         self._kept: dict[int, tuple[weakref.ref[pa.Table], Path]] = {}
+        self._lately: dict[tuple[tuple[Run, ...], StructType], Any] = {}
         self._count = 0
         self._discarded: deque[tuple[float, Path]] = deque()
 
@@ -60,7 +63,7 @@ class Frames:
         """All rows of a relation."""
         nullable = StructType([StructField(f.name, nullable_type(f.dataType), True) for f in schema.fields])
         if snapshot.size <= _IN_MEMORY:
-            return self._in_memory(repeated(snapshot.all()), nullable)
+            return self._small(snapshot, nullable)
         large = [run for run in snapshot.runs if len(run.delta) > _IN_MEMORY]
         if not large:
             return self._from_files(Run(snapshot.all()), nullable).drop(*_IDENTITY)
@@ -77,6 +80,27 @@ class Frames:
         if rows.num_rows <= _IN_MEMORY:
             return kept.unionAll(self._in_memory(rows, nullable))
         return kept.unionAll(self._written(rows, nullable))
+
+    def rows(self, snapshot: Snapshot, schema: StructType, large: bool) -> pa.Table:
+        """All rows of a relation as c0, c1, ...: large ones as Spark reads them, small ones as they are held."""
+        if snapshot.size > _IN_MEMORY:
+            return self.collect(self.frame(snapshot, schema), schema, large)
+        return conform(repeated(snapshot.all()), [field.dataType for field in schema.fields])
+
+    def _small(self, snapshot: Snapshot, schema: StructType) -> Any:
+        """The rows of a small relation; a frame of few rows is kept for the next query."""
+        if snapshot.size > _KEPT_ROWS:
+            return self._in_memory(repeated(snapshot.all()), schema)
+        key = snapshot.runs, schema
+        with self._lock:
+            frame = self._lately.pop(key, None)
+        if frame is None:
+            frame = self._in_memory(repeated(snapshot.all()), schema)
+        with self._lock:
+            self._lately[key] = frame
+            if len(self._lately) > _KEPT_FRAMES:
+                del self._lately[next(iter(self._lately))]
+        return frame
 
     def _in_memory(self, rows: pa.Table, schema: StructType) -> Any:
         named = pa.table(list(rows.columns), names=[f"c{i}" for i in range(rows.num_columns)])

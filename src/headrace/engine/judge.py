@@ -73,7 +73,7 @@ def recompute(
         differences.extend(
             compare(
                 view.name,
-                frames.collect(frames.frame(*relations[view.name]), view.schema, large),
+                frames.rows(*relations[view.name], large),
                 frames.collect(expected, view.schema, large),
                 [field.dataType for field in view.schema.fields],
                 settings.verify_digits,

@@ -12,8 +12,8 @@ import shutil
 import signal
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -206,17 +206,10 @@ def put_if_absent(path: Place, content: bytes) -> None:
         path.create(content)
         crash_point("log named")
         return
-    temporary = path.parent / f"{_TEMPORARY}{uuid.uuid4().hex}"
-    try:
-        with open(temporary, "xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+    with _synced(path.parent, content) as temporary:
         crash_point("log written")
         os.link(temporary, path)
         crash_point("log named")
-    finally:
-        temporary.unlink(missing_ok=True)
     sync_folder(path.parent)
 
 
@@ -226,17 +219,24 @@ def replace_file(path: Place, content: bytes) -> None:
         crash_point("replacement written")
         path.write_bytes(content)
         return
-    temporary = path.parent / f"{_TEMPORARY}{uuid.uuid4().hex}"
+    with _synced(path.parent, content) as temporary:
+        crash_point("replacement written")
+        os.replace(temporary, path)
+    sync_folder(path.parent)
+
+
+@contextmanager
+def _synced(folder: Path, content: bytes) -> Generator[Path, None, None]:
+    """Whole content on the disk under a name of its own, which is gone afterwards."""
+    temporary = folder / f"{_TEMPORARY}{uuid.uuid4().hex}"
     try:
         with open(temporary, "xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        crash_point("replacement written")
-        os.replace(temporary, path)
+        yield temporary
     finally:
         temporary.unlink(missing_ok=True)
-    sync_folder(path.parent)
 
 
 def withdraw(written: Iterable[Place]) -> None:

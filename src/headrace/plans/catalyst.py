@@ -47,6 +47,8 @@ class Catalyst:
         self.session = session
         self.jvm: Java = session._jvm  # pyright: ignore[reportPrivateUsage]
         self.jsession: Java = session._jsparkSession  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
+        self._classes: dict[str, Java] = {}
+        self._found: dict[str, Java] = {}
         self._datasets = self.module("org.apache.spark.sql.classic.Dataset")
         self._none = self.module("scala.None")
         # A hash join needs no order; sorting its sides would take most of a small query's time.
@@ -57,7 +59,7 @@ class Catalyst:
         self._no_metadata = self.module("org.apache.spark.sql.types.Metadata").empty()
         for name in _WITHHELD:
             place = self.some("builtin"), self.some("system")
-            identifier = self.jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name, *place)
+            identifier = self.java_class("org.apache.spark.sql.catalyst.FunctionIdentifier")(name, *place)
             self.jsession.sessionState().functionRegistry().dropFunction(identifier)
 
     @cached_property
@@ -80,7 +82,7 @@ class Catalyst:
     def compiled(self, source: str) -> Java:
         """A class that Spark's own compiler makes of its body."""
         generator = self.module(_EXPRESSIONS + "codegen.CodeGenerator")
-        code = self.jvm.org.apache.spark.sql.catalyst.expressions.codegen.CodeAndComment(source, self.no_resources)
+        code = self.expression_class("codegen.CodeAndComment")(source, self.no_resources)
         return generator.compile(code)._1()
 
     def array(self, items: Sequence[Java]) -> Java:
@@ -98,16 +100,23 @@ class Catalyst:
 
     def module(self, name: str) -> Java:
         """A Scala object by its full name."""
-        *path, last = name.split(".")
-        return getattr(reduce(getattr, path, self.jvm), last + "$").__getattr__("MODULE$")
+        if name not in self._found:
+            self._found[name] = self.java_class(name + "$").__getattr__("MODULE$")
+        return self._found[name]
+
+    def java_class(self, name: str) -> Java:
+        """A class by its full name; finding it asks the JVM about each part of the name, so it is kept."""
+        if name not in self._classes:
+            self._classes[name] = reduce(getattr, name.split("."), self.jvm)
+        return self._classes[name]
 
     def seq(self, items: Iterable[Java]) -> Java:
         """A Scala sequence."""
-        return self.jvm.org.apache.spark.api.python.PythonUtils.toSeq(list(items))
+        return self.java_class("org.apache.spark.api.python.PythonUtils").toSeq(list(items))
 
     def some(self, value: Java) -> Java:
         """A Scala Some."""
-        return self.jvm.scala.Some(value)
+        return self.java_class("scala.Some")(value)
 
     @property
     def none(self) -> Java:
@@ -116,11 +125,11 @@ class Catalyst:
 
     def plan_class(self, name: str) -> Java:
         """A logical operator's class, to construct one."""
-        return reduce(getattr, (_PLANS + name).split("."), self.jvm)
+        return self.java_class(_PLANS + name)
 
     def expression_class(self, name: str) -> Java:
         """An expression's class, to construct one."""
-        return reduce(getattr, (_EXPRESSIONS + name).split("."), self.jvm)
+        return self.java_class(_EXPRESSIONS + name)
 
     def rule(self, name: str) -> Callable[[Java], Java]:
         """One of Spark's own rewrite rules, as a function of plans."""
@@ -130,7 +139,7 @@ class Catalyst:
     def parse_query(self, sql: str) -> Java:
         """The parsed plan of a query; anything that is not a query is an error of Spark's parser."""
         # The parser reads its settings from the thread's session; a thread that has none would parse by the defaults.
-        self.jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(self.jsession)
+        self.java_class("org.apache.spark.sql.classic.SparkSession").setActiveSession(self.jsession)
         return self.jsession.sessionState().sqlParser().parseQuery(sql)
 
     def analyze(self, plan: Java) -> Java:
@@ -149,8 +158,8 @@ class Catalyst:
 
     def long_literal(self, value: int) -> Java:
         """A BIGINT literal."""
-        return self.jvm.org.apache.spark.sql.catalyst.expressions.Literal(
-            self.jvm.java.lang.Long.valueOf(str(value)), self.module("org.apache.spark.sql.types.LongType")
+        return self.expression_class("Literal")(
+            self.java_class("java.lang.Long").valueOf(str(value)), self.module("org.apache.spark.sql.types.LongType")
         )
 
     def null_literal(self, data_type: Java) -> Java:
@@ -167,7 +176,7 @@ class Catalyst:
 
     def alias(self, child: Java, name: str, expr_id: Java | None = None) -> Java:
         """An expression under a name, with an id of its own or a given one."""
-        return self.jvm.org.apache.spark.sql.catalyst.expressions.Alias(
+        return self.expression_class("Alias")(
             child, name, expr_id or self.new_id(), self.seq([]), self.none, self.seq([])
         )
 

@@ -371,7 +371,7 @@ def _lower_fold(
             if kind_of(one) == "Literal" and name == "Count" and condition is None and one.value() is not None:
                 continue
             if condition is not None:
-                one = catalyst.jvm.org.apache.spark.sql.catalyst.expressions.If(
+                one = catalyst.expression_class("If")(
                     condition, one, catalyst.null_literal(one.dataType())
                 )
             places.append(_place_of(catalyst, columns, one))

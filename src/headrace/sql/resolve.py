@@ -162,7 +162,7 @@ def resolve(catalyst: Catalyst, name: str, sql: str, line: int = 1, column: int 
 
 def normalize(catalyst: Catalyst, plan: Java) -> tuple[Java, bool]:
     """The plan without aliases, views, CTEs, set operators and subqueries; and whether it reads the clock."""
-    plan = catalyst.jvm.org.apache.spark.sql.catalyst.optimizer.InlineCTE(True, False).apply(plan)
+    plan = catalyst.java_class("org.apache.spark.sql.catalyst.optimizer.InlineCTE")(True, False).apply(plan)
     for name in (*_FINISH, *_OPERATORS):
         plan = catalyst.rule(name)(plan)
     plan = _pull_up_nested(catalyst, plan)
