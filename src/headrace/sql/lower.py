@@ -371,9 +371,7 @@ def _lower_fold(
             if kind_of(one) == "Literal" and name == "Count" and condition is None and one.value() is not None:
                 continue
             if condition is not None:
-                one = catalyst.expression_class("If")(
-                    condition, one, catalyst.null_literal(one.dataType())
-                )
+                one = catalyst.expression_class("If")(condition, one, catalyst.null_literal(one.dataType()))
             places.append(_place_of(catalyst, columns, one))
         folded.append(Call(call, name, call.isDistinct() and name not in ("Min", "Max"), tuple(places)))
     wanted = [c.exprId().id() for c in columns]
