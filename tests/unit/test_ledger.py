@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import LedgerError, OwnerLost
+from headrace.ledger import ledger as ledger_module
 from headrace.ledger.durable import is_whole
 from headrace.ledger.ledger import Entry, Ledger, closed_name, is_kept, now_utc, summed
 from headrace.objects import Place
@@ -207,3 +209,22 @@ def test_what_a_relation_held_before_other_columns_is_kept_until_its_epoch_expir
     assert [entry.relation for entry in ledger.entries()] == ["t", "t", "t"]
     ledger.compact(6, 4, is_kept, 2)
     assert list(ledger.entries(closed_name("t"))) == []
+
+
+def test_a_long_log_is_joined_a_segment_at_a_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_module, "_SEGMENT_BYTES", 12_000)
+    ledger = opened(place)
+    ledger.claim(1)
+    for epoch in range(1, 21):
+        ledger.commit(epoch, NOW, {}, {"t": delta((epoch, "t", 1)), "t#0": delta((epoch, "hidden", 1))})
+    before = listed(ledger, "t")
+    ledger.compact(20, 0, is_kept, 2)
+    spans = sorted((one.low["epoch"], one.high["epoch"]) for one in ledger.files)
+    assert 1 < len(spans) < 20
+    assert all(first[1] < second[0] for first, second in pairwise(spans))
+    assert listed(ledger, "t") == listed(opened(place), "t") == before
+    monkeypatch.setattr(ledger_module, "_SEGMENT_BYTES", 2)
+    full = {one.path for one in ledger.files}
+    ledger.commit(21, NOW, {}, {"t": delta((21, "t", 1))})
+    ledger.compact(21, 0, is_kept, 0)
+    assert full < {one.path for one in ledger.files}

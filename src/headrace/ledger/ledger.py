@@ -13,7 +13,7 @@ import json
 import re
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import reduce
@@ -50,7 +50,8 @@ _OWNER, _FORMAT, NEWEST_EPOCH, OLDEST_EPOCH = "headrace-owner", "headrace-format
 COMPACTED_EPOCH = "headrace-compacted"
 _CONFIGURATION = {"delta.deletedFileRetentionDuration": "interval 1 hours"}
 _CHECKPOINT_EVERY = 100
-_SEGMENT_BYTES = 64 * 1024 * 1024
+# What is joined, and so held in memory, at a time: bytes on disk, a third to a tenth of those in memory.
+_SEGMENT_BYTES = 16 * 1024 * 1024
 _DEFINING = ("define", "drop", "reset", "sources", "drop_sources")
 _CLOSED = "#closed"
 
@@ -227,7 +228,14 @@ class Ledger:
         name, size = write_named(
             self._folder.path,
             f"epoch-{first:012d}-{last:012d}-{_mark()}-",
-            lambda sink: pq.write_table(batch, sink, compression="zstd", row_group_size=1000, write_statistics=True),
+            lambda sink: pq.write_table(
+                batch,
+                sink,
+                compression="zstd",
+                row_group_size=1000,
+                use_dictionary=["relation"],  # pyright: ignore[reportArgumentType]
+                write_statistics=["epoch", "relation"],  # pyright: ignore[reportArgumentType]
+            ),
         )
         sync_folder(self._folder.path)
         return DataFile(name, size, batch.num_rows, {"epoch": first}, {"epoch": last})
@@ -336,25 +344,28 @@ class Ledger:
         stale = expired > self.oldest
         if len(files) < small_files and not stale:
             return
-        table = pa.concat_tables([self._parquet(self._folder.path / one.path) for one in files]).cast(_SCHEMA)
-        wanted = np.array([self._stays(row, expired, keep) for row in table.drop_columns(["delta"]).to_pylist()], bool)
-        table = table.filter(pa.array(wanted)).sort_by([("relation", "ascending"), ("epoch", "ascending")])
-        self._guarded(
-            lambda: self._replace(
-                files, table, {COMPACTED_EPOCH: until, OLDEST_EPOCH: max(expired, self.oldest)}, stale
-            )
-        )
+        tables = (self._joined(part, expired, keep) for part in _parts(files))
+        numbers = {COMPACTED_EPOCH: until, OLDEST_EPOCH: max(expired, self.oldest)}
+        self._guarded(lambda: self._replace(files, tables, numbers, stale))
         if stale:
             self._heads = [head for head in self._heads if head.epoch > expired or head.defines]
         crash_point("segment committed")
 
-    def _replace(self, files: Sequence[DataFile], table: pa.Table, numbers: Mapping[str, int], stale: bool) -> None:
+    def _joined(self, files: Sequence[DataFile], expired: int, keep: Callable[[str], bool]) -> pa.Table:
+        """The rows of some files that stay, each relation's together."""
+        table = pa.concat_tables([self._parquet(self._folder.path / one.path) for one in files]).cast(_SCHEMA)
+        stays = np.array([self._stays(row, expired, keep) for row in table.drop_columns(["delta"]).to_pylist()], bool)
+        return _sorted(table.filter(pa.array(stays)))
+
+    def _replace(
+        self, files: Sequence[DataFile], tables: Iterable[pa.Table], numbers: Mapping[str, int], stale: bool
+    ) -> None:
         """Let other files hold the rows that these have held."""
         adds: list[DataFile] = []
-        per_file = max(1, int(table.num_rows * _SEGMENT_BYTES / max(table.nbytes, 1)))
         try:
-            for start in range(0, table.num_rows, per_file):
-                adds.append(self._write_rows(table.slice(start, per_file)))
+            for table in tables:
+                if table.num_rows:
+                    adds.append(self._write_rows(table))
             crash_point("segment written")
             with self._turn:
                 self._folder.commit(Commit("COMPACT", adds=adds, removes=files, numbers=numbers, moves_rows=stale))
@@ -367,8 +378,9 @@ class Ledger:
         """Take over all rows of a ledger that was written otherwise."""
         table = table.select(_SCHEMA.names).cast(_SCHEMA)
         newest = int(np.asarray(table.column("epoch")).max())
-        rows = table.sort_by([("relation", "ascending"), ("epoch", "ascending")])
-        self._replace([], rows, {NEWEST_EPOCH: newest}, stale=True)
+        per_file = max(1, int(table.num_rows * _SEGMENT_BYTES / max(table.nbytes, 1)))
+        parts = (_sorted(table.slice(start, per_file)) for start in range(0, table.num_rows, per_file))
+        self._replace([], parts, {NEWEST_EPOCH: newest}, stale=True)
 
     def _stays(self, row: Mapping[str, Any], expired: int, keep: Callable[[str], bool]) -> bool:
         if row["relation"] == "":
@@ -392,6 +404,23 @@ class Ledger:
             under_way = newest is not None and (is_temporary(file.name) or int(file.name.split("-")[0]) > newest)
             if file.name not in named and not under_way:
                 yield file
+
+
+def _parts(files: Iterable[DataFile]) -> Iterator[list[DataFile]]:
+    """Files in the order of their epochs, so many at a time as make a segment."""
+    part: list[DataFile] = []
+    for file in sorted(files, key=lambda one: one.low["epoch"]):
+        if part and sum(one.size for one in part) + file.size > _SEGMENT_BYTES:
+            yield part
+            part = []
+        part.append(file)
+    if part:
+        yield part
+
+
+def _sorted(rows: pa.Table) -> pa.Table:
+    """Each relation's rows together, in the order of their epochs."""
+    return rows.sort_by([("relation", "ascending"), ("epoch", "ascending")])
 
 
 def _mark() -> str:

@@ -45,9 +45,10 @@ def numbers(values: npt.NDArray[Number]) -> npt.NDArray[Number]:
 
 
 def release() -> None:
-    """Let go of the pages that were read: after a fill or a fold, few of them are wanted again soon."""
+    """Let go of pages and buffers: after a fill or a fold, few of them are wanted again soon."""
     for held in list(_MAPS):
         held.madvise(mmap.MADV_DONTNEED)
+    pa.default_memory_pool().release_unused()
 
 
 def _map(name: str) -> mmap.mmap:
