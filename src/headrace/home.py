@@ -30,7 +30,7 @@ from headrace.engine.progress import Listener, Progress
 from headrace.engine.queries import Queries, Relations
 from headrace.engine.receipt import Receipt
 from headrace.engine.recover import recover
-from headrace.engine.work import Work, follow
+from headrace.engine.work import CREW, Work, follow, stores_with
 from headrace.errors import (
     EpochExpired,
     HeadraceError,
@@ -451,25 +451,27 @@ class Headrace:
         work: Work,
         now: datetime,
         head: Mapping[str, Any],
-        swap: Callable[[], None] = lambda: None,
+        swap: Callable[[], None] | None = None,
     ) -> None:
-        """Make an epoch durable, then visible: all of it at once."""
+        """Make an epoch durable, then visible, all of it at once; a definition may swap relations in between."""
         self._refuse_read_only()
         if self._ownership is not None:
             self._ownership.check()
         epoch = self.epoch + 1
+        # Worked out while the disk is busy.
+        early = None if swap else CREW.submit(stores_with, self._stores(), work.deltas)
         self.ledger.commit(epoch, now, head, work.deltas)
+        changed = early.result() if early else None
         with self._visible:
-            swap()
+            if swap:
+                swap()
             self.catalog.record(epoch, head)
             self._committed = self.catalog.copy()
-            stores = self._stores()
             for name in head.get("reset", ()):
                 self.reset_at[name] = epoch
-            for name, delta in work.deltas.items():
-                if name in stores and len(delta):
-                    stores[name].apply(delta)
-                    self.changed_at[name] = epoch
+            for store, runs in stores_with(self._stores(), work.deltas) if changed is None else changed:
+                store.hold(runs)
+                self.changed_at[store.name] = epoch
             self.epoch = epoch
             self.committed_at = now
 

@@ -26,9 +26,15 @@ _SIP_KEYS = ("headrace-lane-00", "headrace-lane-01")
 def mix(values: Hashes) -> Hashes:
     """Spread 64 bits over 64 bits, one to one (the finalizer of SplitMix64)."""
     h = values + _STEP
-    h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return h ^ (h >> np.uint64(31))
+    shifted = h >> np.uint64(30)
+    h ^= shifted
+    h *= np.uint64(0xBF58476D1CE4E5B9)
+    np.right_shift(h, np.uint64(27), out=shifted)
+    h ^= shifted
+    h *= np.uint64(0x94D049BB133111EB)
+    np.right_shift(h, np.uint64(31), out=shifted)
+    h ^= shifted
+    return h
 
 
 def hash_columns(columns: Sequence[pa.ChunkedArray | pa.Array], length: int, lane: int = 0) -> Hashes:

@@ -204,8 +204,12 @@ class Store:
 
     def apply(self, delta: Delta) -> None:
         """Add one epoch's delta."""
+        self.hold(self.runs_with(delta))
+
+    def runs_with(self, delta: Delta) -> tuple[Run, ...]:
+        """What the store would hold with one epoch's delta; nothing changes yet."""
         if len(delta) == 0:
-            return
+            return self._runs
         runs = [*self._runs, *_runs_of(delta)]
         # Merge while the last run is not clearly smaller than the one before: each row is merged a
         # logarithmic number of times, and a large first run is left alone by small changes.
@@ -217,7 +221,11 @@ class Store:
         size = sum(len(run.delta) for run in runs)
         if size > mapped.STRETCH and 4 * sum(run.cancelling for run in runs) > size:
             runs = list(self._rewritten(runs, size))
-        self._runs = tuple(runs)
+        return tuple(runs)
+
+    def hold(self, runs: tuple[Run, ...]) -> None:
+        """Hold these from now on."""
+        self._runs = runs
 
     def _rewritten(self, runs: Sequence[Run], size: int) -> Iterator[Run]:
         """The same rows without those that cancel, one range of identities after the other."""
