@@ -28,6 +28,7 @@ from typing import Any
 from rich.console import Console
 
 import headrace
+from headrace.jars import read_lock
 from headrace.project.definitions import read_definitions
 from headrace.project.folder import open_project
 from headrace.project.run import run_project
@@ -196,7 +197,7 @@ def machine() -> dict[str, Any]:
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
         "python": platform.python_version(),
         "spark": version("pyspark"),
-        "delta": version("delta-spark"),
+        "delta": next(jar.version for jar in read_lock() if jar.group == "io.delta"),
     }
 
 

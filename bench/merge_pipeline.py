@@ -11,8 +11,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from delta.tables import DeltaTable
-
 _KEYS = {
     "orders": "order_id",
     "order_items": "order_item_id",
@@ -33,6 +31,8 @@ class MergePipeline:
 
     def __init__(self, session: Any, folder: Path, queries: dict[str, str]) -> None:
         self._session = session
+        # MERGE INTO names its table by the path.
+        session.conf.set("spark.sql.runSQLOnFiles", "true")
         self._folder = folder
         self._queries = queries
 
@@ -86,36 +86,39 @@ class MergePipeline:
         lines = self._session.createDataFrame([(json.dumps(row),) for row in net.values()], "line STRING")
         rows = lines.selectExpr(f"from_json(line, '{_ddl(schema)}, _gone BOOLEAN') AS row").select("row.*")
         rows.cache().createOrReplaceTempView(f"net_{table}")
-        target = DeltaTable.forPath(self._session, str(self._folder / f"bronze_{table}"))
-        columns = {field.name: f"s.{field.name}" for field in schema.fields}
-        (
-            target.alias("t")
-            .merge(self._session.table(f"net_{table}").alias("s"), f"t.{key} = s.{key}")
-            .whenMatchedDelete("s._gone")
-            .whenMatchedUpdate(set=columns)
-            .whenNotMatchedInsert("NOT s._gone", values=columns)
-            .execute()
-        )
+        columns = [field.name for field in schema.fields]
+        self._session.sql(f"""
+            MERGE INTO delta.`{self._folder / f"bronze_{table}"}` t USING net_{table} s ON t.{key} = s.{key}
+            WHEN MATCHED AND s._gone THEN DELETE
+            WHEN MATCHED THEN UPDATE SET {_set(columns)}
+            WHEN NOT MATCHED AND NOT s._gone THEN INSERT {_insert(columns)}
+        """)
 
     def _merge_silver(self, name: str, touched: str, key: str) -> None:
         """Replace the rows of the touched keys by what the query gives for them now."""
         query = f"SELECT * FROM ({self._queries[name]}) WHERE {key} IN (SELECT {key} FROM {touched})"
         self._session.sql(query).cache().createOrReplaceTempView("fresh")
         keys = _SILVER_KEYS[name]
-        target = DeltaTable.forPath(self._session, str(self._folder / name))
         wanted = [row[0] for row in self._session.table(touched).collect()]
         within = f"t.{key} IN ({', '.join(map(str, wanted))})"
-        columns = {column: f"s.{column}" for column in self._session.table("fresh").columns}
-        (
-            target.alias("t")
-            .merge(self._session.table("fresh").alias("s"), " AND ".join([within, *(f"t.{k} = s.{k}" for k in keys)]))
-            .whenMatchedUpdate(set=columns)
-            .whenNotMatchedInsert(values=columns)
-            .whenNotMatchedBySourceDelete(within)
-            .execute()
-        )
+        columns = self._session.table("fresh").columns
+        self._session.sql(f"""
+            MERGE INTO delta.`{self._folder / name}` t USING fresh s
+            ON {" AND ".join([within, *(f"t.{k} = s.{k}" for k in keys)])}
+            WHEN MATCHED THEN UPDATE SET {_set(columns)}
+            WHEN NOT MATCHED THEN INSERT {_insert(columns)}
+            WHEN NOT MATCHED BY SOURCE AND {within} THEN DELETE
+        """)
         self._session.catalog.uncacheTable("fresh")
 
 
 def _ddl(schema: Any) -> str:
     return ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
+
+
+def _set(columns: list[str]) -> str:
+    return ", ".join(f"t.{column} = s.{column}" for column in columns)
+
+
+def _insert(columns: list[str]) -> str:
+    return f"({', '.join(columns)}) VALUES ({', '.join(f's.{column}' for column in columns)})"
