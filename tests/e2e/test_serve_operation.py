@@ -165,9 +165,9 @@ def test_calls_in_flight_finish_when_the_server_ends(server_with: Callable[..., 
     assert len(served.rows("items")) == 200
 
 
-def _command(*arguments: str, home: Path) -> subprocess.Popen[str]:
+def _command(*arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", "from headrace.cli.main import run; run()", "serve", "--home", str(home), *arguments],
+        [sys.executable, "-c", "from headrace.cli.main import run; run()", "serve", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -176,7 +176,7 @@ def _command(*arguments: str, home: Path) -> subprocess.Popen[str]:
 
 
 def test_other_machines_are_not_served_without_a_key(tmp_path: Path) -> None:
-    command = _command("--host", "0.0.0.0", home=tmp_path / "home")
+    command = _command("--host", "0.0.0.0", "--home", str(tmp_path / "home"))
     out, err = command.communicate(timeout=300)
     assert command.returncode == 1
     assert "refusing to listen on 0.0.0.0 without an API key" in err
@@ -185,18 +185,20 @@ def test_other_machines_are_not_served_without_a_key(tmp_path: Path) -> None:
 
 
 def test_the_command_begins_and_ends(tmp_path: Path) -> None:
-    """A process of its own: it says where it listens, and a signal closes the home before it ends."""
+    """A process of its own, for a project: it says where it listens, and a signal closes the home before it ends."""
     home = tmp_path / "home"
+    (tmp_path / "headrace.yml").write_text("name: shop\nstorage: home\nsettings: {api_keys: [k]}\n")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-    command = _command("--port", str(port), "--api-key", "k", "--json", home=home)
+    command = _command("--project", str(tmp_path), "--port", str(port), "--json")
     try:
         assert command.stdout is not None
         line = command.stdout.readline()
         assert json.loads(line) == {"url": f"http://127.0.0.1:{port}", "home": str(home), "epoch": 0}
         ready = httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=60)
         assert ready.json() == {"status": "ready", "epoch": 0}
+        assert httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=60).status_code == 401
         command.send_signal(signal.SIGTERM)
         _, err = command.communicate(timeout=120)
         assert command.returncode == 0, err

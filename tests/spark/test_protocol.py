@@ -186,3 +186,30 @@ def test_a_home_that_cannot_be_opened_is_left_free(shop: Any, spark: Any, tmp_pa
     log.unlink()
     (tmp_path / "aside").rename(log)
     headrace.open(str(tmp_path / "home"), spark=spark).close()
+
+
+def test_types_that_no_relation_carries_may_be_used_inside_a_query(home: Any) -> None:
+    home.execute("""
+        CREATE TABLE notes (id INT PRIMARY KEY, body STRING, day DATE, months INT);
+        CREATE VIEW prices AS SELECT id, variant_get(parse_json(body), '$.price', 'decimal(9,2)') AS price FROM notes;
+        CREATE VIEW kinds AS
+            SELECT variant_get(v, '$.kind', 'string') AS kind, count(*) AS n, max(day + gap) AS latest
+            FROM (SELECT parse_json(body) AS v, day, make_ym_interval(0, months) AS gap FROM notes)
+            GROUP BY variant_get(v, '$.kind', 'string');
+        CREATE VIEW newest AS
+            SELECT id, kind FROM (
+                SELECT id, variant_get(v, '$.kind', 'string') AS kind,
+                    row_number() OVER (ORDER BY day + gap DESC, id) AS r
+                FROM (SELECT id, day, parse_json(body) AS v, make_ym_interval(0, months) AS gap FROM notes)
+            ) WHERE r <= 2;
+    """)
+    rows_in = [
+        insert(id=i, body=f'{{"price": {i}.5, "kind": "k{i % 3}"}}', day=f"2024-0{i}-01", months=9 - i)
+        for i in range(1, 9)
+    ]
+    home.apply({"notes": rows_in[:5]})
+    assert home.verify().ok
+    home.apply({"notes": [*rows_in[5:], delete(id=2)]})
+    home.apply({"notes": [insert(id=1, body='{"kind": "k2"}', day="2025-01-01", months=0)]})
+    assert home.verify().ok
+    assert ("k2", 3, "2025-01-01") in [(kind, n, str(latest)) for kind, n, latest in rows(home, "kinds")]

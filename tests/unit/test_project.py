@@ -42,7 +42,7 @@ settings: {small_bound: 7, keep_time: 3600}
 """,
         a="",
     )
-    assert (found.name, found.home) == ("shop", Path("/somewhere/else"))
+    assert (found.name, found.home) == ("shop", "/somewhere/else")
     assert found.values == {"spark.sql.shuffle.partitions": "8", "data": "here", "quick": "true"}
     assert (found.content.settings.small_bound, found.content.settings.keep_time) == (7, timedelta(hours=1))
     assert found.notes == [
@@ -53,10 +53,16 @@ settings: {small_bound: 7, keep_time: 3600}
     assert [path.name for path in found.sql_files()] == ["a.sql"]
 
 
+def test_a_home_may_lie_in_an_object_store(tmp_path: Path) -> None:
+    found = project(tmp_path, "name: shop\nstorage: s3://bucket/shop\n", a="")
+    assert found.home == "s3://bucket/shop"
+    assert [path.name for path in found.sql_files()] == ["a.sql"]
+
+
 def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = project(tmp_path, t="CREATE SOURCE s INTO t FROM DELTA 'data/t' WITH (mode = 'snapshot')")
     monkeypatch.chdir("/")
-    assert made.home == tmp_path / "headrace-home"
+    assert made.home == str(tmp_path / "headrace-home")
     (source,) = read_definitions(made).sources
     assert isinstance(source.statement, CreateSource)
     assert source.statement.location == str(tmp_path / "data" / "t")

@@ -25,7 +25,7 @@ def run_folder(
         definitions = read_definitions(project)
         # Before Spark is started: a refusal should not take seconds.
         refuse_problems(definitions.problems)
-    place = home or str(project.home)
+    place = home or project.home
     with opened(place, write=True, settings=project.content.settings, as_json=as_json, debug=debug) as hr:
         with shown(hr, f"Running {project.name}", progress):
             outcome = run_project(hr, definitions)

@@ -75,7 +75,7 @@ def serve(
             place, settings = home or DEFAULT_HOME, read_settings()
         else:
             opened_project = open_project(project)
-            place, settings = home or str(opened_project.home), opened_project.content.settings
+            place, settings = home or opened_project.home, opened_project.content.settings
     if api_key:
         settings = settings.model_copy(update={"api_keys": (*settings.api_keys, *api_key)})
     with errors_reported(as_json=as_json, debug=debug):

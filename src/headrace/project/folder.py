@@ -42,7 +42,7 @@ class ProjectFile(BaseModel):
     storage: str = Field(
         default="headrace-home",
         min_length=1,
-        description="The home: the folder that holds everything durable, relative to the project's folder.",
+        description="The home, which holds everything durable: a folder, relative to the project's, or a URI.",
     )
     libraries: tuple[Library, ...] = Field(
         default=(Library(glob=Glob(include="**/*.sql")),),
@@ -74,11 +74,13 @@ class Project:
         return self.content.name
 
     @property
-    def home(self) -> Path:
-        """Where its home lies."""
+    def home(self) -> str:
+        """Where its home lies: a folder, or the URI of one in an object store."""
         storage = urlparse(self.content.storage)
+        if storage.scheme not in ("", "file"):
+            return self.content.storage
         path = unquote(storage.path) if storage.scheme == "file" else self.content.storage
-        return self.folder / Path(path).expanduser()
+        return str(self.folder / Path(path).expanduser())
 
     @property
     def notes(self) -> list[str]:
