@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
@@ -30,7 +31,7 @@ from headrace.engine.progress import Listener, Progress
 from headrace.engine.queries import Queries, Relations
 from headrace.engine.receipt import Receipt
 from headrace.engine.recover import recover
-from headrace.engine.work import CREW, Work, follow, stores_with
+from headrace.engine.work import Work, follow
 from headrace.errors import (
     EpochExpired,
     HeadraceError,
@@ -113,6 +114,7 @@ class Headrace:
         self._receipts: dict[str, Receipt] = {}
         self._last_work: Work | None = None
         self._visible = threading.RLock()
+        self._merger = ThreadPoolExecutor(1, "headrace-merge")
         self._loop = Loop(self)
         self.progress = Progress()
         self.queries = Queries(self.frames)
@@ -183,6 +185,7 @@ class Headrace:
         self._fold.stop()
         with self._loop.turn:
             self.closed = True
+            self._merger.shutdown(cancel_futures=True)
             self._leaves.close()
             self._disk.close()
             if self._ownership is not None:
@@ -458,10 +461,7 @@ class Headrace:
         if self._ownership is not None:
             self._ownership.check()
         epoch = self.epoch + 1
-        # Worked out while the disk is busy.
-        early = None if swap else CREW.submit(stores_with, self._stores(), work.deltas)
         self.ledger.commit(epoch, now, head, work.deltas)
-        changed = early.result() if early else None
         with self._visible:
             if swap:
                 swap()
@@ -469,11 +469,16 @@ class Headrace:
             self._committed = self.catalog.copy()
             for name in head.get("reset", ()):
                 self.reset_at[name] = epoch
-            for store, runs in stores_with(self._stores(), work.deltas) if changed is None else changed:
-                store.hold(runs)
-                self.changed_at[store.name] = epoch
+            stores = self._stores()
+            changed = [name for name, delta in work.deltas.items() if name in stores and len(delta)]
+            for name in changed:
+                stores[name].add(work.deltas[name])
+                self.changed_at[name] = epoch
             self.epoch = epoch
             self.committed_at = now
+        # The caller need not wait until the stores are in order.
+        for name in changed:
+            self._merger.submit(stores[name].merge)
 
     def define(self, make: Callable[[], T]) -> T:
         """Run a definition between epochs."""

@@ -21,7 +21,7 @@ from headrace.sql.resolve import CLOCK
 from headrace.state.delta import Delta, empty
 from headrace.state.store import Run, Snapshot, Store
 
-CREW = ThreadPoolExecutor(max_workers=max(2, os.cpu_count() or 2), thread_name_prefix="headrace-view")
+_CREW = ThreadPoolExecutor(max_workers=max(2, os.cpu_count() or 2), thread_name_prefix="headrace-view")
 _FILLING = threading.Lock()
 # From so many rows on, what comes into empty relations is followed by a fill, which reads no more than the rule would.
 _FIRST_FILL = 20_000
@@ -83,12 +83,6 @@ class Work:
         return delta is not None and len(delta) > 0
 
 
-def stores_with(stores: Mapping[str, Store], deltas: Mapping[str, Delta]) -> list[tuple[Store, tuple[Run, ...]]]:
-    """The stores that an epoch changes, each with what it will hold."""
-    changes = [(stores[name], delta) for name, delta in deltas.items() if name in stores and len(delta)]
-    return [(store, store.runs_with(delta)) for store, delta in changes]
-
-
 def follow(work: Work, catalog: Catalog, frames: Frames, but: Collection[str] = ()) -> None:
     """Bring every view that depends on a change up to date, but for those that are filled otherwise.
 
@@ -106,7 +100,7 @@ def follow(work: Work, catalog: Catalog, frames: Frames, but: Collection[str] = 
             del waiting[view.name]
             reads = [*view.resolved.reads, *([CLOCK] if view.resolved.uses_clock else [])]
             if any(work.changed(name) for name in reads):
-                running[CREW.submit(follow_view, work, catalog, frames, view)] = view.name
+                running[_CREW.submit(follow_view, work, catalog, frames, view)] = view.name
                 under_way.add(view.name)
         if not running:
             break

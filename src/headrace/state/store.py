@@ -197,20 +197,33 @@ class Store:
         self.name = name
         self.schema = schema
         self._runs: tuple[Run, ...] = ()
+        self._turn = threading.Lock()
 
     def snapshot(self) -> Snapshot:
         """What the store holds now, whatever comes later."""
         return Snapshot(self.schema, self._runs)
 
     def apply(self, delta: Delta) -> None:
-        """Add one epoch's delta."""
-        self.hold(self.runs_with(delta))
+        """Add one epoch's delta, and bring what is held into order."""
+        self.add(delta)
+        self.merge()
 
-    def runs_with(self, delta: Delta) -> tuple[Run, ...]:
-        """What the store would hold with one epoch's delta; nothing changes yet."""
-        if len(delta) == 0:
-            return self._runs
-        runs = [*self._runs, *_runs_of(delta)]
+    def add(self, delta: Delta) -> None:
+        """Add one epoch's delta, beside what is held."""
+        fresh = tuple(_runs_of(delta))
+        with self._turn:
+            self._runs = (*self._runs, *fresh)
+
+    def merge(self) -> None:
+        """Hold the same rows in fewer runs; other threads may read and add meanwhile."""
+        runs = self._runs
+        merged = tuple(self._merged(runs))
+        with self._turn:
+            if self._runs[: len(runs)] == runs:
+                self._runs = (*merged, *self._runs[len(runs) :])
+
+    def _merged(self, held: Sequence[Run]) -> Sequence[Run]:
+        runs = list(held)
         # Merge while the last run is not clearly smaller than the one before: each row is merged a
         # logarithmic number of times, and a large first run is left alone by small changes.
         while len(runs) > 1 and _worth_merging(len(runs[-2].delta), len(runs[-1].delta)):
@@ -220,12 +233,8 @@ class Store:
                 runs.extend(_indexed(_runs_of(merged), (before, last)))
         size = sum(len(run.delta) for run in runs)
         if size > mapped.STRETCH and 4 * sum(run.cancelling for run in runs) > size:
-            runs = list(self._rewritten(runs, size))
-        return tuple(runs)
-
-    def hold(self, runs: tuple[Run, ...]) -> None:
-        """Hold these from now on."""
-        self._runs = runs
+            return list(self._rewritten(runs, size))
+        return runs
 
     def _rewritten(self, runs: Sequence[Run], size: int) -> Iterator[Run]:
         """The same rows without those that cancel, one range of identities after the other."""
@@ -260,7 +269,8 @@ def _runs_of(delta: Delta) -> Iterator[Run]:
 
 def _indexed(runs: Iterator[Run], sources: Sequence[Run]) -> Iterator[Run]:
     """Runs with the indexes that those had which they were made of."""
-    keys = {key for source in sources for key in source.indexes}
+    # Another thread may be making an index of one of them.
+    keys = {key for source in sources for key in list(source.indexes)}
     for run in runs:
         for key in keys:
             run.index(key)
