@@ -158,10 +158,13 @@ def test_windows_read_by_pieces_equal_a_recompute(
             assert plan.incremental, name
             assert way in str(plan), f"{name}: {plan}"
         hr.apply({"t": first[size // 2 :]})
-        for what, changes in steps(rng, size):
+        listed = list(steps(rng, size))
+        for place, (what, changes) in enumerate(listed, 1):
             hr.apply({"t": changes})
-            verdict = hr.verify()
-            assert verdict.ok, (what, verdict.differences)
+            # The slow seeds are judged after every step.
+            if seed > 1 or place % 3 == 0 or place == len(listed):
+                verdict = hr.verify()
+                assert verdict.ok, (what, verdict.differences)
 
 
 LARGE = {

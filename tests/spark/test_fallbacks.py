@@ -43,7 +43,7 @@ def _changes(rng: random.Random) -> dict[str, list[dict[str, Any]]]:
     return {"l": listed("y"), "r": listed("z"), "bag": [{"insert": {"a": 1, "s": rng.choice(["a", "A", "b"])}}]}
 
 
-@pytest.mark.parametrize("bound", [200_000, 4])
+@pytest.mark.parametrize("bound", [4, pytest.param(200_000, marks=pytest.mark.slow)])
 def test_views_stay_right_by_rule_and_by_refill(spark: SparkSession, tmp_path: Path, bound: int) -> None:
     """A bound of four rows sends nearly every change the way of a backfill; both ways must agree with the judge."""
     rng = random.Random(11)
