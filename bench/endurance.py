@@ -122,6 +122,7 @@ def main() -> None:
     home = Path(tempfile.mkdtemp(prefix="headrace-endurance-"))
     rng = random.Random(11)
     times: list[tuple[float, float]] = []
+    sizes: list[dict[str, int]] = []
     try:
         hr = headrace.open(home, spark=spark)
         bench.load(hr, options.rows)
@@ -144,10 +145,12 @@ def main() -> None:
                     times.append((began, time.perf_counter()))
                 if i == options.warm_up + options.epochs // PART:
                     early = memory(spark)
+                if i % PART == 0:
+                    sizes.append(memory(spark))
                 progress.advance(task)
-        late = memory(spark)
         folding.done.set()
         folding.join()
+        late = memory(spark)
         hr.fold()
         compared = agree(hr, home)
         hr.close()
@@ -174,6 +177,7 @@ def main() -> None:
         "growth": last / first,
         "memory_early_mb": early,
         "memory_late_mb": late,
+        "memory_most_mb": {name: max(one[name] for one in sizes) for name in late},
         "memory_growth": sum(late[name] for name in own) / max(1, sum(early[name] for name in own)),
         "folds": len(folding.spans),
         "files_after_each_fold": folding.files,

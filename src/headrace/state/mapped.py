@@ -6,7 +6,9 @@ system keeps the pages that are being read and drops the others when memory is s
 
 from __future__ import annotations
 
+import ctypes
 import mmap
+import sys
 import tempfile
 import weakref
 from collections.abc import Iterable
@@ -23,6 +25,8 @@ STRETCH = 2_000_000
 
 Number = TypeVar("Number", bound=np.generic)
 _MAPS: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
+# The C library keeps what was freed unless it is told; only that of GNU can be told.
+_TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
 
 
 def rows(schema: pa.Schema, tables: Iterable[pa.Table]) -> pa.Table:
@@ -49,6 +53,8 @@ def release() -> None:
     for held in list(_MAPS):
         held.madvise(mmap.MADV_DONTNEED)
     pa.default_memory_pool().release_unused()
+    if _TRIM is not None:
+        _TRIM(0)
 
 
 def _map(name: str) -> mmap.mmap:
