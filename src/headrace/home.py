@@ -454,7 +454,7 @@ class Headrace:
         work: Work,
         now: datetime,
         head: Mapping[str, Any],
-        swap: Callable[[], None] | None = None,
+        swap: Callable[[], None] = lambda: None,
     ) -> None:
         """Make an epoch durable, then visible, all of it at once; a definition may swap relations in between."""
         self._refuse_read_only()
@@ -463,8 +463,7 @@ class Headrace:
         epoch = self.epoch + 1
         self.ledger.commit(epoch, now, head, work.deltas)
         with self._visible:
-            if swap:
-                swap()
+            swap()
             self.catalog.record(epoch, head)
             self._committed = self.catalog.copy()
             for name in head.get("reset", ()):
@@ -476,7 +475,7 @@ class Headrace:
                 self.changed_at[name] = epoch
             self.epoch = epoch
             self.committed_at = now
-        # The caller need not wait until the stores are in order.
+        # The caller need not wait until the stores are in order; where that fails, they are as right as before.
         for name in changed:
             self._merger.submit(stores[name].merge)
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from headrace.state import store as store_module
 from headrace.state.delta import Delta, consolidate, empty, weights_of
 from headrace.state.hashing import identity
 from headrace.state.store import IDENTITY, Snapshot, Store, choose, key_hashes, narrow, order_numbers, spans
@@ -219,3 +220,21 @@ def test_numbers_never_contradict_the_order_of_values() -> None:
 def test_spans_are_laid_end_to_end() -> None:
     assert spans(np.array([3, 7, 0]), np.array([5, 7, 1])).tolist() == [3, 4, 0]
     assert spans(np.array([2]), np.array([2])).tolist() == []
+
+
+def test_what_comes_while_runs_are_merged_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store("t", SCHEMA)
+    late: Row = (9, "late", None)
+    merged = store_module.concat
+
+    def concat_slowly(schema: pa.Schema, parts: Any) -> Delta:
+        if store.snapshot().contains(*identity(table([late]).columns, 1))[0] == 0:
+            store.add(delta([(late, 1)]))
+        return merged(schema, parts)
+
+    monkeypatch.setattr(store_module, "concat", concat_slowly)
+    for number in range(2):
+        store.add(delta([((number, "a", None), 1)]))
+    store.merge()
+    assert [len(run.delta) for run in store.snapshot().runs] == [2, 1]
+    assert store.snapshot().count == 3
