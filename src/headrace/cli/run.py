@@ -81,7 +81,9 @@ def _read(script: str) -> str:
         return Path(script).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise SetupError(
-            f"cannot read {script}", detail=str(error), hint="give the path of a SQL file, or - for stdin"
+            f"cannot read {script}",
+            detail=str(error),
+            hint="give the path of a SQL file or of a project's folder, or - for stdin",
         ) from error
 
 
