@@ -59,6 +59,8 @@ from headrace.state.store import Snapshot, Store
 
 T = TypeVar("T")
 _READ_ATTEMPTS = 3
+# With more runs than this a store is slow to read: it is brought into order even while an epoch runs.
+_MANY_RUNS = 16
 
 
 def open_home(
@@ -477,7 +479,13 @@ class Headrace:
             self.committed_at = now
         # The caller need not wait until the stores are in order; where that fails, they are as right as before.
         for name in changed:
-            self._merger.submit(stores[name].merge)
+            self._merger.submit(self._merge, stores[name])
+
+    def _merge(self, store: Store) -> None:
+        """Merge a store's runs between epochs; only if they have become many, beside one."""
+        while len(store.snapshot().runs) < _MANY_RUNS and not self._loop.idle.wait(0.05):
+            pass
+        store.merge()
 
     def define(self, make: Callable[[], T]) -> T:
         """Run a definition between epochs."""

@@ -82,11 +82,13 @@ class Home:
 
     def _change(self, store: Store) -> Delta:
         change: Rows = Counter()
-        for pair in list(held(store.snapshot()))[: int(self.random.integers(0, 6))]:
+        for pair in sorted(held(store.snapshot()))[: int(self.random.integers(0, 6))]:
             change[pair] -= 1
         for _ in range(int(self.random.integers(1, 12))):
             change[int(self.random.integers(0, 40)), f"v{self.random.integers(0, 3)}"] += 1
-        pairs = [pair for pair, n in change.items() if n]
+        # An epoch in which nothing changes has nothing in the log.
+        pairs = [pair for pair, n in change.items() if n] or [(40, "v0")]
+        change[pairs[0]] = change[pairs[0]] or 1
         columns = [pa.array([a for a, _ in pairs], pa.int64()), pa.array([b for _, b in pairs], pa.string())]
         return consolidate(pa.table(columns, schema=SCHEMA), np.array([change[p] for p in pairs], dtype=np.int64))
 

@@ -123,6 +123,36 @@ def test_many_strings_hash_like_one() -> None:
     assert identities(words, pa.string()) == [identities([word], pa.string())[0] for word in words]
 
 
+def test_strings_of_every_length_hash_alike_in_any_company() -> None:
+    words = ["", *(letter * length for length in range(1, 150) for letter in ("a", "\0", "ü"))]
+    alone = [identities([word], pa.string())[0] for word in words]
+    assert identities(words, pa.string()) == alone
+    assert identities(words[::-1], pa.large_string()) == alone[::-1]
+    assert identities([word.encode() for word in words], pa.binary()) == alone
+    assert differ(words, pa.string())
+
+
+def test_strings_that_differ_in_a_bit_or_two_differ_in_each_half() -> None:
+    rng = np.random.default_rng(1)
+    text = rng.integers(0, 256, 24, dtype=np.uint8)
+    bits = np.unpackbits(text)
+    flips = [(i, j) for i in range(len(bits)) for j in range(i, len(bits))]
+    near = np.tile(bits, (len(flips), 1))
+    for row, (i, j) in zip(near, flips, strict=True):
+        row[i] ^= 1
+        row[j] ^= i != j
+    assert differ([text.tobytes(), *(one.tobytes() for one in np.packbits(near, axis=1))], pa.binary())
+
+
+def test_identities_are_what_older_homes_wrote() -> None:
+    assert of_array(pa.array(["a", "Zürich", None, ""]), pa.array([1, None, -3, 2**40])) == [
+        (17190813996687111, 13023386404448408430),
+        (5645843000105188642, 3682362307797308349),
+        (14166935974095014317, 14434121073260215810),
+        (2298691080777538709, 8491463111913559179),
+    ]
+
+
 def test_null_equals_null_and_nan_equals_nan() -> None:
     assert same([None, None], pa.int32())
     other_nan = np.array([0x7FF8000000000001, 0xFFF8000000000000], dtype=np.uint64).view(np.float64)
@@ -190,7 +220,9 @@ def test_rows_without_columns_are_all_equal() -> None:
 
 def test_the_halves_are_not_the_same_bits() -> None:
     columns = [pa.array([1, 2, None])]
-    assert not np.any(hash_columns(columns, 3, 0) == hash_columns(columns, 3, 1))
+    low, high = identity(columns, 3)
+    assert not np.any(low == high)
+    assert np.array_equal(low, hash_columns(columns, 3))
 
 
 def mark(value: Any) -> Any:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from headrace.state import store as store_module
 from headrace.state.delta import Delta, consolidate, empty, weights_of
 from headrace.state.hashing import identity
-from headrace.state.store import IDENTITY, Snapshot, Store, choose, key_hashes, narrow, order_numbers, spans
+from headrace.state.store import IDENTITY, Run, Snapshot, Store, choose, key_hashes, narrow, order_numbers, spans
 
 FIXED = settings(derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 SCHEMA = pa.schema([("c0", pa.int64()), ("c1", pa.string()), ("c2", pa.float64())])
@@ -135,6 +135,25 @@ def test_merged_runs_keep_the_indexes_that_were_asked_for() -> None:
     assert content(store.snapshot().lookup((1,), wanted)) == {(1, "a", 0.0): 1, (2, "a", 0.0): 1}
 
 
+@pytest.mark.parametrize("gone", [0, 3])
+def test_indexes_of_merged_runs_are_those_that_would_be_made(gone: int) -> None:
+    store = Store("t", SCHEMA)
+    for number in range(3):
+        store.add(delta([((place % 7, "ab"[place % 2], float(number)), 1) for place in range(14)]))
+    cancelling = [((place, "ab"[place % 2], 1.0), -1) for place in range(gone)]
+    store.add(delta([*cancelling, *(((place, "c", 3.0), 1) for place in range(40))]))
+    for run in store.snapshot().runs:
+        for key in ((0,), (1, 0), IDENTITY):
+            run.index(key)
+    store.merge()
+    (run,) = store.snapshot().runs
+    assert set(run.indexes) == {(0,), (1, 0), IDENTITY}
+    anew = Run(run.delta)
+    for key in run.indexes:
+        for made, wanted in zip(run.index(key), anew.index(key), strict=True):
+            assert made.tolist() == wanted.tolist()
+
+
 def test_what_cancels_out_leaves_no_run() -> None:
     store = Store("t", SCHEMA)
     store.apply(delta([((1, "a", 0.0), 1)]))
@@ -225,14 +244,14 @@ def test_spans_are_laid_end_to_end() -> None:
 def test_what_comes_while_runs_are_merged_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store("t", SCHEMA)
     late: Row = (9, "late", None)
-    merged = store_module.concat
+    surviving = store_module.surviving
 
-    def concat_slowly(schema: pa.Schema, parts: Any) -> Delta:
+    def surviving_slowly(*given: Any) -> Any:
         if store.snapshot().contains(*identity(table([late]).columns, 1))[0] == 0:
             store.add(delta([(late, 1)]))
-        return merged(schema, parts)
+        return surviving(*given)
 
-    monkeypatch.setattr(store_module, "concat", concat_slowly)
+    monkeypatch.setattr(store_module, "surviving", surviving_slowly)
     for number in range(2):
         store.add(delta([((number, "a", None), 1)]))
     store.merge()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
@@ -41,6 +42,9 @@ class Group:
         stale: Counts = {}
         rejections: list[Rejection] = []
         marks: list[tuple[_TableSoFar, _Mark]] = []
+        # Many small values are made here that are all in use: looking for garbage among them takes long and finds none.
+        collected = gc.isenabled()
+        gc.disable()
         try:
             for name, listed in changes.items():
                 table = self._so_far(self._catalog.table(name))
@@ -58,6 +62,9 @@ class Group:
             for table, mark in reversed(marks):
                 table.rollback(mark)
             raise
+        finally:
+            if collected:
+                gc.enable()
         return applied, stale
 
     def relations(self) -> Mapping[str, tuple[Snapshot, StructType]]:

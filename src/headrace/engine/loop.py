@@ -60,6 +60,8 @@ class Loop:
         self._waiting: deque[Call] = deque()
         self._arrivals = threading.Lock()
         self.turn = threading.RLock()
+        self.idle = threading.Event()
+        self.idle.set()
 
     def submit(self, call: Call) -> Receipt:
         """Have a call applied, alone or together with others, and wait for its verdict."""
@@ -94,6 +96,7 @@ class Loop:
 
     def _run(self, group: list[Call]) -> None:
         """Bring every call of the group to its verdict, but for those that are put back for the next one."""
+        self.idle.clear()
         try:
             self._run_together(group)
         except BaseException as error:
@@ -107,6 +110,7 @@ class Loop:
         finally:
             for call in group:
                 call.done = True
+            self.idle.set()
 
     def _find_guilty(self, group: Sequence[Call], error: ViewEvaluationError) -> None:
         """Try each call apart, the rejected ones too: what they were checked on top of may not come to be."""

@@ -7,10 +7,10 @@ plan is run directly (see direct.py) where the executors live in the driver.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +144,7 @@ class PreparedQuery:
         kept = [place for place, _ in self._file_fields(i)]
         columns = [_file_form(table.column(place)) for place in kept]
         narrow = pa.table(columns, names=[f"c{place}" for place in kept])
-        sink = BytesIO()
+        sink = pa.BufferOutputStream()
         pq.write_table(
             narrow,
             sink,
@@ -154,7 +154,7 @@ class PreparedQuery:
             store_schema=False,
             coerce_timestamps="us",
         )
-        content = sink.getvalue()
+        content = memoryview(sink.getvalue())
         size = self._sizes[i]
         grown = len(content) > size
         if grown:
@@ -162,9 +162,9 @@ class PreparedQuery:
             self._sizes[i] = size
         # A plan remembers each file's length. The footer is found from the end, so the gap goes before it.
         footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
-        with open(self._paths[i], "wb") as file:
+        with open(self._paths[i], "wb", buffering=0) as file:
             file.write(content[:footer])
-            file.write(bytes(size - len(content)))
+            file.seek(size - len(content), os.SEEK_CUR)
             file.write(content[footer:])
         return grown
 

@@ -50,21 +50,25 @@ def consolidate(rows: pa.Table, weights: Weights) -> Delta:
 
 def combine(rows: pa.Table, weights: Weights, low: Hashes, high: Hashes) -> Delta:
     """Like consolidate, for rows whose identity is known."""
-    count = len(weights)
-    if count == 0:
+    left = surviving(weights, low, high)
+    if left is None:
         return Delta(rows, weights, low, high)
+    places, sums = left
+    return Delta(take_in_order(rows, places), sums, low[places], high[places])
+
+
+def surviving(weights: Weights, low: Hashes, high: Hashes) -> tuple[npt.NDArray[np.int64], Weights] | None:
+    """Where the rows are, in order, whose summed weight is not zero, and the sums; None if all differ as they are."""
     # Nearly always all rows differ, and to know that takes far less than to bring them into order.
-    ascending = np.sort(low)
-    if not bool(np.any(ascending[1:] == ascending[:-1])) and bool(np.all(weights != 0)):
-        return Delta(rows, weights, low, high)
+    if all_differ(low) and bool(np.all(weights != 0)):
+        return None
     order, fresh = _in_order(low, high)
     starts = np.flatnonzero(fresh)
     sums = np.add.reduceat(weights[order], starts)
     kept = sums != 0
     places = order[starts][kept]
     in_order = np.argsort(places, kind="stable")
-    places = places[in_order]
-    return Delta(take_in_order(rows, places), sums[kept][in_order], low[places], high[places])
+    return places[in_order], sums[kept][in_order]
 
 
 def all_differ(hashes: Hashes) -> bool:

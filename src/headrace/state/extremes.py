@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from headrace.state import mapped
 from headrace.state.delta import combine
-from headrace.state.hashing import Hashes, hash_columns
+from headrace.state.hashing import Hashes, identity
 from headrace.state.store import Positions, Run, key_hashes
 
 _FIRST_CHUNK = 8
@@ -125,7 +125,7 @@ def _best(
     live = merged.weights > 0
     if groups:
         columns = [merged.rows.column(i) for i in range(groups)]
-        live &= hash_columns(columns, len(merged), 1) == high
+        live &= identity(columns, len(merged))[1] == high
     places = np.flatnonzero(live)
     values = merged.rows.column(groups).take(pa.array(places)).to_pylist()
     if frontier is not None:

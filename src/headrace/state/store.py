@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.state import mapped
-from headrace.state.delta import Delta, Weights, combine, concat, negate, take_in_order
+from headrace.state.delta import Delta, Weights, combine, concat, negate, surviving, take_in_order
 from headrace.state.hashing import Hashes, hash_columns, identity
 
 Positions = npt.NDArray[np.int64]
@@ -224,13 +224,14 @@ class Store:
 
     def _merged(self, held: Sequence[Run]) -> Sequence[Run]:
         runs = list(held)
-        # Merge while the last run is not clearly smaller than the one before: each row is merged a
+        # Merge those at the end of which none is clearly larger than all that follow it: each row is merged a
         # logarithmic number of times, and a large first run is left alone by small changes.
-        while len(runs) > 1 and _worth_merging(len(runs[-2].delta), len(runs[-1].delta)):
-            last, before = runs.pop(), runs.pop()
-            merged = concat(self.schema, [before.delta, last.delta])
-            if len(merged):
-                runs.extend(_indexed(_runs_of(merged), (before, last)))
+        first, last = len(runs) - 1, len(runs[-1].delta) if runs else 0
+        while first > 0 and _worth_merging(len(runs[first - 1].delta), last):
+            first -= 1
+            last += len(runs[first].delta)
+        if first < len(runs) - 1:
+            runs[first:] = _joined(self.schema, runs[first:])
         size = sum(len(run.delta) for run in runs)
         if size > mapped.STRETCH and 4 * sum(run.cancelling for run in runs) > size:
             return list(self._rewritten(runs, size))
@@ -265,6 +266,46 @@ def _runs_of(delta: Delta) -> Iterator[Run]:
         part = slice(start, start + mapped.STRETCH)
         low, high = mapped.numbers(delta.low[part]), mapped.numbers(delta.high[part])
         yield Run(Delta(rows, mapped.numbers(delta.weights[part]), low, high))
+
+
+def _joined(schema: pa.Schema, runs: Sequence[Run]) -> Iterator[Run]:
+    """The rows of all these as one run, with the indexes that they had."""
+    parts = [run.delta for run in runs]
+    sizes = [len(part) for part in parts]
+    if sum(sizes) > mapped.LARGE:
+        yield from _indexed(_runs_of(concat(schema, parts)), runs)
+        return
+    rows = pa.concat_tables([part.rows for part in parts]).combine_chunks()
+    weights = np.concatenate([part.weights for part in parts])
+    low, high = np.concatenate([part.low for part in parts]), np.concatenate([part.high for part in parts])
+    left = surviving(weights, low, high)
+    places = None
+    if left is not None:
+        places, weights = left
+        rows, low, high = rows.take(pa.array(places)), low[places], high[places]
+    if len(weights):
+        run = Run(Delta(rows, weights, low, high))
+        for key in set[Key].intersection(*(set(source.indexes) for source in runs)):
+            run.indexes[key] = _joined_index([source.indexes[key] for source in runs], sizes, places)
+        yield from _indexed(iter([run]), runs)
+
+
+def _joined_index(
+    indexes: Sequence[tuple[Hashes, Positions]], sizes: Sequence[int], places: Positions | None
+) -> tuple[Hashes, Positions]:
+    """One index over rows that follow each other, of which those at the places are left."""
+    starts = np.cumsum([0, *sizes])
+    hashes = np.concatenate([hashes for hashes, _ in indexes])
+    order = np.concatenate([order + start for (_, order), start in zip(indexes, starts[:-1], strict=True)])
+    if places is not None:
+        number = np.full(int(starts[-1]), -1, dtype=np.int64)
+        number[places] = np.arange(len(places))
+        order = number[order]
+        stays = order >= 0
+        hashes, order = hashes[stays], order[stays]
+    # Each part is in order already: a stable sort only has to merge them.
+    turn = np.argsort(hashes, kind="stable")
+    return hashes[turn], order[turn]
 
 
 def _indexed(runs: Iterator[Run], sources: Sequence[Run]) -> Iterator[Run]:
