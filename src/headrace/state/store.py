@@ -73,9 +73,7 @@ class Run:
     def find(self, key: Key, wanted: Hashes) -> Positions:
         """The places of all rows whose key hash is among those wanted (sorted, distinct)."""
         hashes, order = self.index(key)
-        starts = np.searchsorted(hashes, wanted, side="left")
-        ends = np.searchsorted(hashes, wanted, side="right")
-        return order[spans(starts, ends)]
+        return order[spans(*_bounds(hashes, wanted))]
 
 
 def order_numbers(column: pa.ChunkedArray) -> npt.NDArray[np.float64]:
@@ -88,6 +86,17 @@ def order_numbers(column: pa.ChunkedArray) -> npt.NDArray[np.float64]:
         return np.asarray(days.fill_null(np.nan)) * 86_400_000_000.0
     numbers = column.cast(pa.float64(), safe=False)
     return np.asarray(numbers.fill_null(np.nan) if numbers.null_count else numbers).astype(np.float64)
+
+
+def _bounds(hashes: Hashes, wanted: Hashes) -> tuple[Positions, Positions]:
+    """Where each of the wanted hashes, which rise, begins and ends among the sorted ones."""
+    starts = np.searchsorted(hashes, wanted, side="left")
+    ends = starts.copy()
+    if len(hashes):
+        # Most are of new rows and nowhere: only for the others is there an end to be looked for.
+        there = np.flatnonzero(hashes.take(starts, mode="clip") == wanted)
+        ends[there] = np.searchsorted(hashes, wanted[there], side="right")
+    return starts, ends
 
 
 def spans(starts: Positions, ends: Positions) -> Positions:
@@ -144,11 +153,12 @@ class Snapshot:
     def contains(self, low: Hashes, high: Hashes) -> Weights:
         """The multiplicity of each of the given row identities."""
         total = np.zeros(len(low), dtype=np.int64)
+        rising = np.argsort(low)
+        wanted = low[rising]
         for run in self.runs:
             hashes, order = run.index(IDENTITY)
-            starts = np.searchsorted(hashes, low, side="left")
-            ends = np.searchsorted(hashes, low, side="right")
-            owners = np.repeat(np.arange(len(low)), ends - starts)
+            starts, ends = _bounds(hashes, wanted)
+            owners = np.repeat(rising, ends - starts)
             places = order[spans(starts, ends)]
             same = run.delta.high[places] == high[owners]
             np.add.at(total, owners[same], run.delta.weights[places[same]])
