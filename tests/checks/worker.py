@@ -116,7 +116,7 @@ def _manipulate(hr: Headrace, life: Life, first: int, parent: Connection) -> lis
         # The other thread may lag far behind where actions are quick, and a base is dropped only if one fold sees a
         # view and the next sees it gone: a point that is waited for must come.
         drops = isinstance(action, Statement) and action.view is not None and action.query is None
-        folds = life.crash_at != "" and (drops or number % 5 == 0)
+        folds = life.crash_at != "" and (drops or (number >= first + 20 and number % 5 == 0))
         if folds:
             hr.fold()
         life.journal.begin(number)
