@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
@@ -27,6 +26,7 @@ from headrace.engine.frames import Frames
 from headrace.engine.history import RelationsAt, changes_table, refuse_expired
 from headrace.engine.judge import Verdict, recompute
 from headrace.engine.loop import Call, Loop
+from headrace.engine.merger import Merger
 from headrace.engine.progress import Listener, Progress
 from headrace.engine.queries import Queries, Relations
 from headrace.engine.receipt import Receipt
@@ -59,8 +59,6 @@ from headrace.state.store import Snapshot, Store
 
 T = TypeVar("T")
 _READ_ATTEMPTS = 3
-# With more runs than this a store is slow to read: it is brought into order even while an epoch runs.
-_MANY_RUNS = 16
 
 
 def open_home(
@@ -116,8 +114,8 @@ class Headrace:
         self._receipts: dict[str, Receipt] = {}
         self._last_work: Work | None = None
         self._visible = threading.RLock()
-        self._merger = ThreadPoolExecutor(1, "headrace-merge")
         self._loop = Loop(self)
+        self._merger = Merger(self._loop.idle)
         self.progress = Progress()
         self.queries = Queries(self.frames)
         self.closed = False
@@ -187,7 +185,7 @@ class Headrace:
         self._fold.stop()
         with self._loop.turn:
             self.closed = True
-            self._merger.shutdown(cancel_futures=True)
+            self._merger.close()
             self._leaves.close()
             self._disk.close()
             if self._ownership is not None:
@@ -477,15 +475,8 @@ class Headrace:
                 self.changed_at[name] = epoch
             self.epoch = epoch
             self.committed_at = now
-        # The caller need not wait until the stores are in order; where that fails, they are as right as before.
         for name in changed:
-            self._merger.submit(self._merge, stores[name])
-
-    def _merge(self, store: Store) -> None:
-        """Merge a store's runs between epochs; only if they have become many, beside one."""
-        while len(store.snapshot().runs) < _MANY_RUNS and not self._loop.idle.wait(0.05):
-            pass
-        store.merge()
+            self._merger.submit(stores[name])
 
     def define(self, make: Callable[[], T]) -> T:
         """Run a definition between epochs."""

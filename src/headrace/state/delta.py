@@ -94,8 +94,13 @@ def concat(schema: pa.Schema, deltas: Sequence[Delta]) -> Delta:
         return empty(schema)
     if len(parts) == 1:
         return parts[0]
+    return combine(*end_to_end(parts))
+
+
+def end_to_end(parts: Sequence[Delta]) -> tuple[pa.Table, Weights, Hashes, Hashes]:
+    """The rows of several deltas, one after the other, with what belongs to them; the same row may come twice."""
     rows = pa.concat_tables([part.rows for part in parts])
-    return combine(
+    return (
         rows.combine_chunks() if rows.num_rows <= mapped.LARGE else rows,
         np.concatenate([part.weights for part in parts]),
         np.concatenate([part.low for part in parts]),

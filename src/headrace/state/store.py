@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.state import mapped
-from headrace.state.delta import Delta, Weights, combine, concat, negate, surviving, take_in_order
+from headrace.state.delta import Delta, Weights, combine, concat, end_to_end, negate, surviving, take_in_order
 from headrace.state.hashing import Hashes, hash_columns, identity
 
 Positions = npt.NDArray[np.int64]
@@ -285,9 +285,7 @@ def _joined(schema: pa.Schema, runs: Sequence[Run]) -> Iterator[Run]:
     if sum(sizes) > mapped.LARGE:
         yield from _indexed(_runs_of(concat(schema, parts)), runs)
         return
-    rows = pa.concat_tables([part.rows for part in parts]).combine_chunks()
-    weights = np.concatenate([part.weights for part in parts])
-    low, high = np.concatenate([part.low for part in parts]), np.concatenate([part.high for part in parts])
+    rows, weights, low, high = end_to_end(parts)
     left = surviving(weights, low, high)
     places = None
     if left is not None:

@@ -1,0 +1,33 @@
+"""Brings stores into order in the background: no caller waits for it, and it waits for the epochs."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+from headrace.state.store import Store
+
+# With this many runs a store is slow to read: it is brought into order even while an epoch runs.
+MANY_RUNS = 16
+_LOOK_AGAIN = 0.05
+
+
+class Merger:
+    """Merges the runs of stores, one store after the other; where that fails, they are as right as before."""
+
+    def __init__(self, idle: threading.Event) -> None:
+        self._idle = idle
+        self._thread = ThreadPoolExecutor(1, "headrace-merge")
+
+    def submit(self, store: Store) -> None:
+        """Have a store merged when no epoch runs, or at once if its runs have become many."""
+        self._thread.submit(self._merge, store)
+
+    def close(self) -> None:
+        """Finish the store at hand and leave the others; no epoch may be running."""
+        self._thread.shutdown(cancel_futures=True)
+
+    def _merge(self, store: Store) -> None:
+        while len(store.snapshot().runs) < MANY_RUNS and not self._idle.wait(_LOOK_AGAIN):
+            pass
+        store.merge()
