@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import math
 import struct
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -294,3 +295,44 @@ def test_every_single_is_taken_as_a_float(value: float) -> None:
 def test_binary_comes_back_from_base64(value: bytes) -> None:
     text = base64.b64encode(value).decode()
     assert converter(BinaryType())(text) == value
+
+
+TEXTS = st.sampled_from(
+    [
+        "2024-02-29T12:00:00Z",
+        "2024-02-29T12:00:01Z",
+        "2024-02-29T12:00:00.123Z",
+        "2024-02-29T12:00:00.123456Z",
+        "2024-02-29T12:00:00.1234567Z",
+        "2024-02-29T12:00:00+02",
+        "12.50",
+        "-0.5",
+        "1e2",
+        "+.5",
+    ]
+)
+
+
+@st.composite
+def columns_of_text(draw: st.DrawFn) -> list[str]:
+    """Texts of one shape or of several, some with a character changed."""
+    texts = draw(st.lists(TEXTS, min_size=1, max_size=4)) if draw(st.booleans()) else [draw(TEXTS)] * 3
+    place = draw(st.integers(0, len(texts) - 1))
+    if draw(st.booleans()):
+        at = draw(st.integers(0, len(texts[place]) - 1))
+        mark = draw(st.sampled_from("0129-T :Z.+_e\u0661"))
+        texts[place] = texts[place][:at] + mark + texts[place][at + 1 :]
+    return texts
+
+
+@settings(derandomize=True, deadline=None, max_examples=400)
+@given(columns_of_text(), st.sampled_from([TimestampType(), DecimalType(10, 2), DecimalType(4, 1)]))
+def test_a_column_of_text_is_read_as_each_text_alone(texts: list[str], data_type: DataType) -> None:
+    def outcome(read: Callable[[], Sequence[object]]) -> list[str] | str:
+        try:
+            return list(map(repr, read()))
+        except BadValue:
+            return "refused"
+
+    alone = converter(data_type)
+    assert outcome(lambda: column_converter(data_type)(texts)) == outcome(lambda: list(map(alone, texts)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation
 from typing import Any
 
@@ -15,6 +15,7 @@ from headrace.intake.reasons import BadValue, expected, out_of_range, plain, rou
 
 INTEGER_BITS: dict[type[IntegralType], int] = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
 NUMBER_TEXT = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+_PLAIN = frozenset("0123456789+-.eE")
 SPECIAL_FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -95,6 +96,22 @@ def decimal_converter(data_type: DecimalType) -> Callable[[object], Decimal]:
         return convert(inner)
 
     return convert
+
+
+def decimal_texts_reader(data_type: DecimalType) -> Callable[[Sequence[str]], list[Decimal] | None]:
+    """Reads a whole column of plain numbers; None if any of them is not one, or does not fit."""
+    quantum = Decimal(1).scaleb(-data_type.scale)
+    context = Context(prec=data_type.precision, traps=[Inexact, InvalidOperation])
+
+    def read(values: Sequence[str]) -> list[Decimal] | None:
+        if not _PLAIN.issuperset("".join(values)):
+            return None
+        try:
+            return [number.quantize(quantum, None, context) for number in map(Decimal, values)]
+        except DecimalException:
+            return None
+
+    return read
 
 
 def double_converter() -> Callable[[object], float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
@@ -80,6 +80,22 @@ def timestamp_converter() -> Callable[[object], datetime]:
         return convert(_other_moment(value, "TIMESTAMP"))
 
     return convert
+
+
+def read_utc_texts(values: Sequence[str]) -> list[datetime] | None:
+    """Text as most systems write instants, all of one length and ending in Z; None if any has another shape."""
+    length = len(values[0])
+    if not 20 <= length <= 27 or any(map(length.__ne__, map(len, values))):
+        return None
+    # One long text tells of all values at once whether a character is at its place.
+    together = "".join(values)
+    marks = ((4, "-"), (7, "-"), (10, "T"), (13, ":"), (16, ":"), (length - 1, "Z"))
+    if any(together[place::length] != mark * len(values) for place, mark in marks):
+        return None
+    try:
+        return list(map(datetime.fromisoformat, values))
+    except ValueError:
+        return None
 
 
 def timestamp_ntz_converter() -> Callable[[object], datetime]:

@@ -91,6 +91,7 @@ def column_converter(data_type: DataType, *, nullable: bool = True) -> ColumnCon
     native = _NATIVE.get(type(data_type))
     natives = {native, NoneType} if native is not None else set[type]()
     fits = _fits(data_type)
+    read_texts = _texts_reader(data_type)
 
     def convert_column(values: Sequence[object]) -> Sequence[object]:
         kinds = set(map(type, values))
@@ -98,6 +99,10 @@ def column_converter(data_type: DataType, *, nullable: bool = True) -> ColumnCon
             raise BadValue("NULL, but the column is NOT NULL")
         if kinds <= natives and (fits is None or fits(values if NoneType not in kinds else _without_null(values))):
             return values
+        if read_texts is not None and kinds == {str}:
+            exact = read_texts(cast("Sequence[str]", values))
+            if exact is not None:
+                return exact
         if NoneType in kinds:
             return [None if value is None else convert(value) for value in values]
         return list(map(convert, values))
@@ -130,6 +135,17 @@ def _fits(data_type: DataType) -> Callable[[Sequence[Any]], bool] | None:
             return lambda values: all(value.tzinfo is UTC for value in values)
         case TimestampNTZType():
             return lambda values: all(value.tzinfo is None for value in values)
+        case _:
+            return None
+
+
+def _texts_reader(data_type: DataType) -> Callable[[Sequence[str]], Sequence[object] | None] | None:
+    """What reads a whole column of text, if anything does; it answers None where each must be looked at alone."""
+    match data_type:
+        case DecimalType():
+            return numeric.decimal_texts_reader(data_type)
+        case TimestampType():
+            return temporal.read_utc_texts
         case _:
             return None
 

@@ -26,7 +26,7 @@ from headrace.rules.linear import signed
 from headrace.rules.outputs import Remembered
 from headrace.rules.partials import Partial, buffers_of, fill_groups, partials_of
 from headrace.rules.values import ValueStore
-from headrace.state.delta import Delta, consolidate, empty, group
+from headrace.state.delta import Delta, consolidate, empty, found_among, group
 from headrace.state.exact import decimals, divide, times, unscaled
 from headrace.state.hashing import identity
 from headrace.state.store import Snapshot, key_hashes, take
@@ -173,10 +173,10 @@ class GroupFoldRule:
         known = snapshot.lookup(tuple(range(self._width)), np.unique(low))
         columns = [known.rows.column(i) for i in range(self._width)]
         known_low, known_high = identity(columns, len(known))
-        places = {(int(a), int(b)): i for i, (a, b) in enumerate(zip(known_low, known_high, strict=True))}
-        order = [places.get((int(a), int(b)), -1) for a, b in zip(low, high, strict=True)]
-        found = np.array([place >= 0 for place in order], dtype=bool)
-        rows = known.rows.take(pa.array([None if place < 0 else place for place in order], type=pa.int64()))
+        order = np.lexsort((known_high, known_low))
+        places, found = found_among(low, high, known_low[order], known_high[order])
+        places = order[np.where(found, places, 0)] if len(order) else places
+        rows = known.rows.take(pa.array(places, mask=~found))
         assert rows.num_rows == count
         return rows, found
 

@@ -51,8 +51,7 @@ class Partial:
     ) -> pa.Array:
         """The partial after a change, for each touched group."""
         if self.kind in ("min", "max"):
-            changed = values[self.places].extremes(before.to_pylist(), *hashes, self.kind == "max")
-            return pa.array(changed, type=arrow_type(self.type))
+            return values[self.places].extremes(before.combine_chunks(), *hashes, self.kind == "max")
         if self.kind == "rows":
             added = sum_by(change.weights, groups, count)
         elif self.kind == "count":

@@ -14,8 +14,8 @@ from pyspark.sql.types import DataType
 
 from headrace.plans.catalyst import Java
 from headrace.rules.base import Epoch, Workshop
-from headrace.state.delta import Delta, consolidate
-from headrace.state.extremes import extreme, rank
+from headrace.state.delta import Delta, combine_with_places
+from headrace.state.extremes import dense_places, extreme
 from headrace.state.hashing import identity
 from headrace.state.store import Run, Snapshot
 
@@ -39,34 +39,32 @@ class Folded:
         """The changed values."""
         return self.change.rows.column(self.width + place)
 
-    def extremes(self, old: list[Any], low: Any, high: Any, largest: bool) -> list[Any]:
+    def extremes(self, old: pa.Array, low: Any, high: Any, largest: bool) -> pa.Array:
         """Each group's extreme value after the change, given the one before."""
-        result = list(old)
+        values = self.values().combine_chunks()
+        known = pa.concat_arrays([old, values if values.type == old.type else values.cast(old.type)])
+        places = dense_places(known) * (1 if largest else -1)
+        places_before, places_changed = places[: len(old)], places[len(old) :]
+        held = np.asarray(old.is_valid())
         crossed = self.crossings()
-        values = self.values().to_pylist()
-        lost: set[int] = set()
-        best: dict[int, Any] = {}
-        for number, crossing, value in zip(self.groups.tolist(), crossed.tolist(), values, strict=True):
-            if crossing < 0 and old[number] is not None and rank(value) == rank(old[number]):
-                lost.add(number)
-            elif crossing > 0:
-                known = best.get(number)
-                if known is None or (rank(value) > rank(known)) == largest:
-                    best[number] = value
-        runs = [*self.snapshot.runs, Run(self.change)]
-        for number in lost:
-            hash_low = low[number] if self.width else np.uint64(0)
-            result[number] = extreme(runs, self.width, _key_hash(hash_low), high[number], largest)
-        for number, value in best.items():
-            if number not in lost:
-                known = result[number]
-                if known is None or (rank(value) > rank(known)) == largest:
-                    result[number] = value
-        return result
-
-
-def _key_hash(value: Any) -> np.uint64:
-    return np.uint64(value)
+        went = (crossed < 0) & held[self.groups] & (places_changed == places_before[self.groups])
+        lost = np.unique(self.groups[went])
+        # The best of those that appeared comes last in its group.
+        appeared = np.flatnonzero(crossed > 0)
+        appeared = appeared[np.lexsort((places_changed[appeared], self.groups[appeared]))]
+        groups = self.groups[appeared]
+        last = np.append(groups[1:] != groups[:-1], True)[: len(groups)]
+        best, groups = appeared[last], groups[last]
+        better = ~held[groups] | (places_changed[best] > places_before[groups])
+        chosen = np.arange(len(old))
+        chosen[groups[better]] = len(old) + best[better]
+        if len(lost):
+            chosen[lost] = len(known) + np.arange(len(lost))
+            runs = [*self.snapshot.runs, Run(self.change)]
+            lows = low[lost] if self.width else np.zeros(len(lost), dtype=np.uint64)
+            found = [extreme(runs, self.width, a, b, largest) for a, b in zip(lows, high[lost], strict=True)]
+            known = pa.concat_arrays([known, pa.array(found, type=old.type)])
+        return known.take(pa.array(chosen))
 
 
 class ValueStore:
@@ -99,16 +97,9 @@ class ValueStore:
             .take(pa.array(kept))
             .rename_columns([f"c{i}" for i in range(len(self._columns))])
         )
-        delta = consolidate(rows, change.weights[kept])
-        groups = _numbers_of(delta, rows, numbers[kept])
+        low, high = identity(rows.columns, len(kept))
+        delta, firsts = combine_with_places(rows, change.weights[kept], low, high)
         snapshot = epoch.before(self._store.name)
         before = snapshot.contains(delta.low, delta.high)
         epoch.leave(self._store.name, delta)
-        return Folded(snapshot, delta, groups, before, self._width)
-
-
-def _numbers_of(delta: Delta, rows: pa.Table, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The group number of each consolidated row."""
-    low, high = identity(rows.columns, rows.num_rows)
-    known = {(int(a), int(b)): int(n) for a, b, n in zip(low, high, numbers, strict=True)}
-    return np.array([known[(int(a), int(b))] for a, b in zip(delta.low, delta.high, strict=True)], dtype=np.int64)
+        return Folded(snapshot, delta, numbers[kept[firsts]], before, self._width)

@@ -50,11 +50,18 @@ def consolidate(rows: pa.Table, weights: Weights) -> Delta:
 
 def combine(rows: pa.Table, weights: Weights, low: Hashes, high: Hashes) -> Delta:
     """Like consolidate, for rows whose identity is known."""
+    return combine_with_places(rows, weights, low, high)[0]
+
+
+def combine_with_places(
+    rows: pa.Table, weights: Weights, low: Hashes, high: Hashes
+) -> tuple[Delta, npt.NDArray[np.int64]]:
+    """The sum of the rows, and where each row of it first was."""
     left = surviving(weights, low, high)
     if left is None:
-        return Delta(rows, weights, low, high)
+        return Delta(rows, weights, low, high), np.arange(len(weights))
     places, sums = left
-    return Delta(take_in_order(rows, places), sums, low[places], high[places])
+    return Delta(take_in_order(rows, places), sums, low[places], high[places]), places
 
 
 def surviving(weights: Weights, low: Hashes, high: Hashes) -> tuple[npt.NDArray[np.int64], Weights] | None:

@@ -55,6 +55,18 @@ def order_places(column: pa.ChunkedArray | pa.Array) -> list[Places]:
     return [np.where(gone, np.int64(0), places)]
 
 
+def dense_places(column: pa.ChunkedArray | pa.Array) -> Places:
+    """Each value's place in the column's order as one number, equal for equal values."""
+    parts = order_places(column)
+    if len(parts) == 1:
+        return parts[0]
+    order = np.lexsort(parts[::-1])
+    steps = [part[order][1:] != part[order][:-1] for part in parts]
+    places = np.zeros(len(column), dtype=np.int64)
+    places[order[1:]] = np.cumsum(np.logical_or.reduce(steps))
+    return places
+
+
 def _places_of(ranks: list[tuple[Any, ...]]) -> Places:
     """The places of values that only Python can compare."""
     places = np.zeros(len(ranks), dtype=np.int64)
