@@ -156,6 +156,15 @@ def test_a_key_counts_once(server: Served) -> None:
     assert send('{"insert": {"a": 1}}', "x" * 500).status_code == 422
 
 
+def test_a_refused_request_does_not_use_up_its_key(server: Served) -> None:
+    def send(table: str) -> Any:
+        body = {table: [{"insert": {"a": 1}}]}
+        return server.client.post("/v1/epochs", json=body, headers={"Idempotency-Key": "mended"})
+
+    assert send("nowhere").status_code == 404
+    assert send("notes").status_code == 200
+
+
 def test_several_tables_change_together(server: Served) -> None:
     body = {"parts": [{"insert": {"id": 1, "price": Decimal("1.5")}}], "notes": [{"insert": {"a": 1}}]}
     text = json.dumps(body, default=str)

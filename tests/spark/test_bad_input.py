@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace.errors import ChangesRejected, HeadraceError, StatementError, ViewEvaluationError
+from headrace.errors import ChangesRejected, HeadraceError, QueryError, StatementError, ViewEvaluationError
 
 SETUP = """
 CREATE TABLE t (
@@ -118,6 +118,9 @@ def refused(hr: Any, kind: type[HeadraceError], *words: str) -> Iterator[pytest.
         ("DELETE FROM t WHERE nocolumn = 1", HeadraceError, ["nocolumn"]),
         ("SELECT nocolumn FROM t", HeadraceError, ["nocolumn"]),
         ("SELECT 1 / 0 AS q FROM t", HeadraceError, []),
+        ("SELECT * FROM t VERSION AS OF 'abc'", QueryError, ["epoch", "abc"]),
+        ("SELECT * FROM t VERSION AS OF 1.5", QueryError, ["epoch", "1.5"]),
+        ("SELECT * FROM t TIMESTAMP AS OF 'yesterday'", QueryError, ["time", "yesterday"]),
     ],
 )
 def test_bad_statements(shop: Any, sql: str, kind: type[HeadraceError], words: list[str]) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import io
 import json
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -271,3 +272,16 @@ def test_damage_ends_with_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert code_of("verify", "v", "--storage", "--home", str(tmp_path / "home")) == 2
     assert code_of("verify", "--storage", "--home", str(tmp_path / "none")) == 1
     assert "there is no home at" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["run", "query"])
+def test_text_from_stdin_that_is_not_utf_8_is_a_clear_error(
+    verb: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"SELECT '\xff'")))
+    with pytest.raises(SystemExit) as ended:
+        run([verb, "-"])
+    assert ended.value.code == 1
+    said = capsys.readouterr().err
+    assert "error: cannot read stdin" in said
+    assert "hint: " in said

@@ -67,6 +67,15 @@ def test_no_text_that_is_almost_json_breaks_the_reader(text: str, update_format:
     read_lines(text.encode(), update_format)
 
 
+def test_a_line_that_is_no_text_hides_no_other() -> None:
+    read = read_lines(b'{"a": 1}\n{"b": "\xff"}\nnot json\n{"c": "\xc3\xa9"}\n\xe2\x82', "raw")
+    assert read.changes == [{"insert": {"a": 1}}, {"insert": {"c": "é"}}]
+    assert list(read.lines) == [1, 4]
+    reasons = [(one.line, one.reason.split(":")[0]) for one in read.bad]
+    assert reasons == [(2, "not UTF-8"), (3, "not JSON"), (5, "not UTF-8")]
+    assert "0xff" in read.bad[0].reason
+
+
 def test_numbers_are_never_floats() -> None:
     read = read_lines(b'{"a": 0.1, "b": 1e400, "c": 123456789012345678901234567890, "d": -0.0}', "raw")
     (change,) = read.changes

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import typer
 from rich.console import Console
 
 import headrace
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, SetupError
 from headrace.home import ask_home
 from headrace.settings import Settings
 from headrace.storage import existing
@@ -41,6 +43,19 @@ def errors_reported(*, as_json: bool, debug: bool) -> Generator[None, None, None
             raise
         report(error, as_json=as_json)
         raise typer.Exit(1) from None
+
+
+def read_sql(script: str) -> str:
+    """The text of a SQL file, or of stdin if it is named -."""
+    try:
+        content = sys.stdin.buffer.read() if script == "-" else Path(script).read_bytes()
+        return content.decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SetupError(
+            f"cannot read {'stdin' if script == '-' else script}",
+            detail=str(error),
+            hint="give the path of a SQL file in UTF-8 or of a project's folder, or - for stdin",
+        ) from error
 
 
 @contextmanager

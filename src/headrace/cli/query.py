@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
-from headrace.cli.opening import opened
+from headrace.cli.opening import errors_reported, opened, read_sql
 from headrace.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption, RowsOption
 from headrace.cli.show import show_rows
 
@@ -30,6 +29,7 @@ def query(
 
         headrace query - --json < report.sql
     """
-    text = sys.stdin.read() if sql == "-" else sql
+    with errors_reported(as_json=as_json, debug=debug):
+        text = read_sql("-") if sql == "-" else sql
     with opened(home, as_json=as_json, debug=debug) as hr:
         show_rows(hr.query(text, epoch=epoch), as_json=as_json, rows=rows)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +9,7 @@ import pyarrow as pa
 import typer
 
 import headrace
-from headrace.cli.opening import errors_reported, opened
+from headrace.cli.opening import errors_reported, opened, read_sql
 from headrace.cli.options import (
     DEFAULT_HOME,
     DebugOption,
@@ -23,7 +22,6 @@ from headrace.cli.options import (
 from headrace.cli.progress import shown
 from headrace.cli.project import run_folder
 from headrace.cli.show import show_json, show_receipt, show_rows
-from headrace.errors import SetupError
 from headrace.project.folder import is_project
 
 
@@ -66,25 +64,12 @@ def run(
         return
     with errors_reported(as_json=as_json, debug=debug):
         # All are read before the first runs, so that a misspelt name changes nothing.
-        texts = {script: _read(script) for script in wanted}
+        texts = {script: read_sql(script) for script in wanted}
     with opened(home or DEFAULT_HOME, write=True, as_json=as_json, debug=debug) as hr:
         for script, text in texts.items():
             with shown(hr, f"Running {'stdin' if script == '-' else script}", progress):
                 result = hr.execute(text)
             _show(result, as_json=as_json, rows=rows)
-
-
-def _read(script: str) -> str:
-    if script == "-":
-        return sys.stdin.read()
-    try:
-        return Path(script).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SetupError(
-            f"cannot read {script}",
-            detail=str(error),
-            hint="give the path of a SQL file or of a project's folder, or - for stdin",
-        ) from error
 
 
 def _show(result: pa.Table | headrace.Receipt | None, *, as_json: bool, rows: int) -> None:

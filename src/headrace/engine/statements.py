@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from contextlib import suppress
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -186,11 +187,24 @@ def _newest(home: Headrace) -> tuple[int, Relations]:
 def _epoch_of(home: Headrace, kind: str, expression: str) -> int:
     value = home.queries.run(f"SELECT {expression} AS x", {}).column(0)[0].as_py()
     if kind == "version":
-        return int(value)
-    if isinstance(value, str):
-        value = datetime.fromisoformat(value)
+        if type(value) is int or (isinstance(value, str) and value.isascii() and value.isdigit()):
+            return int(value)
+        raise QueryError(
+            "VERSION AS OF needs the number of an epoch",
+            detail=f"It is given {value!r}.",
+            hint="write VERSION AS OF 12",
+        )
+    if type(value) is date:
+        value = datetime(value.year, value.month, value.day)
+    elif isinstance(value, str):
+        with suppress(ValueError):
+            value = datetime.fromisoformat(value)
     if not isinstance(value, datetime):
-        raise QueryError("TIMESTAMP AS OF needs a time", hint="write TIMESTAMP AS OF '2026-01-31 12:00:00'")
+        raise QueryError(
+            "TIMESTAMP AS OF needs a time",
+            detail=f"It is given {value!r}.",
+            hint="write TIMESTAMP AS OF '2026-01-31 12:00:00'",
+        )
     return home.epoch_at(value if value.tzinfo else value.replace(tzinfo=UTC))
 
 

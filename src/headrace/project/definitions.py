@@ -126,6 +126,9 @@ def _statements(path: Path, file: str, values: Mapping[str, str], problems: list
     except UnicodeDecodeError as error:
         problems.append(Problem(file, 1, 1, "the file is not UTF-8", str(error)))
         return []
+    except OSError as error:
+        problems.append(Problem(file, 1, 1, "the file cannot be read", str(error)))
+        return []
     except StatementError as error:
         problems.append(Problem(file, *(_place(error) or (1, 1)), _without_place(error), error.detail, error.hint))
         return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, Depends, Header, Query, Request
@@ -46,8 +47,8 @@ async def epochs(
     except BaseException:
         place.leave()
         raise
-    submission = service.submissions.submit(changes, idempotency_key, place)
-    return await answered(service, submission, idempotency_key, wait)
+    submit = partial(service.submissions.submit, changes, idempotency_key, place)
+    return await answered(service, submit, idempotency_key, wait)
 
 
 def _read(sent: bytes) -> dict[str, list[object]]:

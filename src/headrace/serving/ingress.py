@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Header, Query, Request
@@ -67,14 +68,18 @@ async def ingress(
     except BaseException:
         place.leave()
         raise
-    submission = service.submissions.submit(
-        {table: read.changes}, idempotency_key, place, lambda error: with_lines(error, read.lines)
-    )
-    return await answered(service, submission, idempotency_key, wait)
+    explain = partial(with_lines, lines=read.lines)
+    submit = partial(service.submissions.submit, {table: read.changes}, idempotency_key, place, explain)
+    return await answered(service, submit, idempotency_key, wait)
 
 
-async def answered(service: Service, submission: Future[Receipt], key: str | None, wait: bool) -> Response:
-    """The receipt of a submission once it is durable, or at once a token to ask with."""
+async def answered(service: Service, submit: Callable[[], Future[Receipt]], key: str | None, wait: bool) -> Response:
+    """The receipt of what is submitted once it is durable, or at once a token to ask with."""
+    try:
+        submission = submit()
+    except BaseException:
+        service.keys.free(key)
+        raise
     submission.add_done_callback(lambda done: service.keys.free(key) if done.exception() else None)
     if wait:
         return JSONResponse((await outcome(submission)).to_json())

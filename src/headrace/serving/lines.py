@@ -5,6 +5,7 @@ Numbers with a point or an exponent become decimals, never floats: 0.1 stays one
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -16,6 +17,7 @@ UpdateFormat = Literal["insert_delete", "raw", "weighted"]
 # One change of weight 1,000,000,000 is a short line; what it stands for would fill the memory.
 LARGEST_WEIGHT = 10_000
 _SPACE = " \t\r\n"
+_BROKEN = re.compile("[\udc80-\udcff]")
 
 
 class Unreadable(ValueError):
@@ -44,8 +46,10 @@ def read_lines(body: bytes, update_format: UpdateFormat = "insert_delete") -> Li
     try:
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = body.count(b"\n", 0, error.start) + 1
-        return Lines(bad=[BadLine(line, f"not UTF-8: byte 0x{body[error.start]:02x} cannot be read")])
+        # Each byte that is no text becomes half of a surrogate pair, by which its line is told.
+        text = body.decode("utf-8-sig", "surrogateescape")
+        if text.lstrip(_SPACE).startswith("["):
+            return Lines(bad=[BadLine(body.count(b"\n", 0, error.start) + 1, _no_text(body[error.start]))])
     as_changes = _FORMATS[update_format]
     if text.lstrip(_SPACE).startswith("["):
         whole = _read_array(text, as_changes)
@@ -62,6 +66,8 @@ def _read_each_line(text: str, as_changes: _AsChanges) -> Lines:
         if not line.strip(_SPACE):
             continue
         try:
+            if not line.isascii() and (byte := _BROKEN.search(line)):
+                raise Unreadable(_no_text(ord(byte[0]) - 0xDC00))
             value = read_json(line)
             if type(value) is list:
                 for element in cast("list[Any]", value):
@@ -73,6 +79,10 @@ def _read_each_line(text: str, as_changes: _AsChanges) -> Lines:
         if len(changes) > len(lines):
             lines.extend([number] * (len(changes) - len(lines)))
     return Lines(changes, lines, bad)
+
+
+def _no_text(byte: int) -> str:
+    return f"not UTF-8: byte 0x{byte:02x} cannot be read"
 
 
 def _read_array(text: str, as_changes: _AsChanges) -> Lines | None:

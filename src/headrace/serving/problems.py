@@ -23,6 +23,7 @@ from headrace.errors import (
     ReadOnly,
     Rejection,
     RelationNameError,
+    SourceError,
     StatementError,
     UnsupportedStatement,
     ViewError,
@@ -43,6 +44,7 @@ _STATUSES: Mapping[type[HeadraceError], int] = {
     ChangesRejected: 422,
     ViewEvaluationError: 422,
     EpochExpired: 410,
+    SourceError: 400,
     ReadOnly: 403,
     OwnerLost: 503,
 }
@@ -88,7 +90,7 @@ def problem_of(error: BaseException) -> dict[str, Any]:
     elif isinstance(error, ChangesRejected):
         extra = rejections_of(error.rejections)
     elif isinstance(error, ViewEvaluationError):
-        extra = {"view": error.view, "expression": error.expression}
+        extra = {"view": error.view, "expression": error.expression, "row": error.row}
     elif isinstance(error, StatementError | QueryError) and error.line is not None:
         extra = {"line": error.line, "column": error.column}
     return {**_document(status, error.code, error.message, error.detail, error.hint), **extra}
