@@ -29,17 +29,25 @@ from dataclasses import dataclass
 class HeadraceError(Exception):
     """An error with a short message, a detail in sentences and a hint at the next action.
 
-    `about` is the name of the relation or source whose definition met it, where one did.
+    `about` is the name of the relation or source whose definition met it, where one did; `line` and `column`, from 1,
+    are where in the SQL it was met.
     """
 
     code = "headrace_error"
     about = ""
+    line: int | None = None
+    column: int | None = None
 
     def __init__(self, message: str, *, detail: str = "", hint: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.detail = detail
         self.hint = hint
+
+    def met_at(self, line: int, column: int) -> None:
+        """Tell which statement of a script met the error."""
+        self.line, self.column = line, column
+        self.detail = f"In the statement at line {line}, column {column}. {self.detail}".rstrip()
 
     def __str__(self) -> str:
         lines = [self.message]

@@ -94,6 +94,8 @@ def refused(hr: Any, kind: type[HeadraceError], *words: str) -> Iterator[pytest.
         ("CREATE VIEW x AS SELECT g, v FROM t GROUP BY g", HeadraceError, ["v"]),
         ("CREATE VIEW x AS SELECT id, rand() AS r FROM t", HeadraceError, ["rand"]),
         ("CREATE VIEW x AS SELECT uuid() AS u FROM t", HeadraceError, ["uuid"]),
+        ("CREATE VIEW x AS SELECT * FROM t TABLESAMPLE (50 PERCENT)", HeadraceError, ["tablesample"]),
+        ("CREATE VIEW x AS SELECT id, current_user() AS u FROM t", HeadraceError, ["current_user"]),
         ("CREATE TABLE x (a FANCYTYPE)", HeadraceError, ["fancytype"]),
         ("CREATE TABLE x (a INT, A INT)", HeadraceError, ["a"]),
         ("CREATE TABLE x (a INT, PRIMARY KEY (b))", HeadraceError, ["b"]),
@@ -135,6 +137,15 @@ def test_the_place_of_a_mistake_is_named(shop: Any) -> None:
     assert isinstance(error, StatementError)
     assert error.line == 4
     assert error.column
+
+
+@pytest.mark.parametrize(
+    "sql", ["DROP VIEW nowhere", "DELETE FROM t WHERE nocolumn = 1", "CREATE VIEW x AS TABLE nowhere"]
+)
+def test_the_statement_that_met_an_error_is_named(shop: Any, sql: str) -> None:
+    with refused(shop, HeadraceError, "line 3, column 3") as caught:
+        shop.execute(f"SELECT 1;\n\n  {sql}")
+    assert (caught.value.line, caught.value.column) == (3, 3)
 
 
 @pytest.mark.parametrize(

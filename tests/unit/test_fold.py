@@ -146,6 +146,17 @@ def test_expired_epochs_go_and_say_so(place: Place) -> None:
     assert [head.epoch for head in again.heads()] == [1, *range(101, 151)]
 
 
+def test_the_newest_epoch_never_expires(place: Place) -> None:
+    home = Home(place, keep_time=timedelta(0))
+    home.advance(60)
+    home.fold.now()
+    again = Ledger(place, 2000)
+    again.open()
+    assert [head.epoch for head in again.heads()] == [1, 60]
+    assert again.oldest == 59
+    assert held(home.at(60, home.stores["t"].snapshot(), again)) == home.past[60]
+
+
 def test_a_reader_holds_the_log_until_its_limit(place: Place) -> None:
     home = Home(place, keep_epochs=10)
     home.readers.register(Reader("feed", epoch=40, limit_epochs=100))

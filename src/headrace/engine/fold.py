@@ -199,6 +199,8 @@ class Fold:
         protected = self._readers.protected(newest)
         if protected is not None:
             expired = min(expired, protected)
+        # What the home is now is always needed, however long it has been so.
+        expired = min(expired, newest - 1)
         # Rewriting the log for a handful of epochs is not worth it.
         return expired if expired - self._ledger.oldest >= _SMALL_FILES else self._ledger.oldest
 

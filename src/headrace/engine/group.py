@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from pyspark.sql.types import StructType
@@ -21,18 +19,6 @@ Changes = Mapping[str, Sequence[object] | Bulk]
 Counts = dict[str, int]
 _Runs = Mapping[str, tuple[Run, ...]]
 _Mark = tuple[_Runs, Pending | None, int]
-
-
-@contextmanager
-def _collector_resting() -> Generator[None, None, None]:
-    """Many small values are made, all in use: looking for garbage among them takes long and finds none."""
-    collected = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collected:
-            gc.enable()
 
 
 class ViewMoved(Exception):
@@ -56,17 +42,16 @@ class Group:
         rejections: list[Rejection] = []
         marks: list[tuple[_TableSoFar, _Mark]] = []
         try:
-            with _collector_resting():
-                for name, listed in changes.items():
-                    table = self._so_far(self._catalog.table(name))
-                    marks.append((table, table.mark()))
-                    try:
-                        taken, old = table.take(listed)
-                    except ChangesRejected as error:
-                        rejections.extend(error.rejections)
-                        continue
-                    applied[table.name] = applied.get(table.name, 0) + taken
-                    stale[table.name] = stale.get(table.name, 0) + old
+            for name, listed in changes.items():
+                table = self._so_far(self._catalog.table(name))
+                marks.append((table, table.mark()))
+                try:
+                    taken, old = table.take(listed)
+                except ChangesRejected as error:
+                    rejections.extend(error.rejections)
+                    continue
+                applied[table.name] = applied.get(table.name, 0) + taken
+                stale[table.name] = stale.get(table.name, 0) + old
             if rejections:
                 raise ChangesRejected(rejections)
         except BaseException:
@@ -93,8 +78,7 @@ class Group:
 
     def deltas(self) -> dict[str, Delta]:
         """The net change of all accepted calls: of the tables, and of their tombstones."""
-        with _collector_resting():
-            return {name: delta for table in self._tables.values() for name, delta in table.deltas().items()}
+        return {name: delta for table in self._tables.values() for name, delta in table.deltas().items()}
 
     def _so_far(self, table: Table) -> _TableSoFar:
         found = self._tables.get(table.name)

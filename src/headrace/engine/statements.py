@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime
@@ -22,7 +23,14 @@ from headrace.engine.receipt import Receipt
 from headrace.engine.sources import change_source, shown_sources
 from headrace.engine.stoppable import Stoppable
 from headrace.engine.work import Work
-from headrace.errors import HeadraceError, QueryError, RelationNameError, StatementError, UnsupportedStatement
+from headrace.errors import (
+    HeadraceError,
+    QueryError,
+    RelationNameError,
+    StatementError,
+    UnsupportedStatement,
+    ViewError,
+)
 from headrace.plans.prepared import conform
 from headrace.sql.resolve import forget, query_error
 from headrace.sql.statements import (
@@ -86,7 +94,16 @@ def _create_sources(home: Headrace, statements: Sequence[CreateSource]) -> None:
 
 
 def run_statement(home: Headrace, statement: Statement) -> pa.Table | Receipt | None:
-    """Run one statement."""
+    """Run one statement; an error that names no place of its own names the statement's."""
+    try:
+        return _run_statement(home, statement)
+    except (RelationNameError, ViewError, QueryError) as error:
+        if error.line is None:
+            error.met_at(statement.line, statement.column)
+        raise
+
+
+def _run_statement(home: Headrace, statement: Statement) -> pa.Table | Receipt | None:
     if isinstance(statement, Query):
         return _run_query(home, statement, None)[0]
     if isinstance(statement, Insert | Update | Delete):
@@ -355,7 +372,13 @@ def _matching(home: Headrace, statement: Update | Delete, columns: str, relation
     sql = f"SELECT {columns} FROM {statement.table}{f' AS {statement.alias}' if statement.alias else ''}"
     if statement.where is not None:
         sql += f" WHERE {statement.where}"
-    return home.queries.frame(sql, relations)
+    try:
+        return home.queries.frame(sql, relations)
+    except QueryError as error:
+        # Its place is one in the query that was made of the statement, which nobody has seen.
+        error.line = error.column = None
+        error.detail = re.sub(r"^line \d+, column \d+: ", "", error.detail)
+        raise
 
 
 def _update_changes(home: Headrace, statement: Update, relations: Relations) -> Changes:
@@ -370,10 +393,12 @@ def _update_changes(home: Headrace, statement: Update, relations: Relations) -> 
                 column=statement.column,
             )
     names = table.schema.names
-    old = ", ".join(f"`{name}` AS _o{i}" for i, name in enumerate(names))
+    quoted = [f"`{name.replace('`', '``')}`" for name in names]
+    types = [home.catalyst.java_type(field.dataType).sql() for field in table.schema.fields]
+    values = [assigned.get(name.lower(), spelled) for name, spelled in zip(names, quoted, strict=True)]
+    old = ", ".join(f"{spelled} AS _o{i}" for i, spelled in enumerate(quoted))
     new = ", ".join(
-        f"CAST({assigned.get(name.lower(), f'`{name}`')} AS {field.dataType.simpleString()}) AS _n{i}"
-        for i, (name, field) in enumerate(zip(names, table.schema.fields, strict=True))
+        f"CAST({value} AS {kind}) AS _n{i}" for i, (value, kind) in enumerate(zip(values, types, strict=True))
     )
     frame = _matching(home, statement, f"{old}, {new}", relations)
     from pyspark.sql.types import StructType

@@ -7,7 +7,7 @@ is left of the clock is a join with the one-row relation that holds the epoch's 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from py4j.protocol import Py4JJavaError
@@ -36,6 +36,7 @@ CLOCK = "_headrace_clock"
 CLOCK_SCHEMA = StructType([StructField("now", TimestampType(), False)])
 
 _CLOCK_FUNCTIONS = frozenset({"CurrentTimestamp", "Now", "CurrentDate", "LocalTimestamp", "CurrentTime"})
+_SURROUNDINGS = frozenset({"CurrentUser", "CurrentDatabase", "CurrentCatalog", "CurrentPath", "CurrentTimeZone"})
 _ORDER_SENSITIVE = frozenset(
     {"First", "Last", "AnyValue", "CollectList", "CollectSet", "ArrayAgg", "FirstValue", "LastValue", "Mode"}
 )
@@ -277,7 +278,18 @@ def _check_output(name: str, plan: Java) -> None:
 
 
 def _refuse_nondeterminism(name: str, plan: Java) -> None:
+    if kind_of(plan) == "Sample":
+        raise ViewError(
+            f"view {name} uses TABLESAMPLE, which picks other rows each time",
+            hint="pick rows by their values: WHERE pmod(hash(id), 10) = 0 keeps a tenth of them for good",
+        )
     for expression in _expressions(plan):
+        for part in walk(expression):
+            if kind_of(part) in _SURROUNDINGS:
+                raise ViewError(
+                    f"view {name} uses {part.prettyName()}(), which depends on who asks and where",
+                    hint="write the value itself, or store it in a column",
+                )
         if expression.deterministic():
             continue
         for part in walk(expression):
@@ -301,6 +313,8 @@ def _expressions(plan: Java) -> list[Java]:
 
 def _join_scalars(catalyst: Catalyst, plan: Java) -> tuple[Java, bool]:
     """Scalar subqueries and the clock become joins with one-row plans."""
+    if kind_of(plan) == "Aggregate" and _results_need_one_row(plan):
+        plan = _results_above(catalyst, plan)
     uses_clock = False
     below: list[Java] = []
     for child in children(plan):
@@ -311,22 +325,21 @@ def _join_scalars(catalyst: Catalyst, plan: Java) -> tuple[Java, bool]:
         plan = plan.withNewChildren(catalyst.seq(below))
     scalars: list[tuple[Java, Java]] = []
     clock: list[Java] = []
+    clocks: list[bool] = []
 
     def replace(part: Java) -> Java | None:
         kind = kind_of(part)
-        if kind == "ScalarSubquery":
+        if kind == "ScalarSubquery" or (kind == "Exists" and part.outerAttrs().isEmpty()):
             for known, attribute in scalars:
                 if known.semanticEquals(part):
                     return attribute
-            one_row, _ = normalize(catalyst, _one_row(catalyst, part.plan()))
+            single = _one_row if kind == "ScalarSubquery" else _any_row
+            one_row, used = normalize(catalyst, single(catalyst, part.plan()))
+            clocks.append(used)
             joined.append(one_row)
             attribute = items(one_row.output())[0]
             scalars.append((part, attribute))
             return attribute
-        if kind == "Exists" and part.outerAttrs().isEmpty():
-            one_row, _ = normalize(catalyst, _any_row(catalyst, part.plan()))
-            joined.append(one_row)
-            return items(one_row.output())[0]
         if kind in _CLOCK_FUNCTIONS:
             if not clock:
                 leaf, _ = normalize(catalyst, analyzed_plan(catalyst.session.table(CLOCK)))
@@ -338,44 +351,104 @@ def _join_scalars(catalyst: Catalyst, plan: Java) -> tuple[Java, bool]:
 
     joined: list[Java] = []
     rebuilt = _with_expressions(catalyst, plan, replace, joined)
-    return rebuilt, uses_clock or bool(clock)
+    return rebuilt, uses_clock or bool(clock) or any(clocks)
 
 
-def _with_expressions(catalyst: Catalyst, plan: Java, replace: object, joined: list[Java]) -> Java:
+def _results_need_one_row(plan: Java) -> bool:
+    """Whether a scalar subquery, an uncorrelated EXISTS or the clock stands beside the aggregates, not in them."""
+    groups = items(plan.groupingExpressions())
+
+    def needs(part: Java) -> bool:
+        kind = kind_of(part)
+        if kind == "AggregateExpression" or any(group.semanticEquals(part) for group in groups):
+            return False
+        if kind in ("ScalarSubquery", *_CLOCK_FUNCTIONS) or (kind == "Exists" and part.outerAttrs().isEmpty()):
+            return True
+        return any(map(needs, children(part)))
+
+    return any(map(needs, items(plan.aggregateExpressions())))
+
+
+def _results_above(catalyst: Catalyst, plan: Java) -> Java:
+    """An aggregation that gives its groups and aggregates alone, below the expressions made of them."""
+    named: list[tuple[Java, Java]] = []
+    for i, group in enumerate(items(plan.groupingExpressions())):
+        bare = kind_of(group) == "AttributeReference"
+        named.append((group, group if bare else catalyst.alias(group, f"_g{i}")))
+
+    def replace(part: Java) -> Java | None:
+        found = next((alias for known, alias in named if known.semanticEquals(part)), None)
+        if found is None and kind_of(part) == "AggregateExpression":
+            found = catalyst.alias(part, f"_a{len(named)}")
+            named.append((part, found))
+        return None if found is None else found.toAttribute()
+
+    results = [rewrite(catalyst, column, replace) for column in items(plan.aggregateExpressions())]
+    columns = catalyst.seq([alias for _, alias in named])
+    below = catalyst.plan_class("Aggregate")(plan.groupingExpressions(), columns, plan.child(), catalyst.none)
+    return catalyst.project(results, below)
+
+
+def _with_expressions(
+    catalyst: Catalyst, plan: Java, replace: Callable[[Java], Java | None], joined: list[Java]
+) -> Java:
     """An operator with its expressions rewritten, over its child joined with the one-row plans they need."""
     kind = kind_of(plan)
+
+    def changed(expressions: Java) -> list[Java]:
+        return [rewrite(catalyst, one, replace) for one in items(expressions)]
+
     if kind == "Filter":
-        condition = rewrite(catalyst, plan.condition(), replace)  # pyright: ignore[reportArgumentType]
+        condition = rewrite(catalyst, plan.condition(), replace)
         if not joined:
             return plan
         child = plan.child()
         return catalyst.project(items(child.output()), catalyst.filter(condition, _cross(catalyst, child, joined)))
     if kind == "Project":
-        columns = [rewrite(catalyst, c, replace) for c in items(plan.projectList())]  # pyright: ignore[reportArgumentType]
+        columns = changed(plan.projectList())
         if not joined:
             return plan
         return catalyst.project(columns, _cross(catalyst, plan.child(), joined))
     if kind == "Aggregate":
-        groups = [rewrite(catalyst, c, replace) for c in items(plan.groupingExpressions())]  # pyright: ignore[reportArgumentType]
-        columns = [rewrite(catalyst, c, replace) for c in items(plan.aggregateExpressions())]  # pyright: ignore[reportArgumentType]
+        groups, columns = changed(plan.groupingExpressions()), changed(plan.aggregateExpressions())
         if not joined:
             return plan
-        raise (
-            ViewError(
-                "a scalar subquery or the clock inside an aggregation is not followed",
-                detail="The value stands in a grouping or an aggregate expression.",
-                hint="compute it in a subquery below the GROUP BY, as a column, and group by that",
-            )
-            if groups or columns
-            else AssertionError
+        below = _cross(catalyst, plan.child(), joined)
+        return catalyst.plan_class("Aggregate")(catalyst.seq(groups), catalyst.seq(columns), below, catalyst.none)
+    if kind == "Window":
+        parts = [changed(part) for part in (plan.windowExpressions(), plan.partitionSpec(), plan.orderSpec())]
+        if not joined:
+            return plan
+        below = _cross(catalyst, plan.child(), joined)
+        window = catalyst.plan_class("Window")(*map(catalyst.seq, parts), below, catalyst.none)
+        return catalyst.project(items(plan.output()), window)
+    if kind == "Sort":
+        order = changed(plan.order())
+        if not joined:
+            return plan
+        below = _cross(catalyst, plan.child(), joined)
+        ordered = catalyst.plan_class("Sort")(catalyst.seq(order), getattr(plan, "global")(), below, catalyst.none)
+        return catalyst.project(items(plan.output()), ordered)
+    if kind == "Generate":
+        generator = rewrite(catalyst, plan.generator(), replace)
+        if not joined:
+            return plan
+        parts = (plan.unrequiredChildIndex(), plan.outer(), plan.qualifier(), plan.generatorOutput())
+        generate = catalyst.plan_class("Generate")(generator, *parts, _cross(catalyst, plan.child(), joined))
+        return catalyst.project(items(plan.output()), generate)
+    if kind == "Join" and plan.condition().isDefined():
+        condition = rewrite(catalyst, plan.condition().get(), replace)
+        if not joined:
+            return plan
+        # A one-row plan on either side leaves the rows of that side as they are, whichever are preserved.
+        left = _cross(catalyst, plan.left(), joined)
+        return catalyst.project(items(plan.output()), catalyst.join(left, plan.right(), plan.joinType(), condition))
+    # A subquery that is left is recomputed as a whole; the clock cannot be.
+    if any(kind_of(part) in _CLOCK_FUNCTIONS for expression in _expressions(plan) for part in walk(expression)):
+        raise ViewError(
+            f"the clock inside {kind.lower()} is not followed",
+            hint="compute it as a column in a subquery below, and use that column",
         )
-    for expression in _expressions(plan):
-        for part in walk(expression):
-            if kind_of(part) == "ScalarSubquery" or kind_of(part) in _CLOCK_FUNCTIONS:
-                raise ViewError(
-                    f"a scalar subquery or the clock inside {kind.lower()} is not followed",
-                    hint="compute it as a column in a subquery below, and use that column",
-                )
     return plan
 
 

@@ -17,7 +17,9 @@ from headrace.plans.catalyst import Catalyst, Java, children, items, kind_of, op
 
 _PLACE_IN_ORDER = frozenset({"RowNumber", "NTile", "Lag", "Lead"})
 _PEERS_ALIKE = frozenset({"Rank", "DenseRank", "PercentRank", "CumeDist"})
-_BY_INPUT_ORDER = frozenset({"First", "Last", "NthValue", "CollectList", "CollectSet", "MaxBy", "MinBy", "MaxMinByK"})
+_BY_INPUT_ORDER = frozenset(
+    {"First", "Last", "NthValue", "CollectList", "CollectSet", "ListAgg", "MaxBy", "MinBy", "MaxMinByK"}
+)
 _MOST_PICKED = 100_000  # Spark's own bound of the third argument of min_by
 _LIMITS = ("GlobalLimit", "LocalLimit", "Offset")
 
@@ -205,6 +207,9 @@ def _break_aggregate(catalyst: Catalyst, plan: Java, notes: list[str]) -> Java:
         if not _by_input_order(part):
             return None
         name = part.aggregateFunction().prettyName()
+        if kind_of(part.aggregateFunction()) == "ListAgg":
+            notes.append(f"{name}(): where its order leaves any open, it is that of the values")
+            return _listed_in_order(catalyst, part)
         notes.append(f"{name}(): its input order is that of all columns it reads")
         aggregate, finish = _in_order(
             catalyst, part.aggregateFunction(), optional(part.filter()), part.isDistinct(), columns
@@ -216,6 +221,18 @@ def _break_aggregate(catalyst: Catalyst, plan: Java, notes: list[str]) -> Java:
     return _resolved(
         catalyst, aggregate(plan.groupingExpressions(), catalyst.seq(rewritten), plan.child(), catalyst.none)
     )
+
+
+def _listed_in_order(catalyst: Catalyst, call: Java) -> Java:
+    """A listagg() whose order, if it is asked for any, ends with the values: what still ties then is alike."""
+    function = call.aggregateFunction()
+    value, asked = items(function.children())[0], items(function.orderExpressions())
+    if not any(one.child().semanticEquals(value) for one in asked):
+        ascending = catalyst.module("org.apache.spark.sql.catalyst.expressions.Ascending")
+        orders = catalyst.module("org.apache.spark.sql.catalyst.expressions.SortOrder")
+        asked.append(orders.apply(value, ascending, catalyst.seq([])))
+    ordered = function.withOrderingWithinGroup(catalyst.seq(asked))
+    return call.withNewChildren(catalyst.seq([ordered, *items(call.children())[1:]]))
 
 
 def _by_input_order(part: Java) -> bool:
