@@ -41,9 +41,11 @@ quickstart: setup ## three tables, three views, a few epochs: under a minute
 
 bench: setup ## an hour of the medallion: Headrace, a full recompute, a MERGE pipeline, at two scales
 	@$(BIN)/python bench/medallion.py --json bench/results/medallion.json
+	@$(BIN)/python bench/readme.py
 
 bench-epoch: setup ## time of an epoch against Spark's full recompute, at 1 and 4 million rows
 	@$(BIN)/python bench/epoch.py --json bench/results/epoch.json
+	@$(BIN)/python bench/readme.py
 
 bench-endurance: setup ## a thousand epochs over one home
 	@$(BIN)/python bench/endurance.py --json bench/results/endurance.json

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.readme import with_figures
+
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
@@ -13,3 +15,8 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 def test_every_link_leads_to_a_file(page: Path) -> None:
     links = re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_the_readme_has_the_figures_that_were_measured() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert with_figures(readme) == readme
