@@ -16,9 +16,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from headrace.engine.adopt import adopt
+from headrace.engine.answers import from_answer, to_answer
 from headrace.engine.blame import guilty_row
 from headrace.engine.catalog import Catalog, Table, View, ViewDefinition
-from headrace.engine.control import Control, ask_owner
+from headrace.engine.control import Control, Verb, ask_owner
 from headrace.engine.define import make_view
 from headrace.engine.explain import Explanation, explain_view
 from headrace.engine.fold import Fold, Foldable, Moment, shape_of, sweep_after_crash
@@ -214,13 +215,19 @@ class Headrace:
 
     def _listen(self, ownership: Ownership) -> Control:
         """Run verbs for other processes from now on."""
-        control = Control({"fold": self.fold, "backup": self.backup, "status": self._status})
+        verbs = {"fold": self.fold, "backup": self.backup, "status": self._status}
+        control = Control({**verbs, "execute": lambda sql: to_answer(self.execute(sql))})
         try:
             ownership.announce(control.address)
         except BaseException:
             control.close()
             raise
         return control
+
+    def offer(self, name: str, verb: Verb) -> None:
+        """Run one more verb for other processes, if this one owns the home."""
+        if self._control is not None:
+            self._control.offer(name, verb)
 
     def _start_ticking(self) -> None:
         """Follow the clock while the home is idle, if any view reads it."""
@@ -490,3 +497,6 @@ class Headrace:
     def make_view(self, definition: ViewDefinition, catalog: Catalog | None = None) -> View:
         """A view of this home, or of a catalog that it may come to have; not yet part of it."""
         return make_view(self.catalyst, catalog or self.catalog, self._leaves.path, definition)
+
+
+__all__ = ["Headrace", "ask_home", "from_answer", "open_home"]

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import typer
 
-from headrace.cli.opening import errors_reported, opened
+import headrace
+from headrace.cli.opening import errors_reported, opened, through_owner
 from headrace.cli.progress import shown
 from headrace.cli.show import receipt_parts, show_json, show_receipt
 from headrace.errors import ProjectError
 from headrace.project.definitions import read_definitions, refuse_problems
-from headrace.project.folder import open_project
+from headrace.project.folder import Project, open_project
 from headrace.project.run import Done, Outcome, run_project
+
+RUN_PROJECT = "run_project"
 
 
 def run_folder(
@@ -26,21 +31,43 @@ def run_folder(
         # Before Spark is started: a refusal should not take seconds.
         refuse_problems(definitions.problems)
     place = home or project.home
+    # A process that has the home open runs it; without one it is run here.
+    asked = {"folder": str(folder.resolve()), "values": values_of(values)}
+    answer = through_owner(place, RUN_PROJECT, as_json=as_json, debug=debug, **asked)
+    if answer is not None:
+        receipt = None if answer["receipt"] is None else headrace.Receipt.from_json(answer["receipt"])
+        _tell(project, place, Outcome([Done(**one) for one in answer["done"]], receipt), answer["epoch"], as_json)
+        return
     with opened(place, write=True, settings=project.content.settings, as_json=as_json, debug=debug) as hr:
         with shown(hr, f"Running {project.name}", progress):
             outcome = run_project(hr, definitions)
-        if as_json:
-            _show_json(place, outcome, project.notes)
-            return
-        for note in project.notes:
-            typer.echo(f"note: {note}")
-        for done in outcome.done:
-            if done.deed != "unchanged":
-                typer.echo(_line(done))
-        if outcome.receipt is not None:
-            show_receipt(outcome.receipt, as_json=False)
-        kept = outcome.count("unchanged")
-        typer.echo(f"{project.name} is at epoch {hr.epoch} in {place}" + (f", {kept} unchanged" if kept else ""))
+        _tell(project, place, outcome, hr.epoch, as_json)
+
+
+def run_for_others(hr: headrace.Headrace) -> Callable[..., dict[str, Any]]:
+    """The verb by which the owner of a home runs a project for another process."""
+
+    def run(folder: str, values: dict[str, str]) -> dict[str, Any]:
+        outcome = run_project(hr, read_definitions(open_project(Path(folder), values)))
+        receipt = None if outcome.receipt is None else outcome.receipt.to_json()
+        return {"done": [asdict(one) for one in outcome.done], "receipt": receipt, "epoch": hr.epoch}
+
+    return run
+
+
+def _tell(project: Project, home: str, outcome: Outcome, epoch: int, as_json: bool) -> None:
+    if as_json:
+        _show_json(home, outcome, project.notes)
+        return
+    for note in project.notes:
+        typer.echo(f"note: {note}")
+    for done in outcome.done:
+        if done.deed != "unchanged":
+            typer.echo(_line(done))
+    if outcome.receipt is not None:
+        show_receipt(outcome.receipt, as_json=False)
+    kept = outcome.count("unchanged")
+    typer.echo(f"{project.name} is at epoch {epoch} in {home}" + (f", {kept} unchanged" if kept else ""))
 
 
 def values_of(pairs: Sequence[str]) -> dict[str, str]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import typer
 
 import headrace
-from headrace.cli.opening import errors_reported, opened, read_sql
+from headrace.cli.opening import errors_reported, opened, read_sql, through_owner
 from headrace.cli.options import (
     DEFAULT_HOME,
     DebugOption,
@@ -22,6 +22,7 @@ from headrace.cli.options import (
 from headrace.cli.progress import shown
 from headrace.cli.project import run_folder
 from headrace.cli.show import show_json, show_receipt, show_rows
+from headrace.home import from_answer
 from headrace.project.folder import is_project
 
 
@@ -45,6 +46,8 @@ def run(
     A project: what is missing is made, changed views are replaced, sources are read into one epoch, and what is
     unchanged is left alone. Running it again changes nothing.
 
+    If a process has the home open, such as 'headrace serve', it is asked to run them.
+
     Scripts: statements are separated by ';'. Each INSERT, UPDATE and DELETE is one epoch. Stops at the first error;
     what came before it stays. Prints the result of each script's last statement.
 
@@ -65,7 +68,18 @@ def run(
     with errors_reported(as_json=as_json, debug=debug):
         # All are read before the first runs, so that a misspelt name changes nothing.
         texts = {script: read_sql(script) for script in wanted}
-    with opened(home or DEFAULT_HOME, write=True, as_json=as_json, debug=debug) as hr:
+    place = home or DEFAULT_HOME
+    # A process that has the home open runs them; without one they are run here.
+    while texts:
+        script = next(iter(texts))
+        answer = through_owner(place, "execute", as_json=as_json, debug=debug, sql=texts[script])
+        if answer is None:
+            break
+        _show(from_answer(answer), as_json=as_json, rows=rows)
+        del texts[script]
+    else:
+        return
+    with opened(place, write=True, as_json=as_json, debug=debug) as hr:
         for script, text in texts.items():
             with shown(hr, f"Running {'stdin' if script == '-' else script}", progress):
                 result = hr.execute(text)

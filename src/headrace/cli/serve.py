@@ -9,6 +9,7 @@ import typer
 
 from headrace.cli.opening import errors_reported, opened
 from headrace.cli.options import DEFAULT_HOME, DebugOption, JsonOption, RunHomeOption
+from headrace.cli.project import RUN_PROJECT, run_for_others
 from headrace.cli.show import show_json
 from headrace.project.folder import open_project
 from headrace.settings import read_settings
@@ -89,6 +90,7 @@ def serve(
         typer.echo(_to_try(list(hr.catalog.relations), url, keyed=bool(settings.api_keys)))
 
     with opened(place, write=True, settings=settings, as_json=as_json, debug=debug) as hr:
+        hr.offer(RUN_PROJECT, run_for_others(hr))
         server = Server(build_app(hr, settings), host, port, listening)
         run_until_told(server, server.bind())
 

@@ -25,7 +25,7 @@ from headrace.owner import Owner, living_owner
 Verb = Callable[..., Mapping[str, Any]]
 
 _LONGEST_ADDRESS = 100  # the system's own limit is 104 or 108 bytes
-_LONGEST_LINE = 1024 * 1024
+_LONGEST_LINE = 64 * 1024 * 1024  # a script, or the rows that it gives
 _WATCH_SECONDS = 1.0
 
 
@@ -44,6 +44,10 @@ class Control:
         self._ear.listen()
         self._listener = threading.Thread(target=self._listen, name="headrace-control", daemon=True)
         self._listener.start()
+
+    def offer(self, name: str, verb: Verb) -> None:
+        """Run one more verb for whoever asks."""
+        self._verbs[name] = verb
 
     def close(self) -> None:
         """Take no more questions, and return when those already taken are answered."""
