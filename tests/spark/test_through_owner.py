@@ -30,7 +30,7 @@ def test_scripts_are_run_by_the_owner(home: Any, tmp_path: Path, capsys: pytest.
     second.write_text("DELETE FROM t WHERE id = 1")
     assert called("run", str(first), str(second), "--home", str(home.path), "--json") == 0
     rows, receipt = map(json.loads, capsys.readouterr().out.strip().splitlines())
-    assert rows == [{"id": 1, "d": "1.50", "at": "2026-01-31T12:00:00Z"}]
+    assert rows == [{"id": 1, "d": "1.50", "at": "2026-01-31T12:00:00+00:00"}]
     assert receipt["epoch"] == home.epoch
     assert receipt["applied"] == {"t": 1}
     assert home.query("SELECT * FROM t").num_rows == 0
