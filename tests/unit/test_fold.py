@@ -172,12 +172,12 @@ def test_a_reader_holds_the_log_until_its_limit(place: Place) -> None:
 def test_files_stay_bounded(tmp_path: Path) -> None:
     home = Home(tmp_path, keep_epochs=64)
     counts: list[int] = []
-    for _ in range(12):
+    for _ in range(8):
         home.advance(64)
         home.fold.now()
         home.fold.now()
         counts.append(sum(1 for path in tmp_path.rglob("*") if path.is_file()))
-    assert max(counts[6:]) <= 2 * max(counts[:6])
+    assert max(counts[4:]) <= 2 * max(counts[:4])
     assert max(counts) < 500
 
 

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.serving.lines import Unreadable, read_json, read_lines
@@ -39,6 +39,7 @@ def _dumped(value: Any, **how: Any) -> str:
     return text
 
 
+@settings(max_examples=30, deadline=None)  # the values take long to make up
 @given(st.lists(st.dictionaries(st.text(), _values), min_size=1, max_size=5), st.booleans())
 def test_what_was_written_is_read(rows: list[dict[str, Any]], ascii_only: bool) -> None:
     lines = "\n".join(_dumped(row, ensure_ascii=ascii_only) for row in rows).encode("utf-8", "surrogatepass")
