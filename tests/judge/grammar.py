@@ -128,6 +128,8 @@ class Grammar:
                 condition += f" AND {self.terms.predicate(cols, 1)}"
             elif self.rng.random() < 0.1:
                 condition = self.theta(whole, right)
+            elif self.rng.random() < 0.1 and (number := self.terms.of(cols, "int")):
+                condition += f" AND {number.ref} < {self.whole_count()}"
             reach = whole.cols if kind in ("LEFT SEMI", "LEFT ANTI") else cols
             whole = Source(f"{whole.sql} {kind} JOIN {right.sql} ON {condition}", reach)
         return whole
@@ -192,6 +194,9 @@ class Grammar:
         for number in range(self.rng.randint(0 if keys else 1, 3)):
             call, wobbly = self.terms.aggregate(source.cols)
             selected.append(f"{call} AS {WOBBLY if wobbly else 'g'}{number}")
+        if self.rng.random() < 0.15:
+            whole = self.whole_count()
+            selected.append(self.rng.choice((f"count(*) + {whole} AS q", f"sum({whole}) AS q", f"{whole} AS q")))
         having = ""
         if self.rng.random() < 0.25:
             number = self.terms.of(source.cols, "int")
@@ -200,6 +205,10 @@ class Grammar:
         return (
             f"SELECT {', '.join(selected)} FROM {source.sql}{self.where(source.cols, 0.4)}{self.group_by(keys)}{having}"
         )
+
+    def whole_count(self) -> str:
+        """One number of a whole relation, which may stand anywhere."""
+        return f"(SELECT count(*) FROM {self.relation().sql})"
 
     def key(self, cols: list[Col]) -> str:
         usable = [col for col in cols if col.kind != "map"]

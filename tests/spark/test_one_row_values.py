@@ -21,6 +21,10 @@ VIEWS = {
     "first_three": "SELECT id FROM t ORDER BY abs(v - (SELECT max(w) FROM u)), id LIMIT 3",
     "exploded": "SELECT id, x FROM t LATERAL VIEW explode(array(v, (SELECT max(w) FROM u))) e AS x",
     "clock_within": "SELECT (SELECT count(*) FROM t WHERE ts <= now()) AS n",
+    "repeated": "SELECT n AS a, n AS b FROM (SELECT count(*) AS n FROM t GROUP BY g UNION ALL SELECT 5) x "
+    "INTERSECT ALL SELECT v, v FROM t",
+    "left_over": "SELECT n AS a, n AS b FROM (SELECT count(*) AS n FROM t GROUP BY g UNION ALL SELECT 5) x "
+    "EXCEPT ALL SELECT v, v FROM t",
     "listed": "SELECT g, listagg(CAST(v AS STRING), ',') AS l, "
     "string_agg(CAST(id AS STRING), ',') WITHIN GROUP (ORDER BY v DESC) AS m FROM t GROUP BY g",
 }

@@ -166,11 +166,30 @@ def normalize(catalyst: Catalyst, plan: Java) -> tuple[Java, bool]:
     plan = catalyst.java_class("org.apache.spark.sql.catalyst.optimizer.InlineCTE")(True, False).apply(plan)
     for name in (*_FINISH, *_OPERATORS):
         plan = catalyst.rule(name)(plan)
-    plan = _pull_up_nested(catalyst, plan)
+    plan = _pull_up_nested(catalyst, _with_rows_apart(catalyst, plan))
     for name in (*_SUBQUERIES, *_SUBQUERIES, *_FINISH):
         plan = catalyst.rule(name)(plan)
     plan, uses_clock = _join_scalars(catalyst, plan)
     return _shape(catalyst, plan), uses_clock
+
+
+def _with_rows_apart(catalyst: Catalyst, plan: Java) -> Java:
+    """Rows that a set operation repeats get columns of their own.
+
+    Spark gives them the ids of the columns they are made of, and its optimizer may then put an expression in the place
+    of both, where only a column may stand.
+    """
+    below = [_with_rows_apart(catalyst, child) for child in children(plan)]
+    if below:
+        plan = plan.withNewChildren(catalyst.seq(below))
+    if kind_of(plan) != "Generate" or kind_of(plan.generator()) != "ReplicateRows":
+        return plan
+    before = items(plan.generatorOutput())
+    fresh = [column.newInstance() for column in before]
+    parts = (plan.generator(), plan.unrequiredChildIndex(), plan.outer(), plan.qualifier())
+    generate = catalyst.plan_class("Generate")(*parts, catalyst.seq(fresh), plan.child())
+    named = [catalyst.alias(new, old.name(), old.exprId()) for new, old in zip(fresh, before, strict=True)]
+    return catalyst.project(named, generate)
 
 
 def _pull_up_nested(catalyst: Catalyst, plan: Java) -> Java:
