@@ -11,8 +11,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
+
+from deltalake import DeltaTable
+from pyspark.sql.types import DataType, DecimalType, TimestampType
 
 import headrace
 from headrace.project.definitions import read_definitions
@@ -141,11 +146,55 @@ def hostile_hours(hr: headrace.Headrace) -> Iterator[tuple[str, Changes]]:
     yield "every order back", {"bronze_orders": [{"insert": row} for row in orders]}
 
 
-def judged(hr: headrace.Headrace, hours: Iterator[tuple[str, Changes]]) -> Iterator[tuple[str, Any]]:
-    """Apply each hour and let the judge decide."""
+class Bronze:
+    """What the tables must hold: the snapshot and every change on top of it, kept in plain Python."""
+
+    def __init__(self, hr: headrace.Headrace, data: Path) -> None:
+        self._tables = {table.name: table.contract for table in hr.catalog.tables()}
+        self._rows: dict[str, dict[Any, dict[str, Any]]] = {name: {} for name in self._tables}
+        for name in self._tables:
+            snapshot = DeltaTable(str(data / "snapshot" / name.removeprefix("bronze_"))).to_pyarrow_table()
+            self.apply({name: [{"insert": row} for row in snapshot.to_pylist()]})
+
+    def apply(self, changes: Changes) -> None:
+        """Follow what the home was told."""
+        for name, listed in changes.items():
+            contract = self._tables[name]
+            for change in listed:
+                ((kind, row),) = change.items()
+                values = {field.name: _value(row.get(field.name), field.dataType) for field in contract.schema.fields}
+                key = tuple(values[column] for column in contract.key)
+                if kind == "insert":
+                    self._rows[name][key] = values
+                else:
+                    self._rows[name].pop(key, None)
+
+    def wrong(self, hr: headrace.Headrace) -> list[str]:
+        """The tables that hold anything else."""
+        found: list[str] = []
+        for name, contract in self._tables.items():
+            held = hr.query(f"SELECT * FROM {name}").to_pylist()
+            by_key = {tuple(row[column] for column in contract.key): row for row in held}
+            if len(by_key) != len(held) or by_key != self._rows[name]:
+                found.append(name)
+        return found
+
+
+def _value(value: Any, kind: DataType) -> Any:
+    if isinstance(value, str) and isinstance(kind, TimestampType):
+        return datetime.fromisoformat(value)
+    return Decimal(value) if isinstance(value, str) and isinstance(kind, DecimalType) else value
+
+
+def judged(
+    hr: headrace.Headrace, hours: Iterator[tuple[str, Changes]], bronze: Bronze | None = None
+) -> Iterator[tuple[str, Any, list[str]]]:
+    """Apply each hour and let the judge decide on the views; with a model of the tables, they are compared with it."""
     for name, changes in hours:
         hr.apply(changes)
-        yield name, hr.verify()
+        if bronze is not None:
+            bronze.apply(changes)
+        yield name, hr.verify(), [] if bronze is None else bronze.wrong(hr)
 
 
 def main() -> None:
@@ -160,12 +209,14 @@ def main() -> None:
         generate(data, options.scale, options.hours)
         with headrace.open(str(Path(folder) / "home")) as hr:
             backfill(hr, data)
+            bronze = Bronze(hr, data)
             for hours in (hours_of(data, options.hours), hostile_hours(hr)):
-                for name, verdict in judged(hr, hours):
-                    print(f"{'right' if verdict.ok else 'WRONG'}  epoch {hr.epoch}  {name}", flush=True)
-                    if not verdict.ok:
+                for name, verdict, tables in judged(hr, hours, bronze):
+                    right = verdict.ok and not tables
+                    print(f"{'right' if right else 'WRONG'}  epoch {hr.epoch}  {name}", flush=True)
+                    if not right:
                         wrong += 1
-                        print(verdict)
+                        print(verdict, *tables, sep="\n")
     print(f"{wrong} wrong")
     sys.exit(1 if wrong else 0)
 
