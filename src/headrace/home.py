@@ -53,7 +53,8 @@ from headrace.plans.catalyst import Catalyst, arrow_schema
 from headrace.scratch import Scratch, memory_folder
 from headrace.session import large_session, small_session, start_spark
 from headrace.settings import Settings, read_settings
-from headrace.sql.resolve import CLOCK, CLOCK_SCHEMA, register
+from headrace.sql.one_row import CLOCK, CLOCK_SCHEMA
+from headrace.sql.resolve import register
 from headrace.state import mapped
 from headrace.state.delta import Delta, consolidate
 from headrace.state.store import Snapshot, Store

@@ -29,7 +29,8 @@ from headrace.plans.catalyst import Catalyst, arrow_schema, data_type, items, ki
 from headrace.rules.base import Rule, Workshop
 from headrace.rules.build import build_rule
 from headrace.sql.lower import Lowering, NoRule, lower
-from headrace.sql.resolve import Resolved, query_error, register, resolve
+from headrace.sql.query_errors import query_error
+from headrace.sql.resolve import Resolved, register, resolve
 from headrace.sql.syntax import ColumnDefinition, CreateTable
 from headrace.state.store import Store
 

@@ -16,7 +16,7 @@ from headrace.engine.progress import Step
 from headrace.engine.queries import Queries
 from headrace.plans.catalyst import Java, spark_schema
 from headrace.rules.base import HiddenStore
-from headrace.sql.resolve import CLOCK, CLOCK_SCHEMA
+from headrace.sql.one_row import CLOCK, CLOCK_SCHEMA
 from headrace.state.delta import Delta, consolidate
 from headrace.state.store import Run, Snapshot, difference
 

@@ -16,7 +16,8 @@ from pyspark.sql.types import StructType
 from headrace.engine.frames import Frames
 from headrace.errors import UnsupportedStatement
 from headrace.plans.catalyst import arrow_type, nullable_frame
-from headrace.sql.resolve import Seen, query_error
+from headrace.sql.query_errors import query_error
+from headrace.sql.resolve import Seen
 from headrace.sql.tokens import Token, scan
 from headrace.state.store import Snapshot
 

@@ -21,7 +21,7 @@ from headrace.engine.group import Group
 from headrace.engine.progress import Step
 from headrace.engine.work import Work
 from headrace.errors import RelationNameError, SourceError
-from headrace.sql.resolve import query_error
+from headrace.sql.query_errors import query_error
 from headrace.sql.syntax import CreateSource, SourceAction
 from headrace.state import mapped
 from headrace.state.delta import all_differ

@@ -32,7 +32,8 @@ from headrace.errors import (
     ViewError,
 )
 from headrace.plans.prepared import conform
-from headrace.sql.resolve import forget, query_error
+from headrace.sql.query_errors import query_error
+from headrace.sql.resolve import forget
 from headrace.sql.statements import (
     AlterTable,
     CreateSource,

@@ -17,7 +17,7 @@ from headrace.engine.frames import Frames
 from headrace.engine.progress import Listener, silent
 from headrace.errors import ViewEvaluationError
 from headrace.rules.base import TooLarge
-from headrace.sql.resolve import CLOCK
+from headrace.sql.one_row import CLOCK
 from headrace.state.delta import Delta, empty
 from headrace.state.store import Run, Snapshot, Store
 

@@ -45,7 +45,8 @@ from headrace.sql.expressions import (
     ordered_column,
     plain_column,
 )
-from headrace.sql.resolve import CLOCK, relation_of
+from headrace.sql.one_row import CLOCK
+from headrace.sql.resolve import relation_of
 
 _COMPARISONS = {
     "GreaterThan": ">",

@@ -1,0 +1,58 @@
+"""Spark's complaints about a query as errors of Headrace, with the place in the script."""
+
+from __future__ import annotations
+
+import re
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.errors.exceptions.captured import convert_exception
+
+from headrace.errors import HeadraceError, QueryError, RelationNameError, StatementError
+
+_PLACE = re.compile(r"\(line (\d+), pos (\d+)\)")
+_UNKNOWN = ("TABLE_OR_VIEW_NOT_FOUND",)
+
+
+def query_error(error: Exception, line: int = 1, column: int = 1) -> HeadraceError:
+    """Spark's complaint about a query as ours: short message, detail, hint, and the place in the script."""
+    captured = convert_exception(error.java_exception) if isinstance(error, Py4JJavaError) else error
+    text = str(captured)
+    condition = captured.getCondition() if isinstance(captured, PySparkException) else None
+    first = text.strip().splitlines()[0] if text.strip() else "Spark refused the query"
+    first = re.sub(r"^\[[A-Z0-9_.]+\]\s*", "", first)
+    first = re.sub(r"\s*SQLSTATE: \w+.*$", "", first)
+    found = _PLACE.search(text) or re.search(r"line (\d+) pos (\d+)", text)
+    place: tuple[int, int] | None = None
+    if found:
+        at_line, at_position = int(found.group(1)), int(found.group(2))
+        place = (line + at_line - 1, (column if at_line == 1 else 1) + at_position)
+    where = f"line {place[0]}, column {place[1]}: " if place else ""
+    detail = f"{where}{first}"
+    if condition == "PARSE_SYNTAX_ERROR" or (condition or "").startswith("PARSE"):
+        return StatementError(
+            "the query cannot be read",
+            detail=detail,
+            hint="check the spelling and the commas near that place; the query is Spark SQL",
+            line=place[0] if place else line,
+            column=place[1] if place else column,
+        )
+    if condition in _UNKNOWN:
+        return RelationNameError(
+            "unknown table or view", detail=detail, hint="SHOW TABLES and SHOW VIEWS list what there is"
+        )
+    if condition and condition.startswith("UNRESOLVED_COLUMN"):
+        return QueryError(
+            "unknown column",
+            detail=detail,
+            hint="DESCRIBE the relation to see its columns",
+            line=place[0] if place else None,
+            column=place[1] if place else None,
+        )
+    return QueryError(
+        "Spark refused the query",
+        detail=detail,
+        hint="mend the query; it must be valid Spark SQL",
+        line=place[0] if place else None,
+        column=place[1] if place else None,
+    )
