@@ -16,10 +16,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from headrace.engine.adopt import adopt
-from headrace.engine.answers import from_answer, to_answer
-from headrace.engine.blame import guilty_row
+from headrace.engine.answers import to_answer
+from headrace.engine.blame import with_guilty_row
 from headrace.engine.catalog import Catalog, Table, View, ViewDefinition
-from headrace.engine.control import Control, Verb, ask_owner
+from headrace.engine.control import Control, Verb
 from headrace.engine.define import make_view
 from headrace.engine.explain import Explanation, explain_view
 from headrace.engine.fold import Fold, Foldable, Moment, shape_of, sweep_after_crash
@@ -84,11 +84,6 @@ def open_home(
         if ownership is not None:
             ownership.release()
         raise
-
-
-def ask_home(home: str | os.PathLike[str], verb: str, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What a verb comes to when the process that has the home open runs it; none when no process has."""
-    return ask_owner(place_of(home, read_settings().storage_options), verb, arguments)
 
 
 class Headrace:
@@ -429,29 +424,13 @@ class Headrace:
 
     def blame(self, error: ViewEvaluationError) -> ViewEvaluationError:
         """The error with the row that caused it, where one can be found."""
-        failed = self._last_work
-        for table in self.catalog.tables():
-            # Halving a backfill would take as long as the backfill itself.
-            if failed is None or not 0 < len(failed.delta_of(table.name)) <= failed.bound:
-                continue
 
-            def try_change(change: Delta, name: str = table.name) -> Work:
-                work = Work(self._stores(), self.settings.small_bound)
-                work.leave(name, change)
-                follow(work, self.catalog, self.frames)
-                return work
+        def try_change(name: str, change: Delta) -> None:
+            work = Work(self._stores(), self.settings.small_bound)
+            work.leave(name, change)
+            follow(work, self.catalog, self.frames)
 
-            row = guilty_row(table, failed.delta_of(table.name), try_change, error.view)
-            if row is not None:
-                return ViewEvaluationError(
-                    error.message,
-                    view=error.view,
-                    expression=error.expression,
-                    row=row,
-                    detail=f"{error.detail} The row is {row!r} of table {table.name}.",
-                    hint=error.hint,
-                )
-        return error
+        return error if self._last_work is None else with_guilty_row(error, self._last_work, self.catalog, try_change)
 
     def moves_anything(self, work: Work) -> bool:
         """Whether an epoch changes more than the clock."""
@@ -498,6 +477,3 @@ class Headrace:
     def make_view(self, definition: ViewDefinition, catalog: Catalog | None = None) -> View:
         """A view of this home, or of a catalog that it may come to have; not yet part of it."""
         return make_view(self.catalyst, catalog or self.catalog, self._leaves.path, definition)
-
-
-__all__ = ["Headrace", "ask_home", "from_answer", "open_home"]

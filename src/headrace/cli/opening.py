@@ -13,8 +13,8 @@ import typer
 from rich.console import Console
 
 import headrace
+from headrace.elsewhere import ask_home
 from headrace.errors import HeadraceError, SetupError
-from headrace.home import ask_home
 from headrace.settings import Settings
 from headrace.storage import existing
 

@@ -22,7 +22,7 @@ from headrace.cli.options import (
 from headrace.cli.progress import shown
 from headrace.cli.project import run_folder
 from headrace.cli.show import show_json, show_receipt, show_rows
-from headrace.home import from_answer
+from headrace.elsewhere import result_of
 from headrace.project.folder import is_project
 
 
@@ -75,7 +75,7 @@ def run(
         answer = through_owner(place, "execute", as_json=as_json, debug=debug, sql=texts[script])
         if answer is None:
             break
-        _show(from_answer(answer), as_json=as_json, rows=rows)
+        _show(result_of(answer), as_json=as_json, rows=rows)
         del texts[script]
     else:
         return
