@@ -19,6 +19,8 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +58,7 @@ class Folding(threading.Thread):
             started = time.perf_counter()
             self._hr.fold()
             self.spans.append((started, time.perf_counter()))
-            self.files.append(files(self._home))
+            self.files.append(sum(files_by_folder(self._home).values()))
 
     def overlaps(self, start: float, end: float) -> bool:
         """Whether a fold ran at any time between two instants."""
@@ -77,9 +79,9 @@ def memory(spark: Any) -> dict[str, int]:
     return {"python": python["own"], "python mapped": python["mapped"], "jvm": java["own"]}
 
 
-def files(home: Path) -> int:
-    """How many files the home has."""
-    return sum(1 for path in home.rglob("*") if path.is_file())
+def files_by_folder(home: Path) -> dict[str, int]:
+    """How many files each part of the home has."""
+    return dict(Counter(path.relative_to(home).parts[0] for path in home.rglob("*") if path.is_file()))
 
 
 def agree(hr: headrace.Headrace, home: Path) -> int:
@@ -114,6 +116,9 @@ def main() -> None:
     parser.add_argument("--changes", type=int, default=500)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--fold-every", type=float, default=30.0, help="seconds between folds")
+    parser.add_argument(
+        "--grace", type=float, default=10.0, help="seconds that a file which nobody needs stays"
+    )
     parser.add_argument("--warm-up", type=int, default=30)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -124,7 +129,8 @@ def main() -> None:
     times: list[tuple[float, float]] = []
     sizes: list[dict[str, int]] = []
     try:
-        hr = headrace.open(home, spark=spark)
+        settings = Settings(vacuum_grace=timedelta(seconds=options.grace))
+        hr = headrace.open(home, spark=spark, settings=settings)
         bench.load(hr, options.rows)
         started = time.perf_counter()
         for name, sql in bench.VIEWS.items():
@@ -153,9 +159,13 @@ def main() -> None:
         late = memory(spark)
         hr.fold()
         compared = agree(hr, home)
+        # What the last fold left for whoever may still read it goes with the next one.
+        time.sleep(options.grace)
+        hr.fold()
+        at_rest = files_by_folder(home)
         hr.close()
         started = time.perf_counter()
-        hr = headrace.open(home, spark=spark)
+        hr = headrace.open(home, spark=spark, settings=settings)
         reopened = time.perf_counter() - started
         verdict = hr.verify()
         hr.close()
@@ -181,6 +191,7 @@ def main() -> None:
         "memory_growth": sum(late[name] for name in own) / max(1, sum(early[name] for name in own)),
         "folds": len(folding.spans),
         "files_after_each_fold": folding.files,
+        "files_at_rest": at_rest,
         "p95_without_fold": bench.percentile(without),
         "p95_during_fold": bench.percentile(during),
         "fold_ratio": bench.percentile(during) / bench.percentile(without) if during and without else None,

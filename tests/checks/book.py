@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from tests.checks.model import Action, Apply, Change, Model, Shape, Statement, Table, delete, insert
+from tests.checks.model import Action, Apply, Change, Crowd, Model, Shape, Statement, Table, delete, insert
 
 Manipulate = Callable[[Model, Random, int], Action]
 
@@ -27,6 +27,7 @@ class Check:
     manipulate: Manipulate
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     drops: bool = False
+    clock: bool = False
 
     def actions(self, seed: int) -> Iterator[tuple[Action, Model]]:
         """Every action with what the home must hold before it; the model moves on with the iteration."""
@@ -251,7 +252,38 @@ SOURCES = Check(
     {"inline_bytes": 600, "keep_epochs": 6},
 )
 
-CHECKS = (KEYED, MULTISET, SEQUENCED, DEFINITIONS, LARGE, RETENTION, SOURCES)
+
+def _crowd(model: Model, rng: Random, number: int) -> Action:
+    """Callers at the same time, each with tickets of its own; some take theirs back."""
+    calls: list[Apply] = []
+    for caller in rng.sample(range(8), rng.randint(2, 5)):
+        places = rng.sample(range(5), rng.randint(1, 3))
+        tickets = [insert(caller=caller, place=place, price=rng.randrange(60)) for place in places]
+        if rng.random() < 0.4:
+            tickets.append(delete(caller=caller, place=rng.choice(places)))
+        calls.append(Apply({"tickets": tickets, "seen": [insert(caller=caller, number=number)]}))
+    return Crowd(tuple(calls))
+
+
+CALLERS = Check(
+    "callers",
+    (
+        Shape("tickets", ("caller", "place", "price"), ("caller", "place")),
+        Shape("seen", ("caller", "number")),
+    ),
+    (
+        Statement("CREATE TABLE tickets (caller INT, place INT, price INT, PRIMARY KEY (caller, place))"),
+        Statement("CREATE TABLE seen (caller INT, number INT)"),
+        view("spent", "SELECT caller, SUM(price) AS spent, MAX(price) AS most FROM tickets GROUP BY caller"),
+        view("visits", "SELECT s.caller, COUNT(*) AS visits FROM seen s JOIN spent p USING (caller) GROUP BY s.caller"),
+        # Nothing can be told of an epoch that the clock may have made, so the view that makes such epochs comes last.
+        view("on_time", "SELECT caller, place FROM tickets WHERE price < unix_seconds(now()) % 60"),
+    ),
+    _crowd,
+    clock=True,
+)
+
+CHECKS = (KEYED, MULTISET, SEQUENCED, DEFINITIONS, LARGE, RETENTION, SOURCES, CALLERS)
 
 
 def together(name: str, *checks: Check) -> Check:
@@ -270,6 +302,7 @@ def together(name: str, *checks: Check) -> Check:
         manipulate,
         settings,
         any(check.drops for check in checks),
+        any(check.clock for check in checks),
     )
 
 

@@ -5,16 +5,21 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
+
+# The number of an action, and the place of a call in it; a statement is at place 0.
+CallId: TypeAlias = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Told:
-    """The epochs of acknowledged actions, in order, and whether one more was begun."""
+    """The epochs of what was acknowledged, by the number of the action and the place of the call in it."""
 
-    epochs: tuple[int, ...]
-    begun: bool
+    epochs: Mapping[CallId, int]
+    begun: int
 
 
 class Journal:
@@ -26,19 +31,20 @@ class Journal:
     def begin(self, number: int) -> None:
         self._append({"begun": number})
 
-    def acknowledge(self, number: int, epoch: int) -> None:
-        self._append({"done": number, "epoch": epoch})
+    def acknowledge(self, call: CallId, epoch: int) -> None:
+        self._append({"done": call[0], "call": call[1], "epoch": epoch})
 
     def read(self) -> Told:
-        epochs: list[int] = []
-        begun = False
+        epochs: dict[CallId, int] = {}
+        begun = 0
         for line in self._path.read_text().splitlines() if self._path.exists() else ():
             entry = json.loads(line)
             if "done" in entry:
-                assert entry["done"] == len(epochs), "the journal skips an action"
-                epochs.append(entry["epoch"])
-            begun = "begun" in entry
-        return Told(tuple(epochs), begun)
+                call = entry["done"], entry["call"]
+                assert epochs.setdefault(call, entry["epoch"]) == entry["epoch"], f"{call} has two epochs"
+            else:
+                begun = entry["begun"] + 1
+        return Told(epochs, begun)
 
     def _append(self, entry: dict[str, int]) -> None:
         file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

@@ -51,7 +51,21 @@ class Statement:
     brought: tuple[str, Sequence[Change]] | None = None
 
 
-Action: TypeAlias = Apply | Statement
+@dataclass(frozen=True)
+class Crowd:
+    """Calls of as many callers at the same time; no two touch the same row, so their order makes no difference."""
+
+    calls: tuple[Apply, ...]
+
+
+Action: TypeAlias = Apply | Statement | Crowd
+
+
+def calls_of(action: Action) -> tuple[Apply, ...]:
+    """The calls of an action; a statement is none."""
+    if isinstance(action, Crowd):
+        return action.calls
+    return (action,) if isinstance(action, Apply) else ()
 
 
 @dataclass
@@ -110,10 +124,11 @@ class Model:
     sources: set[str] = field(default_factory=set[str])
 
     def follow(self, action: Action) -> None:
-        if isinstance(action, Apply):
-            for name, changes in action.changes.items():
-                for change in changes:
-                    self.tables[name].follow(change)
+        if not isinstance(action, Statement):
+            for call in calls_of(action):
+                for name, changes in call.changes.items():
+                    for change in changes:
+                        self.tables[name].follow(change)
         elif action.source is not None:
             self.sources.discard(action.source)
             if action.brought is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any, TypeAlias
 
@@ -13,8 +13,8 @@ from headrace.errors import EpochExpired
 from headrace.home import Headrace
 from headrace.objects import name_below
 from tests.checks.book import Check
-from tests.checks.journal import Journal
-from tests.checks.model import Action, Apply, Model
+from tests.checks.journal import CallId, Journal
+from tests.checks.model import Apply, Model, calls_of
 from tests.checks.storage import base_rows, orphans
 
 Rows: TypeAlias = Counter[tuple[Any, ...]]
@@ -30,60 +30,77 @@ class Fault:
     text: str
 
 
-@dataclass(frozen=True)
+@dataclass
 class Standing:
-    """What a home must hold, by the journal: each action made one epoch, in order."""
+    """What a home must hold, by the journal and by what it has of the action that was under way.
 
-    actions: list[Action]
-    model: Model
-    upcoming: Action
+    The epochs are those of all that came to be. Where views follow the clock, it makes epochs of its own between them.
+    """
+
+    clock: bool
+    count: int = 0
+    calls: dict[CallId, Apply] = field(default_factory=dict[CallId, Apply])
+    epochs: dict[CallId, int] = field(default_factory=dict[CallId, int])
+    model: Model = field(default_factory=lambda: Model({}))
 
     @property
-    def epoch(self) -> int:
-        return len(self.actions)
+    def keys(self) -> dict[int, set[str]]:
+        """The keys of each epoch that calls and statements made."""
+        found: dict[int, set[str]] = {}
+        for place, epoch in self.epochs.items():
+            found.setdefault(epoch, set()).update([key_of(place)] if place in self.calls else [])
+        return found
 
 
-def key_of(number: int) -> str:
-    """The idempotency key of an action."""
-    return f"action-{number}"
-
-
-def standing(check: Check, seed: int, count: int) -> Standing:
-    """The first actions of a check, and what they come to."""
-    actions: list[Action] = []
-    for action, model in check.actions(seed):
-        if len(actions) == count:
-            return Standing(actions, model, action)
-        actions.append(action)
-    raise AssertionError("a check goes on forever")
+def key_of(place: CallId) -> str:
+    """The idempotency key of a call."""
+    return f"action-{place[0]}-{place[1]}"
 
 
 def settle(hr: Headrace, check: Check, seed: int, journal: Journal) -> tuple[Standing, list[Fault]]:
-    """Find out whether the call that was under way came to be; it is all there or not at all."""
+    """Find out what of the action that was under way came to be: each of its calls is all there or not at all."""
     told = journal.read()
+    held = {key: head.epoch for head in hr.ledger.heads() for key in head.content.get("keys", {})}
+    at = Standing(check.clock)
     faults: list[Fault] = []
-    for number, epoch in enumerate(told.epochs):
-        if epoch != number + 1:
-            faults.append(Fault("wrong", f"action {number} was acknowledged as epoch {epoch}"))
-    count = len(told.epochs)
-    if hr.epoch < count:
-        faults.append(Fault("lost", f"epoch {count} was acknowledged, the home stands at {hr.epoch}"))
-    elif told.begun and hr.epoch == count + 1:
-        journal.acknowledge(count, hr.epoch)
-        count += 1
-    elif hr.epoch > count:
-        faults.append(Fault("duplicated", f"the home stands at epoch {hr.epoch}, but only {count} were made"))
-    return standing(check, seed, count), faults
+    newest = max(told.epochs.values(), default=0)
+    if hr.epoch < newest:
+        faults.append(Fault("lost", f"epoch {newest} was acknowledged, the home stands at {hr.epoch}"))
+    for number, (action, model) in enumerate(check.actions(seed)):
+        at.count, at.model = number, model
+        last = max(at.epochs.values(), default=0)
+        calls = {(number, place): call for place, call in enumerate(calls_of(action))}
+        if not calls and number == told.begun - 1 and (number, 0) not in told.epochs and hr.epoch > last:
+            journal.acknowledge((number, 0), last + 1)
+            told = journal.read()
+        made = {place: told.epochs[place] for place in calls or [(number, 0)] if place in told.epochs}
+        if any(epoch <= last for epoch in made.values()):
+            faults.append(Fault("wrong", f"{made} were acknowledged after epoch {last}"))
+        at.calls.update(calls)
+        if len(made) == max(len(calls), 1):
+            at.epochs.update(made)
+            continue
+        for place, call in calls.items():
+            if key_of(place) in held:
+                at.epochs[place] = held[key_of(place)]
+                model.follow(call)
+            if place in made and made[place] != at.epochs.get(place):
+                faults.append(Fault("lost", f"{key_of(place)} was acknowledged as epoch {made[place]}"))
+        break
+    return at, faults
 
 
 def validate(hr: Headrace, at: Standing, rng: Random, thorough: bool) -> list[Fault]:
     """All faults of a home that was just opened."""
-    held = {name: rows(hr, name) for name in sorted(hr.catalog.relations)}
-    faults = [*_epochs(hr, at), *_definitions(hr, at), *_tables(held, at), *_files(hr)]
+    # The clock goes on while this reads: what is compared is of one epoch.
+    epoch = hr.epoch
+    read_at = epoch if at.clock else None
+    held = {name: rows(hr, name, read_at) for name in sorted(hr.catalog.relations)}
+    faults = [*_epochs(hr, at, epoch), *_definitions(hr, at), *_tables(held, at), *_files(hr, at)]
     verdict = hr.verify()
     faults.extend(Fault("wrong", f"the judge: {one}") for one in verdict.differences[:3])
     for name, content in held.items():
-        faults.extend(_changes(hr, name, content))
+        faults.extend(_changes(hr, name, content, epoch))
     for name in held if thorough else rng.sample(list(held), min(len(held), 1)):
         faults.extend(_base(hr, name))
     if not faults:
@@ -91,21 +108,22 @@ def validate(hr: Headrace, at: Standing, rng: Random, thorough: bool) -> list[Fa
     return faults
 
 
-def _epochs(hr: Headrace, at: Standing) -> Iterator[Fault]:
-    """No number is skipped or used twice, and each epoch has just the key that it was acknowledged for."""
+def _epochs(hr: Headrace, at: Standing, newest: int) -> Iterator[Fault]:
+    """No number is skipped or used twice, and each epoch has just the keys that it was acknowledged for."""
     oldest = hr.ledger.oldest
-    heads = [head for head in hr.ledger.heads() if head.epoch > oldest]
+    heads = [head for head in hr.ledger.heads() if oldest < head.epoch <= newest]
     numbers = [head.epoch for head in heads]
-    if numbers != list(range(oldest + 1, at.epoch + 1)):
-        yield Fault("wrong", f"after epoch {oldest} come the epochs {numbers}, not all up to {at.epoch}")
+    if numbers != list(range(oldest + 1, newest + 1)):
+        yield Fault("wrong", f"after epoch {oldest} come the epochs {numbers}, not all up to {newest}")
+    expected = at.keys
+    if not at.clock and sorted(expected) != list(range(1, newest + 1)):
+        yield Fault("duplicated", f"the home stands at epoch {newest}, but only {sorted(expected)} were made")
     seen: Counter[str] = Counter()
     for head in heads:
-        keys = list(head.content.get("keys", {}))
+        keys = set(head.content.get("keys", {}))
         seen.update(keys)
-        sent = at.actions[head.epoch - 1] if 0 < head.epoch <= at.epoch else None
-        expected = [key_of(head.epoch - 1)] if isinstance(sent, Apply) else []
-        if keys != expected:
-            yield Fault("lost", f"epoch {head.epoch} has the keys {keys}, not {expected}")
+        if keys != expected.get(head.epoch, set()):
+            yield Fault("lost", f"epoch {head.epoch} has the keys {keys}, not {expected.get(head.epoch)}")
     for key, count in seen.items():
         if count > 1:
             yield Fault("duplicated", f"the key {key} is in {count} epochs")
@@ -131,20 +149,23 @@ def _tables(held: Mapping[str, Rows], at: Standing) -> Iterator[Fault]:
             yield Fault("duplicated", f"{extra.total()} rows of {name} are too many: {_some(extra)}")
 
 
-def _files(hr: Headrace) -> Iterator[Fault]:
+def _files(hr: Headrace, at: Standing) -> Iterator[Fault]:
     # Ours and an outside reader's opinion of what is named must be the same: nothing else is there.
     found = {*hr.ledger.unreferenced(None), *orphans(hr.path)}
+    if at.clock and found:
+        # What the clock was about to commit is named by now.
+        found &= set(orphans(hr.path))
     for path in sorted(found, key=str):
         yield Fault("orphaned", f"nothing names {name_below(hr.path, path)}")
 
 
-def _changes(hr: Headrace, name: str, held: Rows) -> Iterator[Fault]:
+def _changes(hr: Headrace, name: str, held: Rows, until: int) -> Iterator[Fault]:
     """A relation is the sum of its changes, on top of what it held at the oldest epoch that is kept."""
     oldest = hr.ledger.oldest
     total: Rows = Counter()
     if 0 < hr.reset_at.get(name, 0) <= oldest:
         total = rows(hr, name, oldest)
-    for row in hr.changes(name, since=oldest).to_pylist():
+    for row in hr.changes(name, since=oldest, until=until).to_pylist():
         values = tuple(value for column, value in row.items() if not column.startswith("_"))
         total[values] += -1 if row["_change_type"] in _GONE else 1
     if {values: count for values, count in total.items() if count} != held:
@@ -169,14 +190,12 @@ def _base(hr: Headrace, name: str) -> Iterator[Fault]:
 
 def _resend(hr: Headrace, at: Standing, rng: Random) -> Iterator[Fault]:
     """A key that was acknowledged, or came to be unseen, is answered with its epoch and makes no other."""
-    kept = range(hr.ledger.oldest, at.epoch)
-    sent = [number for number in kept if isinstance(at.actions[number], Apply)]
-    for number in {*sent[-1:], *rng.sample(sent, min(len(sent), _RESENT))}:
-        action = at.actions[number]
-        assert isinstance(action, Apply)
-        again = hr.apply(action.changes, key=key_of(number)).epoch
-        if again != number + 1 or hr.epoch != at.epoch:
-            yield Fault("duplicated", f"action {number} sent again became epoch {again}, the home is at {hr.epoch}")
+    sent = [place for place in at.calls if at.epochs.get(place, 0) > hr.ledger.oldest]
+    for place in {*sent[-1:], *rng.sample(sent, min(len(sent), _RESENT))}:
+        before = hr.epoch
+        again = hr.apply(at.calls[place].changes, key=key_of(place)).epoch
+        if again != at.epochs[place] or (hr.epoch != before and not at.clock):
+            yield Fault("duplicated", f"{key_of(place)} sent again became epoch {again}, not {at.epochs[place]}")
             return
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import traceback
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -20,7 +22,7 @@ from headrace.settings import Settings
 from tests.checks.book import BY_NAME
 from tests.checks.journal import Journal
 from tests.checks.jvm import Address, attach
-from tests.checks.model import Action, Apply, Statement
+from tests.checks.model import Action, Apply, Change, Statement
 from tests.checks.validate import Fault, key_of, settle, validate
 
 
@@ -82,7 +84,7 @@ def _live(life: Life, parent: Connection) -> None:
         faults = validate(hr, at, Random(f"{life.seed}-{life.number}"), life.thorough)
     if not faults:
         parent.send(Said("ready", hr.epoch))
-        faults = _manipulate(hr, life, at.epoch, parent)
+        faults = _manipulate(hr, life, at.count, parent)
     epoch = hr.epoch
     hr.close()
     parent.send(Said("done", epoch, tuple(faults)))
@@ -120,7 +122,7 @@ def _manipulate(hr: Headrace, life: Life, first: int, parent: Connection) -> lis
         if folds:
             hr.fold()
         life.journal.begin(number)
-        life.journal.acknowledge(number, _send(hr, action, number))
+        _send(hr, action, number, life.journal)
         if folds:
             hr.fold()
     stopped.set()
@@ -128,11 +130,22 @@ def _manipulate(hr: Headrace, life: Life, first: int, parent: Connection) -> lis
     return faults
 
 
-def _send(hr: Headrace, action: Action, number: int) -> int:
+def _send(hr: Headrace, action: Action, number: int, journal: Journal) -> None:
+    """Make all calls of an action at the same time; each is acknowledged on its own."""
+
+    def call(place: int, changes: Mapping[str, Sequence[Change]]) -> None:
+        journal.acknowledge((number, place), hr.apply(changes, key=key_of((number, place))).epoch)
+
+    if isinstance(action, Statement):
+        hr.execute(action.sql)
+        journal.acknowledge((number, 0), hr.epoch)
+        return
     if isinstance(action, Apply):
-        return hr.apply(action.changes, key=key_of(number)).epoch
-    hr.execute(action.sql)
-    return hr.epoch
+        call(0, action.changes)
+        return
+    with ThreadPoolExecutor(len(action.calls)) as callers:
+        for made in [callers.submit(call, place, one.changes) for place, one in enumerate(action.calls)]:
+            made.result()
 
 
 def _bring_near() -> None:
