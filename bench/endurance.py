@@ -116,9 +116,7 @@ def main() -> None:
     parser.add_argument("--changes", type=int, default=500)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--fold-every", type=float, default=30.0, help="seconds between folds")
-    parser.add_argument(
-        "--grace", type=float, default=10.0, help="seconds that a file which nobody needs stays"
-    )
+    parser.add_argument("--grace", type=float, default=10.0, help="seconds that a file which nobody needs stays")
     parser.add_argument("--warm-up", type=int, default=30)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()

@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 
 from headrace.ledger.base import Base, Shape
-from headrace.ledger.ledger import Ledger, is_hidden, plain_name, summed
+from headrace.ledger.ledger import Ledger, summed
+from headrace.ledger.names import is_hidden, plain_name
 from headrace.objects import Place, name_below, size_of
 from headrace.state.delta import Delta, consolidate, weights_of
 

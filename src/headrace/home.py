@@ -103,7 +103,7 @@ class Headrace:
         self._committed = Catalog()
         self.clock = Store(CLOCK, arrow_schema(f.dataType for f in CLOCK_SCHEMA.fields))
         self.ledger = Ledger(path, settings.inline_bytes)
-        self.readers = Readers(path)
+        self.readers = Readers(path, may_write=ownership is not None)
         self.reset_at: dict[str, int] = {}
         self.changed_at: dict[str, int] = {}
         self.epoch = 0
@@ -124,15 +124,24 @@ class Headrace:
             self._disk.close()
             raise
         self._committed = self.catalog.copy()
-        self._fold = Fold(path, self.ledger, self.readers, settings, self._moment)
-        if ownership is not None:
-            sweep_after_crash(path, self.ledger, self.shapes())
-            self._fold.start()
+        self._fold = Fold(path, self.ledger, self.readers, settings, self._moment, self._check_owner)
         self._ticking = threading.Event()
         self._ticker: threading.Thread | None = None
-        self._control = None if ownership is None else self._listen(ownership)
-        if ownership is not None and outdated:
+        self._control: Control | None = None
+        try:
+            if ownership is not None:
+                self._begin_to_own(ownership, outdated)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin_to_own(self, ownership: Ownership, outdated: list[ViewDefinition]) -> None:
+        """What only an owner does: tidy up, answer others, fold, follow the clock."""
+        sweep_after_crash(self.path, self.ledger, self.shapes())
+        self._control = self._listen(ownership)
+        if outdated:
             self.define(lambda: adopt(self, views=outdated))
+        self._fold.start()
         self._start_ticking()
 
     def _load(self, ownership: Ownership | None) -> list[ViewDefinition]:
@@ -265,9 +274,9 @@ class Headrace:
     def changes(self, name: str, since: int = 0, until: int | None = None) -> pa.Table:
         """A relation's changes after one epoch, up to and including another, with Spark's change columns."""
         with self._visible:
-            relation, now = self.catalog.get(name), self.epoch
+            committed, now = self._committed, self.epoch
         last = now if until is None else until
-        return changes_table(self.ledger, self.catalog.history, relation, since, last, now)
+        return changes_table(self.ledger, committed.history, committed.get(name), since, last, now)
 
     def explain(self, name: str) -> Explanation:
         """How a view is kept current."""
@@ -292,6 +301,7 @@ class Headrace:
                 "tables": [table.name for table in self.catalog.tables()],
                 "views": [view.name for view in self.catalog.views()],
                 "pid": os.getpid(),
+                "fold_failure": self.fold_failure,
             }
 
     def relations(self) -> dict[str, tuple[Snapshot, StructType]]:
@@ -333,12 +343,17 @@ class Headrace:
 
     def fold(self) -> dict[str, Any]:
         """Bring every base to the newest epoch now."""
-        self._refuse_read_only()
+        self._check_owner()
         return self._fold.now().to_json()
+
+    @property
+    def fold_failure(self) -> str | None:
+        """Why the last fold in the background failed, if it did; nothing is lost, but the log grows."""
+        return None if self._fold.failure is None else str(self._fold.failure)
 
     def backup(self, destination: str | os.PathLike[str]) -> dict[str, Any]:
         """Copy the newest epoch, older ones included, to an empty place, while epochs go on."""
-        self._refuse_read_only()
+        self._check_owner()
         with self._fold.held_off():
             return backup(self.path, place_of(destination, self.settings.storage_options))
 
@@ -358,7 +373,9 @@ class Headrace:
 
     def epoch_at(self, moment: datetime) -> int:
         """The newest epoch that was committed at or before a moment."""
-        found = [head.epoch for head in self.ledger.heads() if head.committed_at <= moment]
+        # The next epoch may be committed already, and not yet be visible.
+        newest = self.epoch
+        found = [one.epoch for one in list(self.ledger.heads()) if one.committed_at <= moment and one.epoch <= newest]
         if not found:
             raise EpochExpired(
                 f"there is no epoch at or before {moment.isoformat()}",
@@ -376,6 +393,12 @@ class Headrace:
     def _refuse_read_only(self) -> None:
         if self.read_only:
             raise ReadOnly("the home was opened read-only", hint="open it without read_only=True to change it")
+
+    def _check_owner(self) -> None:
+        """Only who owns the home now may write there."""
+        self._refuse_read_only()
+        if self._ownership is not None:
+            self._ownership.check()
 
     # What the loop asks for.
 
@@ -444,9 +467,7 @@ class Headrace:
         swap: Callable[[], None] = lambda: None,
     ) -> None:
         """Make an epoch durable, then visible, all of it at once; a definition may swap relations in between."""
-        self._refuse_read_only()
-        if self._ownership is not None:
-            self._ownership.check()
+        self._check_owner()
         epoch = self.epoch + 1
         self.ledger.commit(epoch, now, head, work.deltas)
         with self._visible:

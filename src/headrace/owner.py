@@ -21,6 +21,7 @@ from functools import cache
 from pathlib import Path
 
 from headrace.errors import HomeBusy, LedgerError, OwnerLost
+from headrace.folders import make_folder
 from headrace.objects import Place
 from headrace.register import Owner, Register, Sighting, register_of
 
@@ -124,7 +125,7 @@ def take_ownership(home: Place, timeout: timedelta) -> Ownership:
     silent: Sighting | None = None
     with _writing(home):
         if isinstance(home, Path):
-            home.mkdir(parents=True, exist_ok=True)
+            make_folder(home)
         while True:
             with register.turn(seconds):
                 seen = register.look()

@@ -13,7 +13,7 @@ from pathlib import Path
 from headrace.engine.fold import sweep_after_crash
 from headrace.ledger import base, durable, ledger
 from headrace.ledger.inspection import inspect_storage
-from headrace.ledger.ledger import is_kept
+from headrace.ledger.names import is_kept
 from headrace.objects import ObjectPath, Place, place_of
 from tests.checks.storage import orphans
 from tests.small_homes import SHAPES, add_epoch, fold, opened, rows_at, rows_of_base

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from datetime import timedelta
 from pathlib import Path
@@ -16,10 +17,10 @@ from headrace.engine.catalog import Table
 from headrace.engine.columns import ColumnHistory
 from headrace.engine.fold import Fold, Foldable, Moment, base_path, sweep_after_crash
 from headrace.engine.history import refuse_expired, state_at
-from headrace.errors import EpochExpired
+from headrace.errors import EpochExpired, OwnerLost, ReadOnly
+from headrace.folders import make_folder
 from headrace.intake.table import TableContract
 from headrace.ledger.base import Base, Shape
-from headrace.ledger.durable import make_folder
 from headrace.ledger.ledger import Ledger, now_utc, summed
 from headrace.ledger.readers import Reader, Readers
 from headrace.objects import Place
@@ -72,13 +73,15 @@ class Home:
 
     def advance(self, epochs: int) -> None:
         for _ in range(epochs):
-            self.epoch += 1
-            head = {"reset": list(SHAPES), "define": [DEFINITION]} if self.epoch == 1 else {}
-            deltas = {name: self._change(store) for name, store in self.stores.items()}
-            self.ledger.commit(self.epoch, now_utc(), head, deltas)
-            for name, delta in deltas.items():
-                self.stores[name].apply(delta)
-            self.past.append(held(self.stores["t"].snapshot()))
+            self.commit({name: self._change(store) for name, store in self.stores.items()})
+
+    def commit(self, deltas: dict[str, Delta]) -> None:
+        self.epoch += 1
+        head = {"reset": list(SHAPES), "define": [DEFINITION]} if self.epoch == 1 else {}
+        self.ledger.commit(self.epoch, now_utc(), head, deltas)
+        for name, delta in deltas.items():
+            self.stores[name].apply(delta)
+        self.past.append(held(self.stores["t"].snapshot()))
 
     def _change(self, store: Store) -> Delta:
         change: Rows = Counter()
@@ -143,7 +146,8 @@ def test_expired_epochs_go_and_say_so(place: Place) -> None:
     assert "100" in expired.value.detail
     newest = home.stores["t"].snapshot()
     assert held(home.at(100, newest, again)) == home.past[100]
-    assert [head.epoch for head in again.heads()] == [1, *range(101, 151)]
+    assert [head.epoch for head in again.heads()] == [1, *range(100, 151)]
+    assert [head.epoch for head in home.ledger.heads()] == [1, *range(100, 151)]
 
 
 def test_the_newest_epoch_never_expires(place: Place) -> None:
@@ -152,7 +156,7 @@ def test_the_newest_epoch_never_expires(place: Place) -> None:
     home.fold.now()
     again = Ledger(place, 2000)
     again.open()
-    assert [head.epoch for head in again.heads()] == [1, 60]
+    assert [head.epoch for head in again.heads()] == [1, 59, 60]
     assert again.oldest == 59
     assert held(home.at(60, home.stores["t"].snapshot(), again)) == home.past[60]
 
@@ -163,10 +167,127 @@ def test_a_reader_holds_the_log_until_its_limit(place: Place) -> None:
     home.advance(120)
     home.fold.now()
     assert home.ledger.oldest == 40
-    Readers(place).register(Reader("feed", epoch=90, limit_epochs=100))
-    home.advance(100)
+    home.readers.register(Reader("feed", epoch=90, limit_epochs=100))
+    home.advance(50)
+    home.fold.now()
+    assert home.ledger.oldest == 90
+    home.advance(50)
     home.fold.now()
     assert home.ledger.oldest == 210, "the limit of the reader was passed"
+    with pytest.raises(ReadOnly):
+        Readers(place, may_write=False).register(Reader("other", epoch=0, limit_epochs=1))
+
+
+def row(a: int, weight: int) -> Delta:
+    table = pa.table([pa.array([a], pa.int64()), pa.array(["w"], pa.string())], schema=SCHEMA)
+    return consolidate(table, np.array([weight], dtype=np.int64))
+
+
+def test_rows_that_came_and_went_are_not_forgotten_by_half(place: Place) -> None:
+    home = Home(place, keep_epochs=10)
+    home.advance(3)
+    home.fold.now()
+    for _ in range(32):
+        home.commit({})
+    home.commit({name: row(77, +1) for name in SHAPES})
+    home.commit({name: row(77, -1) for name in SHAPES})
+    for _ in range(9):
+        home.commit({})
+    home.fold.now()
+    assert home.ledger.oldest == home.epoch - 10, "the first of the two epochs has expired, the second has not"
+    home.fold.now()
+    for name in SHAPES:
+        assert Base(base_path(place, name)).epoch == home.epoch
+        assert home.restored(name) == held(home.stores[name].snapshot())
+
+
+class Checks:
+    """An owner's check that fails from some call on."""
+
+    def __init__(self, passes: int) -> None:
+        self.left = passes
+
+    def __call__(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise OwnerLost("another process owns the home")
+
+
+def listed(place: Place) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in place.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("passes", [0, 1, 2])
+def test_who_was_replaced_folds_nothing(place: Place, passes: int) -> None:
+    home = Home(place)
+    home.advance(3)
+    home.fold.now()
+    home.advance(2)
+    stranger = base_path(place, "made_by_the_next_owner")
+    make_folder(stranger)
+    (stranger / "rows.parquet").write_bytes(b"rows")
+    before = listed(place)
+    fold = Fold(place, home.ledger, home.readers, home.settings, home.moment, Checks(passes))
+    with pytest.raises(OwnerLost):
+        fold.now()
+    # The check before the second base's commit is the third; the first base was committed while it was right to.
+    changed = {path for path, content in listed(place).items() if before.get(path) != content}
+    assert all(str(base_path(place, "t")) in path for path in changed) if passes == 2 else changed == set()
+    assert before.keys() <= listed(place).keys()
+    assert home.ledger.epoch == 5
+
+
+def test_who_was_stopped_before_a_commit_does_not_name_what_was_swept(place: Place) -> None:
+    home = Home(place)
+    home.advance(3)
+    home.fold.now()
+    stopped = Base(base_path(place, "t"))
+    (base_path(place, "t") / "rows-of-the-stopped.parquet").write_bytes(b"")
+    sweep_after_crash(place, home.ledger, SHAPES)
+    with pytest.raises(OwnerLost):
+        stopped.fold(SHAPES["t"], row(1, +1), 4)
+    home.fold = Fold(place, home.ledger, home.readers, home.settings, home.moment)
+    home.advance(1)
+    home.fold.now()
+    assert home.restored("t") == home.past[-1]
+
+
+def test_a_fold_that_fails_is_told_and_tried_less_and_less_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Home(tmp_path, fold_when_idle=timedelta(0))
+    tries: list[float] = []
+
+    def fail(*_: Any) -> None:
+        tries.append(time.monotonic())
+        raise ValueError("nobody thought of this")
+
+    monkeypatch.setattr(home.ledger, "compact", fail)
+    home.advance(1)
+    home.fold.start()
+    until = time.monotonic() + 20
+    while len(tries) < 3 and time.monotonic() < until:
+        time.sleep(0.1)
+    assert str(home.fold.failure) == "nobody thought of this"
+    assert tries[2] - tries[1] > tries[1] - tries[0] > 1.9
+    monkeypatch.undo()
+    home.fold.now()
+    home.fold.stop()
+    assert home.fold.failure is None
+
+
+def test_strange_files_are_left_alone_while_a_fold_goes_on(place: Place) -> None:
+    home = Home(place)
+    home.advance(40)
+    home.fold.now()
+    strange = [place / "ledger" / ".nfs0001", place / "deltas" / ".DS_Store", place / "deltas" / "notes.txt"]
+    for path in strange:
+        make_folder(path.parent)
+        path.write_bytes(b"")
+    home.advance(40)
+    home.fold.now()
+    home.fold.now()
+    assert all(path.is_file() for path in strange)
 
 
 def test_files_stay_bounded(tmp_path: Path) -> None:
@@ -200,5 +321,6 @@ def test_what_a_crash_left_goes_and_what_is_named_stays(place: Place) -> None:
     for path in left:
         path.write_bytes(b"")
     sweep_after_crash(place, home.ledger, {**SHAPES, "w": SHAPES["t"]})
-    assert {path for path in place.rglob("*") if path.is_file()} == named
+    fence = base_path(place, "t") / "_delta_log" / f"{1:020d}.json"
+    assert {path for path in place.rglob("*") if path.is_file()} == {*named, fence}
     assert not unborn.exists()

@@ -10,7 +10,8 @@ import pytest
 from headrace.errors import LedgerError
 from headrace.ledger.base import Base
 from headrace.ledger.inspection import Inspection, inspect_storage
-from headrace.ledger.ledger import Ledger, is_hidden
+from headrace.ledger.ledger import Ledger
+from headrace.ledger.names import is_hidden
 from tests.small_homes import SHAPES, STATE, TABLE, add_epoch, base_folder, cut, flip, fold, make_home, opened, row
 
 HARMS: list[Callable[[Path], object]] = [flip, cut, Path.unlink]

@@ -14,7 +14,8 @@ import pytest
 from headrace.errors import LedgerError, OwnerLost
 from headrace.ledger import ledger as ledger_module
 from headrace.ledger.durable import is_whole
-from headrace.ledger.ledger import Entry, Ledger, closed_name, is_kept, now_utc, summed
+from headrace.ledger.ledger import Entry, Ledger, now_utc, summed
+from headrace.ledger.names import closed_name, is_kept
 from headrace.objects import Place
 from headrace.state.delta import Delta, consolidate, empty, weights_of
 

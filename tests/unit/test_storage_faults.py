@@ -18,7 +18,8 @@ from headrace.ledger import delta_log, durable
 from headrace.ledger.backup import backup, restore
 from headrace.ledger.base import Base
 from headrace.ledger.inspection import inspect_storage
-from headrace.ledger.ledger import Ledger, is_hidden
+from headrace.ledger.ledger import Ledger
+from headrace.ledger.names import is_hidden
 from headrace.objects import Place
 from tests.small_homes import (
     BEGIN,

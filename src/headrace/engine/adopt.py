@@ -14,7 +14,7 @@ from headrace.engine.recover import table_definition, view_definition
 from headrace.engine.sources import read_sources
 from headrace.engine.work import Work, evaluation_error, follow
 from headrace.errors import HeadraceError, RelationNameError
-from headrace.ledger.ledger import closed_name
+from headrace.ledger.names import closed_name
 from headrace.sql.resolve import forget, register
 from headrace.sql.syntax import CreateSource
 from headrace.state.delta import Delta

@@ -22,7 +22,7 @@ from headrace.engine.recover import table_definition, view_definition
 from headrace.engine.work import Work
 from headrace.errors import RelationNameError, StatementError
 from headrace.intake.table import TableContract
-from headrace.ledger.ledger import closed_name
+from headrace.ledger.names import closed_name
 from headrace.sql.resolve import columns_read, register
 from headrace.sql.syntax import AddColumn, AlterColumnType, AlterTable, DropColumn, RenameColumn
 from headrace.sql.widening import is_wider, wider_types

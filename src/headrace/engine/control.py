@@ -142,14 +142,23 @@ def ask_owner(home: Place, verb: str, arguments: Mapping[str, Any] | None = None
     question = json.dumps({"verb": verb, "arguments": dict(arguments or {})}).encode() + b"\n"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
         line.settimeout(_WATCH_SECONDS)
+        asked = False
         try:
             line.connect(owner.address)
+            asked = True
             line.sendall(question)
             answer = _await_answer(line, home, owner)
         except OSError as error:
-            if living_owner(home) is None:
-                return None
-            raise _silent(home, owner, verb) from error
+            if living_owner(home) is not None:
+                raise _silent(home, owner, verb) from error
+            if asked:
+                # It may have done what it was asked before it ended, so this must not be done here once more.
+                raise HomeBusy(
+                    f"the owner of {home} ended while it ran this",
+                    detail=f"It was {owner}. Perhaps it has committed all of it, or a part.",
+                    hint="look at what the home holds now, then run what is missing",
+                ) from error
+            return None
     parts = json.loads(answer)
     if "error" in parts:
         error = HeadraceError(parts["error"]["message"], detail=parts["error"]["detail"], hint=parts["error"]["hint"])

@@ -6,6 +6,7 @@ while a finished file is named.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -17,10 +18,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from headrace.engine.catalog import Relation, Table
-from headrace.errors import HeadraceError
+from headrace.errors import OwnerLost
 from headrace.ledger.base import Base, Shape
 from headrace.ledger.durable import crash_point, is_temporary, remove_folder
-from headrace.ledger.ledger import Ledger, is_hidden, is_kept, now_utc, plain_name, summed
+from headrace.ledger.ledger import Ledger, now_utc, summed
+from headrace.ledger.names import is_hidden, is_kept, plain_name
 from headrace.ledger.readers import Readers
 from headrace.objects import Place
 from headrace.settings import Settings
@@ -28,8 +30,11 @@ from headrace.state import mapped
 from headrace.state.delta import concat
 from headrace.state.store import Snapshot
 
+_log = logging.getLogger("headrace.fold")
 _SMALL_FILES = 32
 _NICENESS = 10
+# Seconds between two folds that fail, at most.
+_LONGEST_PAUSE = 300.0
 
 
 @dataclass(frozen=True)
@@ -82,13 +87,20 @@ class Fold:
     """Folds one home, when it is due or when it is asked to."""
 
     def __init__(
-        self, home: Place, ledger: Ledger, readers: Readers, settings: Settings, moment: Callable[[], Moment]
+        self,
+        home: Place,
+        ledger: Ledger,
+        readers: Readers,
+        settings: Settings,
+        moment: Callable[[], Moment],
+        check_owner: Callable[[], None] = lambda: None,
     ) -> None:
         self._home = home
         self._ledger = ledger
         self._readers = readers
         self._settings = settings
         self._moment = moment
+        self._check_owner = check_owner
         self._turn = threading.Lock()
         self._bases: dict[str, Base] = {}
         self._doomed: dict[Place, float] = {}
@@ -98,7 +110,8 @@ class Fold:
         self._stopped = threading.Event()
         self._worker = ThreadPoolExecutor(1, "headrace-fold", initializer=_give_way)
         self._thread = threading.Thread(target=self._run, name="headrace-fold-timer", daemon=True)
-        self.failure: HeadraceError | OSError | None = None
+        self._failures = 0
+        self.failure: Exception | None = None
 
     def start(self) -> None:
         """Fold in the background from now on."""
@@ -120,13 +133,19 @@ class Fold:
             if seen > self._folded_epoch and self._due(time.monotonic() - quiet_since):
                 try:
                     self.now()
-                    self.failure = None
-                except (HeadraceError, OSError) as error:
-                    # Nothing is lost: the log still has it all. The next round tries again.
+                except OwnerLost as error:
+                    self.failure = error
+                    return
+                except Exception as error:
+                    # Nothing is lost: the log still has it all. It is tried again, less and less often.
                     self.failure, self._folded_at = error, time.monotonic()
+                    self._failures += 1
+                    _log.warning("the fold of %s failed, and is tried again: %s", self._home, error)
 
     def _due(self, quiet: float) -> bool:
         age = time.monotonic() - self._folded_at
+        if self._failures and age < min(2.0**self._failures, _LONGEST_PAUSE):
+            return False
         return (
             quiet >= self._settings.fold_when_idle.total_seconds()
             or age >= self._settings.fold_at_latest.total_seconds()
@@ -146,6 +165,7 @@ class Fold:
     def _fold_all(self) -> Report:
         with self._turn:
             started = time.monotonic()
+            self._check_owner()
             moment = self._moment()
             report = Report(moment.epoch)
             for name, store in moment.stores.items():
@@ -159,6 +179,7 @@ class Fold:
             self._sweep(moment.epoch)
             self._folded_epoch, self._folded_size = moment.epoch, self._ledger.size
             self._folded_at = time.monotonic()
+            self.failure, self._failures = None, 0
             report.oldest, report.seconds = self._ledger.oldest, self._folded_at - started
             mapped.release()
             return report
@@ -166,7 +187,7 @@ class Fold:
     def base(self, name: str) -> Base:
         """The base of a store."""
         if name not in self._bases:
-            self._bases[name] = Base(base_path(self._home, name))
+            self._bases[name] = Base(base_path(self._home, name), self._check_owner)
         return self._bases[name]
 
     def _fold_one(self, name: str, store: Foldable, epoch: int) -> int:
@@ -177,6 +198,9 @@ class Fold:
             net = summed(store.shape.schema, list(self._ledger.entries(name, base.epoch, epoch)))
             if len(net):
                 base.fold(store.shape, net, epoch)
+            else:
+                # Or a part of what has cancelled out could expire, and the other part would be left after the base.
+                base.move_on(epoch)
             return len(net)
         whole = concat(store.shape.schema, [run.delta for run in store.snapshot.runs])
         base.replace(store.shape, [whole], epoch)
@@ -184,11 +208,14 @@ class Fold:
 
     def _forget_dropped(self, moment: Moment) -> None:
         known = {base_path(self._home, name) for name in moment.stores}
-        for folder in ("tables", "state"):
-            for path in (self._home / folder).glob("*"):
-                if path not in known:
-                    remove_folder(path)
-                    crash_point("base dropped")
+        found = [path for folder in ("tables", "state") for path in (self._home / folder).glob("*")]
+        dropped = [path for path in found if path not in known]
+        # After the look: what was there when this process still owned the home is its own to remove.
+        if dropped:
+            self._check_owner()
+        for path in dropped:
+            remove_folder(path)
+            crash_point("base dropped")
         self._bases = {name: base for name, base in self._bases.items() if name in moment.stores}
 
     def _expired(self, newest: int) -> int:
@@ -212,6 +239,8 @@ class Fold:
             found.extend(base.unreferenced())
         self._doomed = {path: self._doomed.get(path, now) for path in found}
         grace = self._settings.vacuum_grace.total_seconds()
+        if self._doomed:
+            self._check_owner()
         for path, since in list(self._doomed.items()):
             if now - since >= grace:
                 path.unlink(missing_ok=True)
@@ -238,7 +267,11 @@ def sweep_after_crash(home: Place, ledger: Ledger, names: Mapping[str, Shape]) -
             if base is None or not base.exists:
                 remove_folder(path)
                 continue
-            for file in list(base.unreferenced()):
+            ruins = list(base.unreferenced())
+            if ruins:
+                # Whoever wrote them may only have been stopped, and must not name what is about to go.
+                base.fence()
+            for file in ruins:
                 file.unlink(missing_ok=True)
                 crash_point("ruins swept")
 

@@ -13,7 +13,8 @@ from headrace.engine.catalog import Relation, Table
 from headrace.engine.columns import ColumnHistory, Columns, converted
 from headrace.errors import EpochExpired
 from headrace.intake.arrow import arrow_schema
-from headrace.ledger.ledger import Entry, Ledger, closed_name, summed
+from headrace.ledger.ledger import Entry, Ledger, summed
+from headrace.ledger.names import closed_name
 from headrace.state.delta import Delta, negate
 from headrace.state.hashing import identity
 from headrace.state.store import Run, Snapshot
@@ -41,7 +42,7 @@ def state_at(
         start = history.at(relation.name, now) or then
         entries = list(ledger.entries(closed_name(relation.name), now, cut.since))
         held = _summed(relation.name, epoch, start.arrow or newest.schema, entries)
-    since = summed(held.schema, history.under(ledger.entries(relation.name, epoch, now), start))
+    since = summed(held.schema, history.under(_log(ledger, relation.name, epoch, now), start))
     if len(since):
         held = Snapshot(held.schema, (*held.runs, Run(negate(since))))
     if then.alike(start):
@@ -79,9 +80,17 @@ def _since_birth(
     ledger: Ledger, history: ColumnHistory, name: str, newest: Snapshot, then: Columns, epoch: int
 ) -> Snapshot:
     """What the log of a relation that was replaced since came to."""
-    refuse_expired(ledger, then.born - 1)
-    entries = history.under(ledger.entries(name, then.born - 1, epoch), then)
+    entries = history.under(_log(ledger, name, then.born - 1, epoch), then)
     return _summed(name, epoch, then.arrow or newest.schema, entries)
+
+
+def _log(ledger: Ledger, name: str, since: int, until: int) -> list[Entry]:
+    """What a relation's log has after an epoch, with no gap: an epoch that expires while it is read is refused."""
+    refuse_expired(ledger, since)
+    try:
+        return list(ledger.entries(name, since, until))
+    finally:
+        refuse_expired(ledger, since)
 
 
 def _summed(name: str, epoch: int, schema: pa.Schema, entries: list[Entry]) -> Snapshot:
@@ -129,8 +138,8 @@ def changes_table(
     present = history.at(relation.name, now)
     if present is None:
         return schema.empty_table()
-    entries = ledger.entries(relation.name, max(since, present.born - 1), until)
-    parts = [_entry_changes(entry, places, schema) for entry in history.under(entries, present)]
+    entries = history.under(_log(ledger, relation.name, max(since, present.born - 1), until), present)
+    parts = [_entry_changes(entry, places, schema) for entry in entries]
     return pa.concat_tables(parts) if parts else schema.empty_table()
 
 

@@ -17,7 +17,8 @@ from headrace.engine.receipt import Receipt
 from headrace.errors import LedgerError
 from headrace.intake.table import TableContract
 from headrace.ledger.base import Base, Shape
-from headrace.ledger.ledger import Entry, is_hidden, summed
+from headrace.ledger.ledger import Entry, summed
+from headrace.ledger.names import is_hidden
 from headrace.sql.resolve import register
 from headrace.state.delta import Delta
 

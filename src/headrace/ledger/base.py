@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import secrets
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -23,16 +24,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.errors import LedgerError
+from headrace.folders import make_folder, sync_folder
 from headrace.ledger.delta_log import Commit, DataFile, DeltaFolder, delta_schema, stored_type
-from headrace.ledger.durable import (
-    crash_point,
-    digest_of,
-    is_temporary,
-    make_folder,
-    sync_folder,
-    withdraw,
-    write_named,
-)
+from headrace.ledger.durable import crash_point, digest_of, is_temporary, withdraw, write_named
 from headrace.objects import Place, local_file
 from headrace.state.delta import Delta, combine, found_among, group
 from headrace.state.hashing import Hashes, identity
@@ -45,6 +39,7 @@ _CONFIGURATION = {
 }
 _IDENTITIES = "_identities"
 _CHANGES = "_change_data"
+_CHANGES_OF = re.compile(r"cdc-(\d+)-")
 _FILE_ROWS = 1_000_000
 _JOIN_AT = 8
 _CHECKPOINT_EVERY = 20
@@ -72,8 +67,10 @@ class Shape:
 class Base:
     """One relation's base on disk."""
 
-    def __init__(self, path: Place) -> None:
+    def __init__(self, path: Place, may_commit: Callable[[], None] = lambda: None) -> None:
         self.path = path
+        # Asked right before a commit; raises where the home has another owner by now.
+        self._may_commit = may_commit
         self._folder = DeltaFolder(path, _CONFIGURATION, (BASE_EPOCH,), _KEEP_COMMITS)
         # What the commit under way has written, and which identities were found whole since this was opened.
         self._fresh: list[Place] = []
@@ -116,6 +113,23 @@ class Base:
             self._fold(shape, net, epoch)
         self._folder.checkpoint(_CHECKPOINT_EVERY)
 
+    def move_on(self, epoch: int) -> None:
+        """Stand at a later epoch with the same rows: what the log brought since has cancelled out."""
+        with self._whole_or_not():
+            self._commit(Commit("FOLD", numbers={BASE_EPOCH: epoch}, note={"epoch": epoch}))
+        self._folder.checkpoint(_CHECKPOINT_EVERY)
+
+    def fence(self) -> None:
+        """Take the version that an owner which was replaced meanwhile might still be about to commit."""
+        with self._whole_or_not():
+            self._commit(Commit("CLAIM"))
+
+    def _commit(self, commit: Commit) -> None:
+        crash_point("base written")
+        self._may_commit()
+        self._folder.commit(commit)
+        crash_point("base committed")
+
     def _fold(self, shape: Shape, net: Delta, epoch: int) -> None:
         come = np.flatnonzero(net.weights > 0)
         go = np.flatnonzero(net.weights < 0)
@@ -127,18 +141,8 @@ class Base:
             adds.extend(joined)
         changes = [self._write_changes(shape, net)] if removed and not shape.hidden and len(net) else []
         sync_folder(self.path)
-        crash_point("base written")
-        self._folder.commit(
-            Commit(
-                "FOLD",
-                adds=adds,
-                removes=removed,
-                changes=changes,
-                numbers={BASE_EPOCH: epoch},
-                note={"epoch": epoch},
-            )
-        )
-        crash_point("base committed")
+        numbers, note = {BASE_EPOCH: epoch}, {"epoch": epoch}
+        self._commit(Commit("FOLD", adds=adds, removes=removed, changes=changes, numbers=numbers, note=note))
 
     def replace(self, shape: Shape, contents: Iterable[Delta], epoch: int) -> None:
         """Hold just these rows, whatever was held before: for a relation whose columns are new."""
@@ -169,18 +173,8 @@ class Base:
         make_folder(self.path)
         adds = [file for content in contents for file in self._write(shape, content)]
         sync_folder(self.path)
-        crash_point("base written")
-        self._folder.commit(
-            Commit(
-                "FOLD",
-                adds=adds,
-                removes=removed,
-                numbers={BASE_EPOCH: epoch},
-                schema=shape.stored,
-                note={"epoch": epoch},
-            )
-        )
-        crash_point("base committed")
+        numbers, note = {BASE_EPOCH: epoch}, {"epoch": epoch}
+        self._commit(Commit("FOLD", adds=adds, removes=removed, numbers=numbers, schema=shape.stored, note=note))
 
     def _rewrite(self, shape: Shape, net: Delta, go: npt.NDArray[np.int64]) -> tuple[list[DataFile], list[DataFile]]:
         """Write the files anew that hold rows which go; every copy of such a row goes, those left come back."""
@@ -342,7 +336,8 @@ class Base:
                 yield file
         kept = range(self._folder.oldest_version(), self._folder.version + 1)
         for file in (self.path / _CHANGES).glob("*"):
-            if is_temporary(file.name) or int(file.name.split("-")[1]) not in kept:
+            found = _CHANGES_OF.match(file.name)
+            if found is None or int(found[1]) not in kept:
                 yield file
 
 

@@ -22,7 +22,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from headrace.errors import LedgerError, OwnerLost
-from headrace.ledger.durable import crash_point, digest_of, is_temporary, make_folder, put_if_absent, replace_file
+from headrace.folders import make_folder
+from headrace.ledger.durable import crash_point, digest_of, is_temporary, put_if_absent, replace_file
 from headrace.objects import ObjectPath, Place, Unconfirmed
 
 _LOG = "_delta_log"
@@ -179,13 +180,16 @@ class DeltaFolder:
             return
         log = self.path / _LOG
         try:
-            delta_table(self.path).create_checkpoint()
+            # Commits may go on meanwhile: what is summed up is the log as it was found here.
+            table = delta_table(self.path)
+            version = table.version()
+            table.create_checkpoint()
             for file in log.glob("*.checkpoint.parquet"):
                 _sync_file(file)
             _sync_file(log / "_last_checkpoint")
             crash_point("checkpoint written")
             # delta-rs names no checksum anywhere; without one, what was altered later would go unseen.
-            made = log / f"{self.version:020d}.checkpoint.parquet"
+            made = log / f"{version:020d}.checkpoint.parquet"
             replace_file(checksum_file(made), digest_of(made).encode())
         except (OSError, DeltaError) as error:
             raise LedgerError(
@@ -193,12 +197,12 @@ class DeltaFolder:
                 detail=f"{error}. Nothing is lost: its commits are all there.",
                 hint="free space or mend the rights of the home's folder; the next fold tries again",
             ) from error
-        self._checkpointed = self.version
+        self._checkpointed = version
         crash_point("checkpoint sealed")
         # The oldest first, so that those left have no gap, wherever this ends.
         for file in sorted(log.iterdir(), key=_name):
             number = file.name.split(".")[0]
-            if number.isdigit() and int(number) < self.version - (self._keep_commits if file.suffix == ".json" else 0):
+            if number.isdigit() and int(number) < version - (self._keep_commits if file.suffix == ".json" else 0):
                 file.unlink(missing_ok=True)
                 crash_point("log trimmed")
 

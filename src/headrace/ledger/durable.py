@@ -17,6 +17,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
+from headrace.folders import sync_folder
 from headrace.objects import ObjectPath, Place
 
 _TEMPORARY = ".tmp-"
@@ -42,19 +43,6 @@ def crash_point(name: str) -> None:
     _crash_at = f"{point}:{int(passes) - 1}"
 
 
-def make_folder(path: Place) -> None:
-    """A folder that a power cut does not take away again."""
-    if isinstance(path, ObjectPath):
-        return
-    missing: list[Path] = []
-    while not path.exists():
-        missing.append(path)
-        path = path.parent
-    for one in reversed(missing):
-        one.mkdir(exist_ok=True)
-        sync_folder(one.parent)
-
-
 def remove_folder(path: Place) -> None:
     """Remove a folder and all that lies in it, as far as that can be done."""
     if isinstance(path, ObjectPath):
@@ -62,17 +50,6 @@ def remove_folder(path: Place) -> None:
             path.remove_all()
     else:
         shutil.rmtree(path, ignore_errors=True)
-
-
-def sync_folder(path: Place) -> None:
-    """Make the names in a folder durable."""
-    if isinstance(path, ObjectPath):
-        return
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 class _Hashing:

@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 from headrace.errors import LedgerError
 from headrace.ledger.base import BASE_EPOCH
 from headrace.ledger.durable import Progress, no_progress, what_is_wrong
-from headrace.ledger.ledger import COMPACTED_EPOCH, NEWEST_EPOCH, OLDEST_EPOCH, plain_name
+from headrace.ledger.ledger import COMPACTED_EPOCH, NEWEST_EPOCH, OLDEST_EPOCH
 from headrace.ledger.log_state import LogState, read_log
+from headrace.ledger.names import plain_name
 from headrace.ledger.readers import Readers
 from headrace.ledger.wholeness import Kept, Span, newest_whole_epoch
 from headrace.objects import Place, local_file, name_below, size_of

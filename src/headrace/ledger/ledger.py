@@ -10,6 +10,7 @@ definitions it made, and the idempotency keys it used up.
 from __future__ import annotations
 
 import json
+import math
 import re
 import secrets
 import threading
@@ -27,8 +28,10 @@ import pyarrow.dataset as dataset
 import pyarrow.parquet as pq
 
 from headrace.errors import HeadraceError, LedgerError, OwnerLost
+from headrace.folders import make_folder, sync_folder
 from headrace.ledger.delta_log import Commit, DataFile, DeltaFolder
-from headrace.ledger.durable import crash_point, is_temporary, make_folder, sync_folder, withdraw, write_named
+from headrace.ledger.durable import crash_point, withdraw, write_named
+from headrace.ledger.names import CLOSED, plain_name
 from headrace.objects import Place, local_file
 from headrace.state.delta import Delta, consolidate, empty
 
@@ -53,7 +56,7 @@ _CHECKPOINT_EVERY = 100
 # What is joined, and so held in memory, at a time: bytes on disk, a third to a tenth of those in memory.
 _SEGMENT_BYTES = 16 * 1024 * 1024
 _DEFINING = ("define", "drop", "reset", "sources", "drop_sources")
-_CLOSED = "#closed"
+_OUR_FILE = re.compile(r"(epoch-\d{12}-)?(?P<last>\d{12})-")
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,7 @@ class Ledger:
         self._inline_bytes = inline_bytes
         # One commit at a time; whatever takes long is written before.
         self._turn = threading.Lock()
+        self._claimed = False
         self._heads: list[Head] = []
 
     def open(self) -> None:
@@ -134,6 +138,7 @@ class Ledger:
             number = max(fence, self._folder.numbers.get(_OWNER, 0) + 1)
             numbers = {_OWNER: number, _FORMAT: FORMAT}
             self._guarded(lambda: self._folder.commit(Commit("CLAIM", schema=schema, numbers=numbers)))
+            self._claimed = True
 
     def heads(self) -> Sequence[Head]:
         """All kept epochs in order, and the older ones that made a definition."""
@@ -180,7 +185,6 @@ class Ledger:
     def commit(self, epoch: int, at: datetime, head: Mapping[str, Any], deltas: Mapping[str, Delta]) -> None:
         """Make an epoch exist, with all of its deltas at once."""
         self._guarded(lambda: self._commit(epoch, at, head, deltas))
-        self._heads.append(Head(epoch, at, head))
 
     def _commit(self, epoch: int, at: datetime, head: Mapping[str, Any], deltas: Mapping[str, Delta]) -> None:
         rows: list[dict[str, Any]] = [
@@ -210,6 +214,7 @@ class Ledger:
                 schema = _SCHEMA if self._folder.version < 0 else None
                 numbers, note = {NEWEST_EPOCH: epoch}, {"epoch": epoch}
                 self._folder.commit(Commit("EPOCH", adds=[file], numbers=numbers, note=note, schema=schema))
+                self._heads.append(Head(epoch, at, head))
         except BaseException as error:
             self._withdraw(written, error)
             raise
@@ -274,7 +279,7 @@ class Ledger:
         table = self._read(_ENTRY_COLUMNS, relation, since, until)
         for batch in table.to_batches(max_chunksize=100):
             for row in batch.to_pylist():
-                if row["relation"] != "" and not (relation is None and row["relation"].endswith(_CLOSED)):
+                if row["relation"] != "" and not (relation is None and row["relation"].endswith(CLOSED)):
                     yield self._entry(row)
 
     def entries_after(self, since: Mapping[str, int]) -> Iterator[Entry]:
@@ -293,7 +298,13 @@ class Ledger:
         return (self._entry(row) for row in sorted(rows, key=lambda row: row["epoch"]))
 
     def _entry(self, row: Mapping[str, Any]) -> Entry:
-        content = self._content(row)
+        try:
+            content = self._content(row)
+        except LedgerError:
+            # Only what has expired goes, and whoever asks is told that it has.
+            if not self._claimed:
+                self._has_moved_on()
+            raise
         width = content.num_columns - 1
         weights = content.column(width).to_numpy()
         return Entry(row["epoch"], row["committed_at"], row["relation"], content.select(list(range(width))), weights)
@@ -306,6 +317,19 @@ class Ledger:
     def _read(
         self, columns: Sequence[str], relation: str | None = None, since: int = 0, until: int | None = None
     ) -> pa.Table:
+        try:
+            return self._read_files(columns, relation, since, until)
+        except LedgerError:
+            if self._claimed or not self._has_moved_on():
+                raise
+            return self._read_files(columns, relation, since, until)
+
+    def _has_moved_on(self) -> bool:
+        """Whether the owner, who is another, has committed since this was read: it may have joined or dropped files."""
+        known = self._folder.version
+        return self._folder.load() and self._folder.version != known
+
+    def _read_files(self, columns: Sequence[str], relation: str | None, since: int, until: int | None) -> pa.Table:
         tables = [pa.schema([_SCHEMA.field(c) for c in columns]).empty_table()]
         wanted = pc.field("epoch") > since
         if until is not None:
@@ -348,7 +372,8 @@ class Ledger:
         numbers = {COMPACTED_EPOCH: until, OLDEST_EPOCH: max(expired, self.oldest)}
         self._guarded(lambda: self._replace(files, tables, numbers, stale))
         if stale:
-            self._heads = [head for head in self._heads if head.epoch > expired or head.defines]
+            with self._turn:
+                self._heads = [head for head in self._heads if head.epoch >= expired or head.defines]
         crash_point("segment committed")
 
     def _joined(self, files: Sequence[DataFile], expired: int, keep: Callable[[str], bool]) -> pa.Table:
@@ -384,25 +409,24 @@ class Ledger:
 
     def _stays(self, row: Mapping[str, Any], expired: int, keep: Callable[[str], bool]) -> bool:
         if row["relation"] == "":
-            return row["epoch"] > expired or Head(0, row["committed_at"], json.loads(row["head"])).defines
+            # The expired epoch itself can still be read, and is asked for by its time.
+            return row["epoch"] >= expired or Head(0, row["committed_at"], json.loads(row["head"])).defines
         return row["epoch"] > expired and keep(row["relation"])
 
     def tidy(self) -> None:
         """Keep the log of the ledger's own table short."""
-        with self._turn:
-            self._folder.checkpoint(_CHECKPOINT_EVERY)
+        self._folder.checkpoint(_CHECKPOINT_EVERY)
 
     def unreferenced(self, newest: int | None) -> Iterator[Place]:
         """Files that no epoch names; with the newest epoch given, not those of an epoch under way."""
         for file in self._folder.unreferenced():
-            if newest is None or not (is_temporary(file.name) or _last_epoch(file.name) > newest):
+            if newest is None or _last_epoch(file.name) <= newest:
                 yield file
         if not self._deltas.exists():
             return
         named = self.large_files()
         for file in self._deltas.iterdir():
-            under_way = newest is not None and (is_temporary(file.name) or int(file.name.split("-")[0]) > newest)
-            if file.name not in named and not under_way:
+            if file.name not in named and (newest is None or _last_epoch(file.name) <= newest):
                 yield file
 
 
@@ -428,29 +452,10 @@ def _mark() -> str:
     return secrets.token_hex(4)
 
 
-def _last_epoch(name: str) -> int:
-    """The last epoch of a data file, by its name."""
-    return int(name.split("-")[2])
-
-
-def closed_name(relation: str) -> str:
-    """Under which name the log keeps what a relation held, where an epoch left it other columns."""
-    return f"{relation}{_CLOSED}"
-
-
-def is_kept(relation: str) -> bool:
-    """Whether the log keeps a relation's rows after they are folded: for readers of older epochs."""
-    return not is_hidden(relation) or relation.endswith(_CLOSED)
-
-
-def is_hidden(relation: str) -> bool:
-    """Whether a relation is state of Headrace's own, which no user reads."""
-    return "#" in relation or relation.startswith("_headrace")
-
-
-def plain_name(relation: str) -> str:
-    """A relation's name as a name of files that every system takes."""
-    return re.sub(r"[^a-z0-9_]", lambda odd: "." if odd.group() == "#" else f"~{ord(odd.group()):x}", relation)
+def _last_epoch(name: str) -> float:
+    """The last epoch of a file of ours, by its name; of any other file, and of one under way, it is never over."""
+    found = _OUR_FILE.match(name)
+    return int(found["last"]) if found else math.inf
 
 
 def summed(schema: pa.Schema, entries: Sequence[Entry]) -> Delta:

@@ -6,7 +6,7 @@ import json
 import threading
 from dataclasses import asdict, dataclass
 
-from headrace.errors import LedgerError
+from headrace.errors import LedgerError, ReadOnly
 from headrace.ledger.durable import replace_file
 from headrace.objects import Place
 
@@ -25,8 +25,9 @@ class Reader:
 class Readers:
     """The registered readers of one home."""
 
-    def __init__(self, home: Place) -> None:
+    def __init__(self, home: Place, may_write: bool = True) -> None:
         self._path = home / READERS
+        self._may_write = may_write
         self._lock = threading.Lock()
         self._readers: dict[str, Reader] = {}
         try:
@@ -43,12 +44,14 @@ class Readers:
     def register(self, reader: Reader) -> None:
         """Keep for a reader what it has not read, or note how far it has come."""
         with self._lock:
+            self._refuse_read_only()
             self._readers[reader.name] = reader
             self._save()
 
     def forget(self, name: str) -> None:
         """Wait for a reader no longer."""
         with self._lock:
+            self._refuse_read_only()
             self._readers.pop(name, None)
             self._save()
 
@@ -57,6 +60,11 @@ class Readers:
         with self._lock:
             waiting = [one.epoch for one in self._readers.values() if newest - one.epoch <= one.limit_epochs]
         return min(waiting, default=None)
+
+    def _refuse_read_only(self) -> None:
+        """The owner, who folds, reads the file only once: it would not know of this reader."""
+        if not self._may_write:
+            raise ReadOnly("the home was opened read-only", hint="register readers in the process that owns the home")
 
     def _save(self) -> None:
         replace_file(self._path, json.dumps([asdict(one) for one in self._readers.values()]).encode())

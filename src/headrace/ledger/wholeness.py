@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.ledger.ledger import is_hidden
+from headrace.ledger.names import is_hidden
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,7 @@ def service_for(hr: Headrace, settings: Settings) -> Service:
     )
     metrics.gauge("headrace_pushes_under_way", "Requests with changes.", lambda: service.pushes.under_way)
     metrics.gauge("headrace_queries_under_way", "Queries that run.", lambda: service.asking.under_way)
+    metrics.gauge("headrace_fold_failing", "1 while folds fail.", lambda: service.hr.fold_failure is not None)
     metrics.gauge("headrace_streams_open", "Change streams.", lambda: service.streams.open)
     return service
 

@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from headrace.errors import LedgerError
-from headrace.ledger.durable import make_folder, replace_file, sync_folder
+from headrace.folders import make_folder, sync_folder
+from headrace.ledger.durable import replace_file
 from headrace.ledger.ledger import Ledger
 
 _NEW = "migrating"
