@@ -99,7 +99,9 @@ def make_table(contract: TableContract, ids: Sequence[int] | None = None) -> Tab
 def make_view(catalyst: Catalyst, catalog: Catalog, folder: Path, definition: ViewDefinition) -> View:
     """A view with its rule, not yet filled and not yet known to the analyzer."""
     with _seen_as(catalyst, catalog, definition):
-        resolved = resolve(catalyst, definition.name, definition.sql, definition.line, definition.column)
+        resolved = resolve(
+            catalyst, definition.name, definition.sql, definition.line, definition.column, definition.columns
+        )
     _refuse_cycle(catalog, definition.name, resolved)
     schema = _named_schema(definition, resolved.schema)
     for field in schema.fields:

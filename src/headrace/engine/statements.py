@@ -98,7 +98,7 @@ def run_statement(home: Headrace, statement: Statement) -> pa.Table | Receipt | 
     """Run one statement; an error that names no place of its own names the statement's."""
     try:
         return _run_statement(home, statement)
-    except (RelationNameError, ViewError, QueryError) as error:
+    except (RelationNameError, StatementError, ViewError, QueryError) as error:
         if error.line is None:
             error.met_at(statement.line, statement.column)
         raise

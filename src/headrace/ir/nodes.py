@@ -45,12 +45,13 @@ class Merge(Node):
 
 @dataclass(frozen=True, eq=False)
 class Edge:
-    """Columns of two inputs of a join that must be equal."""
+    """Columns of two inputs of a join that must be equal; NULL equals NULL only where it is null-safe."""
 
     left: int
     right: int
     left_columns: tuple[int, ...]
     right_columns: tuple[int, ...]
+    null_safe: bool
 
 
 @dataclass(frozen=True, eq=False)

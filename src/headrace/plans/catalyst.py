@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_type
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, DecimalType, LongType, MapType, StructField, StructType
 
 Java = Any
 
@@ -156,12 +156,6 @@ class Catalyst:
         """A literal of a Python int, bool, float or str."""
         return self.module(_EXPRESSIONS + "Literal").apply(value)
 
-    def long_literal(self, value: int) -> Java:
-        """A BIGINT literal."""
-        return self.expression_class("Literal")(
-            self.java_class("java.lang.Long").valueOf(str(value)), self.module("org.apache.spark.sql.types.LongType")
-        )
-
     def null_literal(self, data_type: Java) -> Java:
         """A NULL of a type."""
         return self.module(_EXPRESSIONS + "Literal").create(None, data_type)
@@ -267,6 +261,13 @@ def output(plan: Java) -> tuple[Attribute, ...]:
 def children(node: Java) -> list[Java]:
     """The children of a plan or an expression."""
     return items(node.children())
+
+
+def may_be_null_for_size(function: Java) -> bool:
+    """Whether a sum or an average gives NULL where it overflows: try_sum and try_avg of types that can."""
+    (one,) = children(function)
+    lenient = str(function.prettyName()).startswith("try_")
+    return lenient and isinstance(data_type(one.dataType()), (LongType, DecimalType))
 
 
 def references(expression: Java) -> set[int]:

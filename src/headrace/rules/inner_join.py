@@ -3,7 +3,9 @@
 Only combinations with a changed row differ, and all their other rows are found from it by the join's keys. So each
 input gives a slice: its changed rows and the rows reached from changes elsewhere, each with its weight before and
 after. One join of the slices gives both products of weights; their difference is the delta. Rows that are in a slice
-for another row's sake have equal products and drop out. State: the inputs. Cost: the change times its fan-out.
+for another row's sake have equal products and drop out. Of an old row and a new one both products are zero, so that
+nothing is ever worked out for rows that were never there together. State: the inputs. Cost: the change times its
+fan-out.
 
 An input without equal columns is reached whole, which is not incremental, unless it has one row, or the changed side
 is a one-row threshold: then only the rows between the old and the new threshold are read.
@@ -12,17 +14,18 @@ is a one-row threshold: then only the rows between the old and the new threshold
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
+from functools import reduce
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import DataType
 
 from headrace.ir.nodes import Edge, InnerJoin, Threshold
-from headrace.plans.catalyst import Java, arrow_schema, items, kind_of, references
+from headrace.plans.catalyst import Catalyst, Java, arrow_schema, children, items, kind_of, references
 from headrace.plans.prepared import Leaf, conform
 from headrace.plans.steps import apply_steps
 from headrace.rules.base import Epoch, Workshop, check_bound, named, types_of
-from headrace.rules.inputs import Input, hashes_of, make_input, read_leaf, shape_of
+from headrace.rules.inputs import Input, hashes_of, make_input, matchable, read_leaf, shape_of
 from headrace.rules.thresholds import ThresholdRange
 from headrace.state.delta import Delta, consolidate, empty
 from headrace.state.store import take
@@ -71,11 +74,14 @@ class InnerJoinRule:
                 joined |= {a.id for a in node.inputs[place].output}
                 ready = [c for c in waiting if references(c) <= joined]
                 waiting = [c for c in waiting if not references(c) <= joined]
+                so_far = [leaves[one] for one in order[: order.index(place) + 1]]
+                if not all(_compares_columns(c) for c in ready):
+                    ready.insert(0, _were_together(catalyst, so_far))
                 plan = catalyst.join(plan, parts[place], catalyst.inner(), catalyst.both(ready))
                 plan = catalyst.one_partition(plan)
             if waiting:
-                plan = catalyst.filter(catalyst.both(waiting), plan)
-            weights = [_product(catalyst, [leaf.extra[side] for leaf in leaves]) for side in ("before", "after")]
+                plan = catalyst.filter(catalyst.both([_were_together(catalyst, leaves), *waiting]), plan)
+            weights = _products(catalyst, leaves)
             aliases = [catalyst.alias(w, side) for w, side in zip(weights, ("before", "after"), strict=True)]
             carried = [alias.toAttribute() for alias in aliases]
             plan = catalyst.project([*(a.java for a in node.output), *aliases], plan)
@@ -103,7 +109,7 @@ class InnerJoinRule:
             visited = {start, *([first.threshold.input] if first is not None else [])}
             while len(visited) < len(self._inputs):
                 step = self._next(visited)
-                place = step[1] if step is not None else self._unconnected(visited)
+                place = step.right if step is not None else self._unconnected(visited)
                 if step is None and place not in self._singles:
                     whole.add(place)
                 visited.add(place)
@@ -118,12 +124,13 @@ class InnerJoinRule:
         rest = [i for i in range(len(self._inputs)) if i not in visited]
         return next((i for i in rest if i in self._singles), rest[0])
 
-    def _next(self, visited: set[int]) -> tuple[int, int, tuple[int, ...], tuple[int, ...]] | None:
+    def _next(self, visited: set[int]) -> Edge | None:
+        """A way from an input that was visited, on the left, to one that was not."""
         for edge in self._edges:
             if edge.left in visited and edge.right not in visited:
-                return edge.left, edge.right, edge.left_columns, edge.right_columns
+                return edge
             if edge.right in visited and edge.left not in visited:
-                return edge.right, edge.left, edge.right_columns, edge.left_columns
+                return Edge(edge.right, edge.left, edge.right_columns, edge.left_columns, edge.null_safe)
         return None
 
     def delta(self, epoch: Epoch) -> Delta:
@@ -157,10 +164,11 @@ class InnerJoinRule:
                     place = self._unconnected(rows)
                     self._add(epoch, rows, found, place, self._inputs[place].all(epoch), changes[place])
                     continue
-                origin, place, origin_ids, place_ids = step
-                key = self._inputs[origin].places(origin_ids)
-                wanted = np.unique(np.concatenate([hashes_of(part, key) for part in rows[origin]]))
-                own_key = self._inputs[place].places(place_ids)
+                place = step.right
+                key = self._inputs[step.left].places(step.left_columns)
+                hashes = [matchable(part, key, step.null_safe) for part in rows[step.left]]
+                wanted = np.unique(np.concatenate(hashes))
+                own_key = self._inputs[place].places(step.right_columns)
                 reached = self._inputs[place].lookup(epoch, own_key, wanted)
                 self._add(epoch, rows, found, place, reached, _with_keys(changes[place], own_key, wanted))
 
@@ -220,34 +228,55 @@ def _with_keys(change: Delta | None, key: Sequence[int], wanted: np.ndarray) -> 
 
 
 def _slice(one: Input, change: Delta | None, parts: Sequence[Delta]) -> pa.Table:
-    """Rows with their weights before and after: what was reached, once each, and the changed rows."""
+    """Rows with their weights before and after, once each: what was reached, and the changed rows."""
     schema = arrow_schema([a.type for a in one.attributes])
-    rows = [pa.table(part.rows.columns, schema=schema) for part in parts if len(part)]
-    if rows:
-        low = np.concatenate([part.low for part in parts if len(part)])
-        high = np.concatenate([part.high for part in parts if len(part)])
-        weights = np.concatenate([part.weights for part in parts if len(part)])
+    reached = [part for part in parts if len(part)]
+    changed = [change] if change is not None else []
+    if not reached and not changed:
+        rows, before, after = schema.empty_table(), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    else:
+        together = [*reached, *changed]
+        rows = pa.concat_tables([pa.table(part.rows.columns, schema=schema) for part in together])
+        weights = np.concatenate([part.weights for part in together])
+        low = np.concatenate([part.low for part in together])
+        high = np.concatenate([part.high for part in together])
+        first_changed = sum(len(part) for part in reached)
         order = np.lexsort((high, low))
         fresh = np.concatenate(([True], (low[order][1:] != low[order][:-1]) | (high[order][1:] != high[order][:-1])))
-        places = order[fresh]
-        reached = pa.concat_tables(rows).take(pa.array(places))
-        before = weights[places]
-    else:
-        reached, before = schema.empty_table(), np.zeros(0, dtype=np.int64)
-    after = before
-    if change is not None:
-        reached = pa.concat_tables([reached, pa.table(change.rows.columns, schema=schema)])
-        before = np.concatenate([before, np.zeros(len(change), dtype=np.int64)])
-        after = np.concatenate([after, change.weights])
-    columns = [*reached.columns, pa.chunked_array([pa.array(before)]), pa.chunked_array([pa.array(after)])]
+        starts = np.flatnonzero(fresh)
+        is_change = order >= first_changed
+        moves = np.add.reduceat(np.where(is_change, weights[order], 0), starts)
+        # A row is reached with its whole weight, however often; of changed rows that were not reached only the change
+        # matters, because no other change combines with what was there before.
+        held = np.maximum.reduceat(np.where(is_change, 0, weights[order]), starts)
+        was_reached = np.logical_or.reduceat(~is_change, starts)
+        before = np.where(was_reached, held, np.maximum(-moves, 0))
+        after = before + moves
+        rows = rows.take(pa.array(order[starts]))
+    columns = [*rows.columns, pa.chunked_array([pa.array(before)]), pa.chunked_array([pa.array(after)])]
     return pa.table(columns, names=[f"x{i}" for i in range(len(columns))])
 
 
-def _product(catalyst: object, factors: Sequence[Java]) -> Java:
-    product = factors[0]
-    for factor in factors[1:]:
-        product = catalyst.arithmetic("Multiply", product, factor)  # pyright: ignore
-    return product
+def _products(catalyst: Catalyst, leaves: Sequence[Leaf]) -> list[Java]:
+    """The weights of combined rows, before and after."""
+    return [
+        reduce(lambda a, b: catalyst.arithmetic("Multiply", a, b), [leaf.extra[side] for leaf in leaves])
+        for side in ("before", "after")
+    ]
+
+
+def _were_together(catalyst: Catalyst, leaves: Sequence[Leaf]) -> Java:
+    """Whether rows were all there before, or are all there after: conditions are worked out only then."""
+    products = _products(catalyst, leaves)
+    zero = catalyst.cast(catalyst.literal(0), products[0].dataType())
+    never = [catalyst.binary("EqualTo", one, zero) for one in products]
+    return catalyst.expression_class("Not")(catalyst.binary("And", *never))
+
+
+def _compares_columns(condition: Java) -> bool:
+    """Whether a condition cannot fail, whatever the values."""
+    comparison = kind_of(condition) in ("EqualTo", "EqualNullSafe")
+    return comparison and all(kind_of(side) == "AttributeReference" for side in children(condition))
 
 
 def _join_order(count: int, edges: Sequence[Edge]) -> list[int]:

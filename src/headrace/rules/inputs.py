@@ -112,6 +112,22 @@ def hashes_of(delta: Delta, key: Sequence[int]) -> Hashes:
     return key_hashes(delta.rows, tuple(key)) if key else np.zeros(len(delta), dtype=np.uint64)
 
 
+def lonely(delta: Delta, key: Sequence[int]) -> np.ndarray:
+    """Which rows have a NULL among their key columns."""
+    alone = np.zeros(len(delta), dtype=bool)
+    for place in key:
+        column = delta.rows.column(place)
+        if column.null_count:
+            alone |= np.asarray(column.is_null())
+    return alone
+
+
+def matchable(delta: Delta, key: Sequence[int], null_safe: bool) -> Hashes:
+    """The key hashes of the rows that can match any: a NULL does so only where it equals NULL."""
+    hashes = hashes_of(delta, key)
+    return hashes if null_safe else hashes[~lonely(delta, key)]
+
+
 def sided(before: Delta, change: Delta | None) -> tuple[Delta, Delta]:
     """The rows before and after a change, each with its multiplicity."""
     if change is None or len(change) == 0:

@@ -18,7 +18,7 @@ from headrace.plans.catalyst import Java, arrow_schema
 from headrace.plans.prepared import Leaf, conform
 from headrace.plans.steps import apply_steps
 from headrace.rules.base import Epoch, Workshop, check_bound, named, types_of
-from headrace.rules.inputs import Input, hashes_of, make_input, read_leaf, shape_of, side_table, sided
+from headrace.rules.inputs import Input, lonely, make_input, matchable, read_leaf, shape_of, side_table, sided
 from headrace.state.delta import Delta, consolidate, empty
 from headrace.state.hashing import Hashes
 from headrace.state.store import take
@@ -68,7 +68,7 @@ class MatchJoinRule:
             wanted = np.unique(
                 np.concatenate(
                     [
-                        _touched(change, key, self._null_safe)
+                        matchable(change, key, self._null_safe)
                         for change, key in ((left_change, self._left_key), (right_change, self._right_key))
                         if change is not None
                     ]
@@ -103,11 +103,11 @@ class MatchJoinRule:
         before = one.lookup(epoch, key, wanted)
         if change is None or self._null_safe:
             return sided(before, change)
-        lonely = _lonely(change, key)
-        if not bool(lonely.any()):
+        matches_none = lonely(change, key)
+        if not bool(matches_none.any()):
             return sided(before, change)
-        old, new = sided(before, take(change, np.flatnonzero(~lonely)))
-        alone = take(change, np.flatnonzero(lonely))
+        old, new = sided(before, take(change, np.flatnonzero(~matches_none)))
+        alone = take(change, np.flatnonzero(matches_none))
         gone, come = alone.weights < 0, alone.weights > 0
         return _plus(old, take(alone, np.flatnonzero(gone)), -1), _plus(new, take(alone, np.flatnonzero(come)), 1)
 
@@ -115,21 +115,6 @@ class MatchJoinRule:
 def _number(result: object, column: int, missing: int) -> np.ndarray:
     values = result.column(column)  # pyright: ignore[reportAttributeAccessIssue]
     return np.asarray(values.fill_null(missing) if values.null_count else values).astype(np.int64)
-
-
-def _lonely(change: Delta, key: Sequence[int]) -> np.ndarray:
-    """Which rows have a NULL among their key columns."""
-    alone = np.zeros(len(change), dtype=bool)
-    for place in key:
-        column = change.rows.column(place)
-        if column.null_count:
-            alone |= np.asarray(column.is_null())
-    return alone
-
-
-def _touched(change: Delta, key: Sequence[int], null_safe: bool) -> Hashes:
-    hashes = hashes_of(change, key)
-    return hashes if null_safe else hashes[~_lonely(change, key)]
 
 
 def _plus(rows: Delta, more: Delta, sign: int) -> Delta:

@@ -14,7 +14,17 @@ from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column
 from pyspark.sql.types import ByteType, DataType, DecimalType, IntegerType, LongType, ShortType
 
-from headrace.plans.catalyst import Catalyst, Java, arrow_type, children, data_type, items, kind_of, rewrite
+from headrace.plans.catalyst import (
+    Catalyst,
+    Java,
+    arrow_type,
+    children,
+    data_type,
+    items,
+    kind_of,
+    may_be_null_for_size,
+    rewrite,
+)
 from headrace.state.arranged import Arrangement, SortKeys
 from headrace.state.exact import Numbers, decimals
 
@@ -57,6 +67,8 @@ def running_of(alias: Java, stored: set[int]) -> Running | None:
     column, kind = inputs[0].exprId().id(), data_type(inputs[0].dataType())
     if name == "Count":
         return Running("count", column)
+    if name in ("Sum", "Average") and may_be_null_for_size(aggregate):
+        return None
     if name == "Sum" and _summable(kind):
         return Running("sum", column, kind)
     # Spark adds up BIGINTs for an average as floating-point numbers.

@@ -19,7 +19,7 @@ from headrace.ir.nodes import Node, TopRows
 from headrace.plans.catalyst import Java, arrow_schema
 from headrace.plans.prepared import Leaf, LeafShape, conform
 from headrace.plans.steps import apply_steps
-from headrace.rules.base import LONG, Epoch, Rule, TooLarge, Workshop, named, types_of
+from headrace.rules.base import LONG, Epoch, Rule, TooLarge, Workshop, check_bound, named, types_of
 from headrace.rules.linear import signed, with_weights
 from headrace.state.delta import Delta, concat, consolidate, empty, negate
 
@@ -36,6 +36,8 @@ class TopRowsRule:
         self._offset = node.offset
         self._end = None if node.limit is None else node.offset + max(node.limit, 0)
         self._keep = None if self._end is None else 2 * self._end + _SPARE
+        if node.limit is None:
+            workshop.reasons.append("OFFSET without LIMIT: a change reads the whole input")
         catalyst = workshop.catalyst
         order = list(node.order)
         columns = [a.java for a in node.child.output]
@@ -67,7 +69,9 @@ class TopRowsRule:
         change = self._child.delta(epoch)
         if len(change) == 0:
             return empty(arrow_schema(self.types))
-        kept = epoch.before(self._kept.name).all()
+        held = epoch.before(self._kept.name)
+        check_bound(epoch, held.size)
+        kept = held.all()
         total = epoch.before(self._total.name).all()
         count = int(total.rows.column(0)[0].as_py())
         complete = int(kept.weights.sum()) == count

@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 )
 
 from headrace.ir.nodes import MOMENTS, PAIRS
-from headrace.plans.catalyst import Java, children, data_type, kind_of, references, walk
+from headrace.plans.catalyst import Java, children, data_type, kind_of, may_be_null_for_size, references, walk
 
 INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 _ORDERED = (*INTEGERS, DecimalType, DoubleType, FloatType, DateType, TimestampType, TimestampNTZType)
@@ -136,7 +136,7 @@ def has_partials(call: Java) -> bool:
     if name == "Count":
         return True
     if name in ("Sum", "Average"):
-        return _exact(types[0])
+        return _exact(types[0]) and not may_be_null_for_size(function)
     if name in ("Min", "Max"):
         return _comparable(types[0])
     if name in MOMENTS and not call.isDistinct():

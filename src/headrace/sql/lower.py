@@ -225,12 +225,14 @@ def _lower_inner(context: Lowering, plan: Java) -> Node:
     _flatten(plan, inputs, conditions)
     ids = [_ids(one) for one in inputs]
     pairs: dict[tuple[int, int], list[tuple[Java, Java]]] = {}
+    safe: set[tuple[int, int]] = set()
     for part in conditions:
         for i in range(len(inputs)):
             for j in range(i + 1, len(inputs)):
                 pair = equal_pair(part, ids[i], ids[j])
                 if pair:
                     pairs.setdefault((i, j), []).append(pair)
+                    safe |= {(i, j)} if kind_of(part) == "EqualNullSafe" else set()
     keys: list[list[Java]] = [[] for _ in inputs]
     for (i, j), found in pairs.items():
         keys[i].extend(a for a, _ in found)
@@ -249,7 +251,7 @@ def _lower_inner(context: Lowering, plan: Java) -> Node:
         right = tuple(columns[j][used[j] : used[j] + count])
         used[i] += count
         used[j] += count
-        edges.append(Edge(i, j, left, right))
+        edges.append(Edge(i, j, left, right, (i, j) in safe))
     singles = frozenset(i for i, node in enumerate(nodes) if is_single(node))
     thresholds = [t for part in conditions for t in _thresholds(part, nodes, singles)]
     return InnerJoin(plan, output(plan), tuple(nodes), tuple(conditions), tuple(edges), tuple(thresholds), singles)
@@ -276,7 +278,7 @@ def is_single(node: Node) -> bool:
     if isinstance(node, GroupFold):
         return not node.groups
     if isinstance(node, Touched):
-        return not node.keys and len(node.steps) == 1 and kind_of(node.steps[0]) == "Aggregate"
+        return len(node.steps) == 1 and kind_of(node.steps[0]) == "Aggregate" and not _groups(node.steps[0])
     if isinstance(node, Source):
         return node.relation == CLOCK
     if isinstance(node, Constant):
@@ -345,12 +347,25 @@ def _lower_aggregate(context: Lowering, plan: Java) -> Node:
     groups = items(plan.groupingExpressions())
     results = items(plan.aggregateExpressions())
     calls = aggregate_calls(results)
+    if any(_is_session(group) for group in groups):
+        # A row may join two sessions into one, so all of those with the same other groups are worked out anew.
+        child, ids = _with_keys(context, plan.child(), [group for group in groups if not _is_session(group)])
+        return Touched(plan, output(plan), child, ids, (plan,), "group" if ids else "sessions of the whole input")
     if all(kind_of(g) == "AttributeReference" for g in groups) and all(has_partials(c) for c in calls):
         return _lower_fold(context, plan, groups, results, calls)
     child, ids = _with_keys(context, plan.child(), groups)
     names = sorted({c.aggregateFunction().prettyName() for c in calls if not has_partials(c)})
     what = "group" if ids else f"{', '.join(names)} over the whole input"
     return Touched(plan, output(plan), child, ids, (plan,), what)
+
+
+def _groups(plan: Java) -> list[Java]:
+    return items(plan.groupingExpressions())
+
+
+def _is_session(group: Java) -> bool:
+    """Whether a group is a session window, which Spark stretches over the rows that it holds."""
+    return kind_of(group) == "AttributeReference" and group.metadata().contains("spark.sessionWindow")
 
 
 def _lower_fold(
@@ -369,7 +384,8 @@ def _lower_fold(
         condition = optional(call.filter())
         places: list[int] = []
         for one in inputs:
-            if kind_of(one) == "Literal" and name == "Count" and condition is None and one.value() is not None:
+            counts_rows = name == "Count" and condition is None and not call.isDistinct()
+            if counts_rows and kind_of(one) == "Literal" and one.value() is not None:
                 continue
             if condition is not None:
                 one = catalyst.expression_class("If")(condition, one, catalyst.null_literal(one.dataType()))

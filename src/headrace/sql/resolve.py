@@ -23,11 +23,12 @@ from headrace.plans.catalyst import (
     data_type,
     items,
     kind_of,
-    rewrite,
     walk,
 )
+from headrace.sql.fixed_times import refuse_fixed_times
 from headrace.sql.one_row import CLOCK, join_one_rows
 from headrace.sql.query_errors import query_error
+from headrace.sql.subqueries import prepare_subqueries, with_equalities
 from headrace.sql.ties import break_ties
 
 _SURROUNDINGS = frozenset({"CurrentUser", "CurrentDatabase", "CurrentCatalog", "CurrentPath", "CurrentTimeZone"})
@@ -116,6 +117,9 @@ def forget(catalyst: Catalyst, name: str) -> None:
 
 def relation_of(plan: Java) -> str | None:
     """The relation that a leaf stands for, if it is one of ours."""
+    if kind_of(plan) == "UnionLoopRef":
+        # What a recursive query has found so far; its columns are named after those that it began with.
+        return None
     for column in items(plan.output()):
         metadata = column.metadata()
         if metadata.contains(RELATION_MARK):
@@ -131,10 +135,13 @@ def analyze(catalyst: Catalyst, sql: str, line: int = 1, column: int = 1) -> Jav
         raise query_error(error, line, column) from None
 
 
-def resolve(catalyst: Catalyst, name: str, sql: str, line: int = 1, column: int = 1) -> Resolved:
-    """The query of a view, ready to be lowered."""
+def resolve(
+    catalyst: Catalyst, name: str, sql: str, line: int = 1, column: int = 1, renamed: Sequence[str] = ()
+) -> Resolved:
+    """The query of a view, ready to be lowered; the view may name its columns otherwise."""
+    refuse_fixed_times(name, sql, line, column)
     analyzed = analyze(catalyst, sql, line, column)
-    _check_output(name, analyzed)
+    _check_names(name, renamed or [one.name() for one in items(analyzed.output())])
     schema = StructType(
         [StructField(c.name(), data_type(c.dataType()), c.nullable()) for c in items(analyzed.output())]
     )
@@ -143,15 +150,14 @@ def resolve(catalyst: Catalyst, name: str, sql: str, line: int = 1, column: int 
     plan, ties = break_ties(catalyst, plan)
     if ties:
         plan = _shape(catalyst, plan)
-    reads = sorted(set(_leaves(plan)) - {CLOCK})
+    # A CTE that nothing reads is not in the plan, but what it names must be there whenever the text is read again.
+    reads = sorted((set(_leaves(plan)) | set(_leaves_of_subqueries(analyzed))) - {CLOCK})
     unfollowed = _unfollowed(plan)
     if unfollowed is not None and uses_clock:
         raise ViewError(
             f"view {name} has {unfollowed} beside the clock, which cannot be recomputed at the epoch's time",
             hint="write the subquery as a join, or compute the time before the change is applied",
         )
-    if unfollowed is not None:
-        reads = sorted(set(reads) | set(_leaves_of_subqueries(analyzed)))
     return Resolved(sql, analyzed, plan, schema, tuple(reads), tuple(ties), uses_clock, unfollowed)
 
 
@@ -160,10 +166,10 @@ def normalize(catalyst: Catalyst, plan: Java) -> tuple[Java, bool]:
     plan = catalyst.java_class("org.apache.spark.sql.catalyst.optimizer.InlineCTE")(True, False).apply(plan)
     for name in (*_FINISH, *_OPERATORS):
         plan = catalyst.rule(name)(plan)
-    plan = _pull_up_nested(catalyst, _with_rows_apart(catalyst, plan))
+    plan = prepare_subqueries(catalyst, _with_rows_apart(catalyst, plan))
     for name in (*_SUBQUERIES, *_SUBQUERIES, *_FINISH):
         plan = catalyst.rule(name)(plan)
-    plan, uses_clock = join_one_rows(catalyst, plan, normalize)
+    plan, uses_clock = join_one_rows(catalyst, with_equalities(catalyst, plan), normalize)
     return _shape(catalyst, plan), uses_clock
 
 
@@ -184,25 +190,6 @@ def _with_rows_apart(catalyst: Catalyst, plan: Java) -> Java:
     generate = catalyst.plan_class("Generate")(*parts, catalyst.seq(fresh), plan.child())
     named = [catalyst.alias(new, old.name(), old.exprId()) for new, old in zip(fresh, before, strict=True)]
     return catalyst.project(named, generate)
-
-
-def _pull_up_nested(catalyst: Catalyst, plan: Java) -> Java:
-    """Correlated predicates of subqueries inside subqueries, pulled up from the innermost on."""
-
-    def replace(part: Java) -> Java | None:
-        if kind_of(part) not in ("Exists", "ListQuery", "ScalarSubquery"):
-            return None
-        inner = _pull_up_nested(catalyst, part.plan())
-        return part.withNewPlan(catalyst.rule("PullupCorrelatedPredicates")(inner))
-
-    below = [_pull_up_nested(catalyst, child) for child in children(plan)]
-    if below:
-        plan = plan.withNewChildren(catalyst.seq(below))
-    if kind_of(plan) == "Filter":
-        return catalyst.filter(rewrite(catalyst, plan.condition(), replace), plan.child())
-    if kind_of(plan) == "Project":
-        return catalyst.project([rewrite(catalyst, c, replace) for c in items(plan.projectList())], plan.child())
-    return plan
 
 
 def _shape(catalyst: Catalyst, plan: Java) -> Java:
@@ -277,15 +264,15 @@ def _mark_all(columns: Sequence[Java], found: set[tuple[str, int]]) -> None:
             found.add((metadata.getString(RELATION_MARK), int(metadata.getLong(COLUMN_MARK))))
 
 
-def _check_output(name: str, plan: Java) -> None:
+def _check_names(name: str, columns: Sequence[str]) -> None:
     seen: set[str] = set()
-    for column in items(plan.output()):
-        lowered = column.name().lower()
+    for column in columns:
+        lowered = column.lower()
         if lowered in seen:
             raise ViewError(
-                f"view {name} has two columns named {column.name()}",
+                f"view {name} has two columns named {column}",
                 detail="Every column of a relation needs a name of its own.",
-                hint=f"rename one of them: ... AS {column.name()}_2",
+                hint=f"rename one of them: ... AS {column}_2",
             )
         seen.add(lowered)
 

@@ -21,7 +21,7 @@ _BY_INPUT_ORDER = frozenset(
     {"First", "Last", "NthValue", "CollectList", "CollectSet", "ListAgg", "MaxBy", "MinBy", "MaxMinByK"}
 )
 _MOST_PICKED = 100_000  # Spark's own bound of the third argument of min_by
-_LIMITS = ("GlobalLimit", "LocalLimit", "Offset")
+LIMITS = ("GlobalLimit", "LocalLimit", "Offset")
 
 Finish = Callable[[Any], Any]
 
@@ -40,7 +40,7 @@ def _resolved(catalyst: Catalyst, plan: Java) -> Java:
 
 def _break(catalyst: Catalyst, plan: Java, notes: list[str]) -> Java:
     kind = kind_of(plan)
-    if kind in _LIMITS:
+    if kind in LIMITS:
         return _break_limit(catalyst, plan, notes)
     below = [_break(catalyst, child, notes) for child in children(plan)]
     if below:
@@ -73,7 +73,7 @@ def _orderable(kind: Java) -> bool:
 def _break_limit(catalyst: Catalyst, plan: Java, notes: list[str]) -> Java:
     chain: list[Java] = []
     node = plan
-    while kind_of(node) in _LIMITS or (kind_of(node) == "Project" and kind_of(node.child()) == "Sort"):
+    while kind_of(node) in LIMITS or (kind_of(node) == "Project" and kind_of(node.child()) == "Sort"):
         chain.append(node)
         node = node.child()
     order: list[Java] = []
