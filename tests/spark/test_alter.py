@@ -461,3 +461,14 @@ def test_a_replaced_view_shows_its_old_columns_at_old_epochs(reopen: Reopen) -> 
         hr = reopen()
     with pytest.raises(EpochExpired):
         hr.query("SELECT * FROM w", epoch=99)
+
+
+def test_columns_that_a_list_of_a_subquery_reads_are_known(home: Any) -> None:
+    home.execute("CREATE TABLE t (id INT PRIMARY KEY, g STRING, v INT); CREATE TABLE u (g STRING, w INT, x INT)")
+    home.execute("CREATE VIEW some AS SELECT id FROM t WHERE g IN (SELECT g FROM u WHERE w > 1)")
+    with pytest.raises(headrace.RelationNameError, match="some"):
+        home.execute("ALTER TABLE u DROP COLUMN w")
+    home.execute("ALTER TABLE u DROP COLUMN x; ALTER TABLE t DROP COLUMN v")
+    home.apply({"t": [{"insert": {"id": 1, "g": "a"}}], "u": [{"insert": {"g": "a", "w": 2}}]})
+    assert home.query("SELECT * FROM some").to_pylist() == [{"id": 1}]
+    assert home.verify().ok

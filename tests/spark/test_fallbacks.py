@@ -22,6 +22,14 @@ VIEWS = {
     "any_row_shown": "SELECT id, EXISTS (SELECT 1 FROM r WHERE z > 6) AS q FROM l",
     "recursive": "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 3) "
     "SELECT c.n, l.id FROM c JOIN l ON l.x = c.n",
+    "recursive_rows": "WITH RECURSIVE c AS (SELECT id, x, 0 AS depth FROM l WHERE x IS NULL "
+    "UNION ALL SELECT l.id, l.x, c.depth + 1 FROM l JOIN c ON l.x = c.id WHERE c.depth < 4) SELECT * FROM c",
+    "sessions": "SELECT x, session_window.start AS t0, session_window.end AS t1, COUNT(*) AS n, AVG(y) AS a FROM "
+    "(SELECT x, y, timestamp_seconds(id * 90) AS t FROM l) GROUP BY x, session_window(t, '2 minutes')",
+    "all_sessions": "SELECT session_window.end AS t1, COUNT(*) AS n FROM "
+    "(SELECT timestamp_seconds(id * 90) AS t FROM l) GROUP BY session_window(t, '2 minutes')",
+    "constant_count": "SELECT COUNT(DISTINCT 1) AS n, COUNT(DISTINCT x, 1) AS m FROM l",
+    "rest": "SELECT id, y FROM l ORDER BY y, id OFFSET 3",
     "collated": "SELECT COUNT(*) AS n FROM (SELECT collate(s, 'UTF8_LCASE') AS k FROM bag) GROUP BY k",
     "today": "SELECT DISTINCT x, current_date() AS d FROM l",
     "totals": "SELECT x, COUNT(*) AS n, SUM(y) AS s, AVG(y) AS a, MAX(y) AS m FROM l GROUP BY x",
@@ -58,6 +66,8 @@ def test_views_stay_right_by_rule_and_by_refill(spark: SparkSession, tmp_path: P
         assert not hr.explain("recursive").incremental
         assert "UnionLoop" in str(hr.explain("recursive"))
         assert not hr.explain("collated").incremental
+        assert not hr.explain("rest").incremental
+        assert hr.explain("sessions").incremental
         assert hr.explain("totals").incremental
 
 
@@ -85,3 +95,88 @@ def test_many_changes_since_a_large_run_are_read_through_files(spark: SparkSessi
         hr.execute("UPDATE t SET v = v + 1 WHERE id < 150000")
         assert len(hr.snapshots()["t"].runs) == 2
         assert hr.query("SELECT COUNT(*) AS n, SUM(v - id) AS s FROM t").to_pylist() == [{"n": 1_000_000, "s": 150_000}]
+
+
+def test_nothing_is_worked_out_for_rows_that_were_never_there_together(home: Any) -> None:
+    """A row that goes and one that comes in the same call would divide by zero if they met."""
+    home.execute(TABLES)
+    home.execute("CREATE VIEW ratio AS SELECT l.id, l.y / r.z AS q FROM l JOIN r ON l.x = r.x")
+    home.execute("CREATE VIEW above AS SELECT l.id, r.id AS rid FROM l JOIN r ON l.x = r.x AND l.y / r.z > 1")
+    home.execute("CREATE VIEW share AS SELECT x, COUNT(*) / (SELECT COUNT(*) FROM l) AS s FROM l GROUP BY x")
+    home.apply({"l": [{"insert": {"id": 1, "x": 1, "y": 10}}]})
+    home.apply({"l": [{"delete": {"id": 1}}], "r": [{"insert": {"id": 1, "x": 1, "z": 0}}]})
+    home.apply({"l": [{"insert": {"id": 2, "x": 1, "y": 8}}], "r": [{"insert": {"id": 1, "x": 1, "z": 2}}]})
+    home.apply({"l": [{"insert": {"id": 2, "x": 1, "y": 9}}], "r": [{"insert": {"id": 2, "x": 1, "z": 3}}]})
+    assert home.verify().ok
+    assert sorted(row["q"] for row in home.query("SELECT q FROM ratio").to_pylist()) == [3.0, 4.5]
+    with pytest.raises(headrace.ViewEvaluationError):
+        home.apply({"r": [{"insert": {"id": 3, "x": 1, "z": 0}}]})
+
+
+def test_a_null_key_does_not_read_the_other_nulls(home: Any) -> None:
+    home.execute(TABLES)
+    home.execute("CREATE VIEW pairs AS SELECT l.id, r.id AS rid FROM l JOIN r ON l.x = r.x")
+    home.execute("CREATE VIEW same AS SELECT l.id, r.id AS rid FROM l JOIN r ON l.x <=> r.x")
+    home.execute("INSERT INTO r SELECT id, NULL, 1 FROM range(50)")
+    read: list[int] = []
+    one = home.catalog.view("pairs").rule
+    while not hasattr(one, "_inputs"):
+        one = one._child
+    lookup = one._inputs[1].before
+    object.__setattr__(one._inputs[1], "before", lambda epoch: _Counted(lookup(epoch), read))
+    home.apply({"l": [{"insert": {"id": 1, "x": None, "y": 1}}]})
+    assert read == [0]
+    assert home.query("SELECT COUNT(*) AS n FROM same").to_pylist() == [{"n": 50}]
+    assert home.verify().ok
+
+
+class _Counted:
+    """A snapshot that notes how many keys it is asked for."""
+
+    def __init__(self, snapshot: Any, read: list[int]) -> None:
+        self._snapshot, self._read = snapshot, read
+
+    def lookup(self, key: Any, wanted: Any, columns: Any = None) -> Any:
+        self._read.append(len(wanted))
+        return self._snapshot.lookup(key, wanted, columns)
+
+
+def test_sums_that_may_overflow_give_null_where_they_are_asked_to(home: Any) -> None:
+    home.execute("CREATE TABLE big (id INT PRIMARY KEY, b BIGINT)")
+    home.execute("CREATE VIEW total AS SELECT try_sum(b) AS s FROM big")
+    home.execute("CREATE VIEW so_far AS SELECT id, try_sum(b) OVER (ORDER BY id) AS s FROM big")
+    home.apply({"big": [{"insert": {"id": i, "b": 2**63 - 1}} for i in (1, 2)]})
+    assert home.query("SELECT s FROM total").to_pylist() == [{"s": None}]
+    home.apply({"big": [{"delete": {"id": 1}}]})
+    assert home.query("SELECT s FROM total").to_pylist() == [{"s": 2**63 - 1}]
+    assert home.verify().ok
+
+
+def test_a_table_of_a_cte_that_nothing_reads_stays(home: Any, spark: SparkSession) -> None:
+    home.execute(TABLES)
+    home.execute("CREATE VIEW v AS WITH unused AS (SELECT * FROM r) SELECT id FROM l")
+    with pytest.raises(headrace.RelationNameError, match="r is in use"):
+        home.execute("DROP TABLE r")
+    path = home.path
+    home.close()
+    with headrace.open(path, spark=spark) as again:
+        assert again.verify().ok
+
+
+@pytest.mark.parametrize("time", ["TIMESTAMP 'now'", "DATE 'Today '", "timestamp_ntz'yesterday'"])
+def test_a_time_that_would_stand_still_is_refused(home: Any, time: str) -> None:
+    home.execute(TABLES)
+    with pytest.raises(headrace.ViewError, match="which Spark turns into a constant") as refused:
+        home.execute(f"CREATE VIEW v AS SELECT id,\n  {time} AS t FROM l")
+    assert (refused.value.line, refused.value.column) == (2, 3)
+    assert "now()" in refused.value.hint
+
+
+def test_a_list_of_columns_names_what_the_query_names_twice(home: Any) -> None:
+    home.execute(TABLES)
+    home.execute("CREATE VIEW pairs (lid, rid) AS SELECT l.id, r.id FROM l JOIN r ON l.x = r.x")
+    home.apply({"l": [{"insert": {"id": 1, "x": 1, "y": 1}}], "r": [{"insert": {"id": 2, "x": 1, "z": 1}}]})
+    assert home.query("SELECT * FROM pairs").to_pylist() == [{"lid": 1, "rid": 2}]
+    assert home.verify().ok
+    with pytest.raises(headrace.ViewError, match="two columns named id"):
+        home.execute("CREATE VIEW twice AS SELECT l.id, r.id FROM l JOIN r ON l.x = r.x")

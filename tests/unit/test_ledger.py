@@ -10,9 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from headrace.errors import LedgerError, OwnerLost
 from headrace.ledger import ledger as ledger_module
+from headrace.ledger.delta_log import needed_but_damaged
 from headrace.ledger.durable import is_whole
 from headrace.ledger.ledger import Entry, Ledger, now_utc, summed
 from headrace.ledger.names import closed_name, is_kept
@@ -229,3 +231,23 @@ def test_a_long_log_is_joined_a_segment_at_a_time(place: Place, monkeypatch: pyt
     ledger.commit(21, NOW, {}, {"t": delta((21, "t", 1))})
     ledger.compact(21, 0, is_kept, 0)
     assert full < {one.path for one in ledger.files}
+
+
+def test_epochs_go_on_while_the_log_is_summed_up(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = opened(place)
+    ledger.claim(1)
+    monkeypatch.setattr(ledger_module, "_CHECKPOINT_EVERY", 3)
+    for epoch in range(1, 6):
+        ledger.commit(epoch, now_utc(), {}, {"t": delta((epoch, "a", 1))})
+    create = DeltaTable.create_checkpoint
+
+    def slowly(table: DeltaTable) -> None:
+        # Would wait forever if the checkpoint held the turn that a commit needs.
+        ledger.commit(6, now_utc(), {}, {"t": delta((6, "a", 1))})
+        create(table)
+
+    monkeypatch.setattr(DeltaTable, "create_checkpoint", slowly)
+    ledger.tidy()
+    ledger.commit(7, now_utc(), {}, {"t": delta((7, "a", 1))})
+    assert [entry.epoch for entry in opened(place).entries("t")] == list(range(1, 8))
+    assert needed_but_damaged(place / "ledger") == []

@@ -395,3 +395,10 @@ def test_a_check_that_cannot_look_is_no_loss(home: Place, owned: Ownership, monk
         with pytest.raises(LedgerError):
             owned.check()
     owned.check()
+
+
+def test_the_name_of_a_new_home_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr("os.fsync", lambda file: synced.append(str(Path(f"/proc/self/fd/{file}").readlink())))
+    take_ownership(tmp_path / "new" / "home", timedelta(seconds=30)).release()
+    assert {str(tmp_path), str(tmp_path / "new")} <= set(synced)

@@ -71,8 +71,9 @@ _PASSES_ON = frozenset(
     | {"Offset", "Project", "Repartition", "RepartitionByExpression", "ResolvedHint", "Sample", "Sort"}
     | {"SubqueryAlias", "View", "Window", "WithCTE"}
 )
+# Those that hold a plan; what IN compares with is a ListQuery.
 _SUBQUERY_EXPRESSIONS = frozenset(
-    {"ScalarSubquery", "Exists", "InSubquery", "ListQuery", "LateralSubquery", "DynamicPruningSubquery"}
+    {"ScalarSubquery", "Exists", "ListQuery", "LateralSubquery", "DynamicPruningSubquery"}
 )
 
 
