@@ -18,7 +18,7 @@ from functools import reduce
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.types import DataType
+from pyspark.sql.types import BooleanType, DataType
 
 from headrace.ir.nodes import Edge, InnerJoin, Threshold
 from headrace.plans.catalyst import Catalyst, Java, arrow_schema, children, items, kind_of, references
@@ -94,6 +94,9 @@ class InnerJoinRule:
 
     def _explain(self, workshop: Workshop, node: InnerJoin) -> None:
         for start in range(len(self._inputs)):
+            if start in self._singles and all(isinstance(a.type, BooleanType) for a in node.inputs[start].output):
+                # It turns seldom, and when it does, all rows turn with it.
+                continue
             for place in self._reached_whole(start):
                 reason = (
                     f"join: a change of {_name(node, start)} reads all of {_name(node, place)}, because no equal "

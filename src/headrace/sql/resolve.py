@@ -26,6 +26,7 @@ from headrace.plans.catalyst import (
     walk,
 )
 from headrace.sql.fixed_times import refuse_fixed_times
+from headrace.sql.not_in import split_not_in
 from headrace.sql.one_row import CLOCK, join_one_rows
 from headrace.sql.query_errors import query_error
 from headrace.sql.subqueries import prepare_subqueries, with_equalities
@@ -170,7 +171,8 @@ def normalize(catalyst: Catalyst, plan: Java) -> tuple[Java, bool]:
     plan = prepare_subqueries(catalyst, _with_rows_apart(catalyst, plan))
     for name in (*_SUBQUERIES, *_SUBQUERIES, *_FINISH):
         plan = catalyst.rule(name)(plan)
-    plan, uses_clock = join_one_rows(catalyst, with_equalities(catalyst, plan), normalize)
+    plan = split_not_in(catalyst, with_equalities(catalyst, plan))
+    plan, uses_clock = join_one_rows(catalyst, plan, normalize)
     return _shape(catalyst, plan), uses_clock
 
 
