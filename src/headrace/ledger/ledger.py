@@ -302,8 +302,7 @@ class Ledger:
             content = self._content(row)
         except LedgerError:
             # Only what has expired goes, and whoever asks is told that it has.
-            if not self._claimed:
-                self._has_moved_on()
+            self._has_moved_on(self._folder.version)
             raise
         width = content.num_columns - 1
         weights = content.column(width).to_numpy()
@@ -317,17 +316,22 @@ class Ledger:
     def _read(
         self, columns: Sequence[str], relation: str | None = None, since: int = 0, until: int | None = None
     ) -> pa.Table:
+        known = self._folder.version
         try:
             return self._read_files(columns, relation, since, until)
         except LedgerError:
-            if self._claimed or not self._has_moved_on():
+            if not self._has_moved_on(known):
                 raise
             return self._read_files(columns, relation, since, until)
 
-    def _has_moved_on(self) -> bool:
-        """Whether the owner, who is another, has committed since this was read: it may have joined or dropped files."""
-        known = self._folder.version
-        return self._folder.load() and self._folder.version != known
+    def _has_moved_on(self, known: int) -> bool:
+        """Whether another process, which owns the home, has committed since: it may have joined or dropped files."""
+        if self._claimed:
+            return False
+        with self._turn:
+            if self._folder.version == known:
+                self._folder.load()
+            return self._folder.version != known
 
     def _read_files(self, columns: Sequence[str], relation: str | None, since: int, until: int | None) -> pa.Table:
         tables = [pa.schema([_SCHEMA.field(c) for c in columns]).empty_table()]
