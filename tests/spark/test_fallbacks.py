@@ -59,7 +59,7 @@ def test_views_stay_right_by_rule_and_by_refill(spark: SparkSession, tmp_path: P
         hr.execute(TABLES)
         for name, sql in VIEWS.items():
             hr.execute(f"CREATE VIEW {name} AS {sql}")
-        for _ in range(4):
+        for _ in range(3):
             hr.apply(_changes(rng))
             verdict = hr.verify()
             assert verdict.ok, str(verdict)
