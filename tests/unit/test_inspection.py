@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import LedgerError
+from headrace.ledger import inspection
 from headrace.ledger.base import Base
 from headrace.ledger.inspection import Inspection, inspect_storage
 from headrace.ledger.ledger import Ledger
@@ -229,6 +230,20 @@ def test_broken_readers_are_named(home: Path) -> None:
 def test_what_a_crash_left_is_no_damage(home: Path) -> None:
     (home / "ledger" / ".tmp-1").write_text("half")
     (home / "deltas" / f"{7:012d}-t-{'0' * 64}.parquet").write_text("half")
+    assert inspect_storage(home).damaged == ()
+
+
+def test_a_file_that_a_running_owner_takes_away_is_no_damage(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fleeting = home / "ledger" / ".tmp-1"
+    fleeting.touch()
+    real = inspection.size_of
+
+    def gone_by_now(path: Path) -> int:
+        if path == fleeting:
+            raise FileNotFoundError(path)
+        return real(path)
+
+    monkeypatch.setattr(inspection, "size_of", gone_by_now)
     assert inspect_storage(home).damaged == ()
 
 

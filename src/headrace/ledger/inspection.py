@@ -111,7 +111,7 @@ class _Look:
 
     def inspection(self) -> Inspection:
         folders = [one for one in self.home.iterdir() if one.is_dir()]
-        self.total = sum(size_of(file) for folder in folders for file in folder.rglob("*") if _is_file(file))
+        self.total = sum(_size(file) for folder in folders for file in folder.rglob("*"))
         # Before the ledger's: beside a running owner no base may seem to be ahead of it.
         logs = {path: read_log(path) for path in (*self.home.glob("tables/*"), *self.home.glob("state/*"))}
         ledger = read_log(self.home / "ledger")
@@ -229,8 +229,8 @@ class _Look:
             return True
         problem = what_is_wrong(self.home / name, size)
         self.files += 1
-        if _is_file(self.home / name):
-            self.size += size_of(self.home / name)
+        if size_now := _size(self.home / name):
+            self.size += size_now
             self.progress(self.size, self.total)
         if problem:
             cure = "; it is a cache, and is worked out anew when it is needed" if harmless else ""
@@ -254,8 +254,9 @@ def _epochs(name: str) -> tuple[int, int]:
     return int(first), int(last)
 
 
-def _is_file(path: Place) -> bool:
+def _size(path: Place) -> int:
+    """The bytes of a file; none for what is no file, or is gone by now, as files of a running owner may be."""
     try:
-        return path.is_file()
+        return size_of(path) if path.is_file() else 0
     except OSError:
-        return False
+        return 0
