@@ -262,7 +262,7 @@ class Headrace:
         return self._loop.submit(call)
 
     def watch(self, listener: Listener) -> AbstractContextManager[None]:
-        """Inside, the listener is told how far backfills and fills have come."""
+        """Inside, the listener is told how far backfills, fills and the judge have come."""
         return self.progress.heard_by(listener)
 
     def query(self, sql: str, epoch: int | None = None) -> pa.Table:
@@ -289,7 +289,7 @@ class Headrace:
             seen = {view.name: self.catalog.seen(view.definition) for view in views}
             relations = self.relations()
             relations[CLOCK] = self.clock.snapshot(), CLOCK_SCHEMA
-        return recompute(self.queries, views, relations, seen, self.settings)
+        return recompute(self.queries, views, relations, seen, self.settings, self.progress.tell)
 
     def _status(self) -> dict[str, Any]:
         """What others may ask about the home while it is open here."""

@@ -52,7 +52,6 @@ def test_what_compares_with_an_outer_row_is_followed_by_equal_columns(home: Any)
     rng = Random(3)
     for _ in range(3):
         home.apply(random_changes(rng))
-        assert home.verify().ok
         # No two prices of a symbol have the same time, so plain Spark has one answer, too.
         for name, query in VIEWS.items():
             served, expected = home.query(f"SELECT * FROM {name}"), home.query(query)

@@ -8,6 +8,7 @@ import typer
 
 from headrace.cli.opening import errors_reported, opened
 from headrace.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption
+from headrace.cli.progress import shown
 from headrace.cli.show import show_json, watched
 from headrace.storage import inspect_home
 
@@ -42,7 +43,8 @@ def verify(
         _verify_storage(home, as_json=as_json, debug=debug)
         return
     with opened(home, as_json=as_json, debug=debug) as hr:
-        verdict = hr.verify(name)
+        with shown(hr, "Recomputing with plain Spark", None):
+            verdict = hr.verify(name)
         differences = [str(difference) for difference in verdict.differences]
         what = name or "every view"
         if as_json:

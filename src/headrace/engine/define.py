@@ -25,7 +25,8 @@ from headrace.engine.catalog import Catalog, Table, View, ViewDefinition
 from headrace.errors import RelationNameError, StatementError, ViewError
 from headrace.intake.table import TableContract
 from headrace.ir.nodes import GroupFold, Linear, Node, Source
-from headrace.plans.catalyst import Catalyst, arrow_schema, data_type, items, kind_of
+from headrace.plans.catalyst import Catalyst, arrow_schema
+from headrace.plans.trees import data_type, id_of, items, kind_of
 from headrace.rules.base import Rule, Workshop
 from headrace.rules.build import build_rule
 from headrace.sql.lower import Lowering, NoRule, lower
@@ -212,5 +213,5 @@ def _aliases(columns: Sequence[object]) -> dict[int, int]:
     found: dict[int, int] = {}
     for column in columns:
         if kind_of(column) == "Alias" and kind_of(column.child()) == "AttributeReference":  # pyright: ignore
-            found[column.child().exprId().id()] = column.exprId().id()  # pyright: ignore
+            found[id_of(column.child())] = id_of(column)  # pyright: ignore
     return found

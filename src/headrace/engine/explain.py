@@ -18,7 +18,7 @@ from headrace.ir.nodes import (
     TopRows,
     Touched,
 )
-from headrace.plans.catalyst import Java, kind_of
+from headrace.plans.trees import Java, kind_of
 from headrace.rules.build import way_of
 from headrace.sql.lower import Lowering, NoRule, lower
 

@@ -14,7 +14,8 @@ from headrace.engine.catalog import Catalog, View
 from headrace.engine.frames import Frames
 from headrace.engine.progress import Step
 from headrace.engine.queries import Queries
-from headrace.plans.catalyst import Java, spark_schema
+from headrace.plans.catalyst import spark_schema
+from headrace.plans.trees import Java
 from headrace.rules.base import HiddenStore
 from headrace.sql.one_row import CLOCK, CLOCK_SCHEMA
 from headrace.state.delta import Delta, consolidate

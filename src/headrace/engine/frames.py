@@ -19,18 +19,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, NullType, StructField, StructType
 
-from headrace.plans.catalyst import (
-    COLUMN_MARK,
-    Catalyst,
-    Java,
-    analyzed_plan,
-    arrow_schema,
-    children,
-    items,
-    nullable_frame,
-    nullable_type,
-)
+from headrace.plans.catalyst import Catalyst, analyzed_plan, arrow_schema, nullable_frame, nullable_type
 from headrace.plans.prepared import conform
+from headrace.plans.trees import Java, children, columns_of, place_of
 from headrace.rules.inputs import repeated
 from headrace.sql.resolve import relation_of
 from headrace.state import mapped
@@ -175,7 +166,7 @@ class Frames:
         for part, frame in known:
             if part.fastEquals(plan):
                 real = analyzed_plan(frame)
-                pairs = zip(items(real.output()), items(plan.output()), strict=False)
+                pairs = zip(columns_of(real), columns_of(plan), strict=False)
                 return self.catalyst.project([self.catalyst.alias(r, c.name(), c.exprId()) for r, c in pairs], real)
         below = children(plan)
         if below:
@@ -184,12 +175,9 @@ class Frames:
         if name is None:
             return plan
         real = analyzed_plan(relation(name))
-        columns = items(real.output())
+        columns = columns_of(real)
         return self.catalyst.project(
-            [
-                self.catalyst.alias(columns[int(c.metadata().getLong(COLUMN_MARK))], c.name(), c.exprId())
-                for c in items(plan.output())
-            ],
+            [self.catalyst.alias(columns[place_of(c)], c.name(), c.exprId()) for c in columns_of(plan)],
             real,
         )
 

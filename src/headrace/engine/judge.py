@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql.types import DataType
 
 from headrace.engine.catalog import View
+from headrace.engine.progress import Listener, Step, silent
 from headrace.engine.queries import Queries, Relations
 from headrace.intake.identity import row_identity_of
 from headrace.settings import Settings
@@ -20,6 +24,8 @@ from headrace.sql.resolve import Seen
 from headrace.state.delta import concat, consolidate, negate
 
 _SHOWN = 20
+# While Spark runs the query of one view, the next are planned.
+_AT_A_TIME = 3
 
 
 @dataclass(frozen=True)
@@ -59,26 +65,33 @@ def recompute(
     relations: Relations,
     seen: Mapping[str, Mapping[str, Seen]],
     settings: Settings,
+    tell: Listener = silent,
 ) -> Verdict:
     """Have Spark alone answer each view's query over these relations, and compare."""
     frames = queries.frames
-    differences: list[Difference] = []
-    for view in views:
-        # From its text, unless ties or the clock had to be settled.
-        if view.resolved.ties or view.resolved.uses_clock:
-            expected = frames.bind(view.resolved.plan, relations.__getitem__)
-        else:
-            expected = queries.frame(view.resolved.sql, relations, seen=seen[view.name])
+    one_large = threading.Lock()
+
+    def judge(view: View) -> list[Difference]:
+        tell(Step("view", view.name, 0, 1))
         large = relations[view.name][0].size > settings.small_bound
-        differences.extend(
-            compare(
+        with one_large if large else nullcontext():
+            # From its text, unless ties or the clock had to be settled.
+            if view.resolved.ties or view.resolved.uses_clock:
+                expected = frames.bind(view.resolved.plan, relations.__getitem__)
+            else:
+                expected = queries.frame(view.resolved.sql, relations, seen=seen[view.name])
+            differences = compare(
                 view.name,
                 frames.rows(*relations[view.name], large),
                 frames.collect(expected, view.schema, large),
                 [field.dataType for field in view.schema.fields],
                 settings.verify_digits,
             )
-        )
+        tell(Step("view", view.name, 1, 1))
+        return differences
+
+    with ThreadPoolExecutor(_AT_A_TIME, "headrace-judge") as pool:
+        differences = [one for found in pool.map(judge, views) for one in found]
     return Verdict(tuple(differences), tuple(view.name for view in views))
 
 

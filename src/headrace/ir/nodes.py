@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.plans.catalyst import Attribute, Java
+from headrace.plans.trees import Attribute, Java
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,43 +1,28 @@
-"""Spark's plans and expressions, as Python reaches them: read them, take them apart, build them anew.
+"""Spark's plans and expressions, as Python reaches them: parsed, analyzed, built anew.
 
 Everything that names a Spark internal lives in this package, so that one place must follow a new Spark release.
 """
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_type
-from pyspark.sql.types import ArrayType, DataType, DecimalType, LongType, MapType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
-Java = Any
-
-RELATION_MARK = "headrace.relation"
-COLUMN_MARK = "headrace.column"
+from headrace.plans import trees
+from headrace.plans.trees import Java, children
 
 # Functions that reach past the query, into the process.
 _WITHHELD = ("reflect", "java_method", "try_reflect")
 
 _PLANS = "org.apache.spark.sql.catalyst.plans.logical."
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
-
-
-@dataclass(frozen=True)
-class Attribute:
-    """One output column of a plan: Spark's id of it, its name, its type."""
-
-    id: int
-    name: str
-    type: DataType
-    nullable: bool
-    java: Java
 
 
 class Catalyst:
@@ -49,6 +34,10 @@ class Catalyst:
         self.jsession: Java = session._jsparkSession  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
         self._classes: dict[str, Java] = {}
         self._found: dict[str, Java] = {}
+        gateway: Java = session.sparkContext._gateway  # pyright: ignore
+        self._reader: Java = self.compiled(trees.SOURCE).generate(self.array([gateway.java_gateway_server]))
+        trees.read_by(self._reader)
+        self._nothing = self._reader.sequence("")
         self._datasets = self.module("org.apache.spark.sql.classic.Dataset")
         self._none = self.module("scala.None")
         # A hash join needs no order; sorting its sides would take most of a small query's time.
@@ -111,8 +100,9 @@ class Catalyst:
         return self._classes[name]
 
     def seq(self, items: Iterable[Java]) -> Java:
-        """A Scala sequence."""
-        return self.java_class("org.apache.spark.api.python.PythonUtils").toSeq(list(items))
+        """A Scala sequence of Java objects."""
+        numbers = " ".join(item._target_id for item in items)
+        return self._reader.sequence(numbers) if numbers else self._nothing
 
     def some(self, value: Java) -> Java:
         """A Scala Some."""
@@ -224,81 +214,6 @@ def analyzed_plan(frame: Any) -> Java:
     return frame._jdf.queryExecution().analyzed()
 
 
-def items(sequence: Java) -> list[Java]:
-    """A Scala sequence as a Python list."""
-    return [sequence.apply(i) for i in range(sequence.size())]
-
-
-def kind_of(node: Java) -> str:
-    """The simple class name of a plan or an expression."""
-    return node.getClass().getSimpleName().rstrip("$")
-
-
-def data_type(java: Java) -> DataType:
-    """A Spark type as PySpark's object of it."""
-    return (
-        StructType.fromJson(
-            {
-                "type": "struct",
-                "fields": [{"name": "x", "type": json.loads(java.json()), "nullable": True, "metadata": {}}],
-            }
-        )
-        .fields[0]
-        .dataType
-    )
-
-
-def attribute(java: Java) -> Attribute:
-    """A resolved attribute (or anything that has its face) as ours."""
-    return Attribute(java.exprId().id(), java.name(), data_type(java.dataType()), java.nullable(), java)
-
-
-def output(plan: Java) -> tuple[Attribute, ...]:
-    """The columns that a plan gives."""
-    return tuple(attribute(java) for java in items(plan.output()))
-
-
-def children(node: Java) -> list[Java]:
-    """The children of a plan or an expression."""
-    return items(node.children())
-
-
-def may_be_null_for_size(function: Java) -> bool:
-    """Whether a sum or an average gives NULL where it overflows: try_sum and try_avg of types that can."""
-    (one,) = children(function)
-    lenient = str(function.prettyName()).startswith("try_")
-    return lenient and isinstance(data_type(one.dataType()), (LongType, DecimalType))
-
-
-def references(expression: Java) -> set[int]:
-    """The ids of all attributes that an expression reads."""
-    found: set[int] = set()
-    _collect_references(expression, found)
-    return found
-
-
-def _collect_references(expression: Java, found: set[int]) -> None:
-    if kind_of(expression) == "AttributeReference":
-        found.add(expression.exprId().id())
-    for child in children(expression):
-        _collect_references(child, found)
-
-
-def conjuncts(condition: Java | None) -> list[Java]:
-    """The parts of a condition that all must hold."""
-    if condition is None:
-        return []
-    if kind_of(condition) == "And":
-        left, right = children(condition)
-        return conjuncts(left) + conjuncts(right)
-    return [condition]
-
-
-def optional(option: Java) -> Java | None:
-    """A Scala Option as a value or None."""
-    return option.get() if option.isDefined() else None
-
-
 def rewrite(catalyst: Catalyst, expression: Java, replace: Callable[[Java], Java | None]) -> Java:
     """The expression with every part for which replace gives another one exchanged."""
     return _rewrite(catalyst, expression, replace)[0]
@@ -312,13 +227,6 @@ def _rewrite(catalyst: Catalyst, expression: Java, replace: Callable[[Java], Jav
     if not any(changed for _, changed in parts):
         return expression, False
     return expression.withNewChildren(catalyst.seq([part for part, _ in parts])), True
-
-
-def walk(expression: Java) -> Iterable[Java]:
-    """The expression and all of its parts, top first."""
-    yield expression
-    for child in children(expression):
-        yield from walk(child)
 
 
 def arrow_type(data_type_: DataType) -> pa.DataType:

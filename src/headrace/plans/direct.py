@@ -14,7 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.plans.catalyst import Catalyst, Java
+from headrace.plans.catalyst import Catalyst
+from headrace.plans.trees import Java
 
 _SOURCE = files("headrace.plans").joinpath("direct.java").read_text()
 

@@ -18,18 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.types import DataType, NullType, StructField, StructType
 
-from headrace.plans.catalyst import (
-    Attribute,
-    Catalyst,
-    Java,
-    analyzed_plan,
-    arrow_type,
-    attribute,
-    items,
-    kind_of,
-    nullable_frame,
-)
+from headrace.plans.catalyst import Catalyst, analyzed_plan, arrow_type, nullable_frame
 from headrace.plans.direct import DirectRun, directly
+from headrace.plans.trees import Attribute, Java, attribute, columns_of, items, kind_of
 
 _FRESH_EACH_RUN = frozenset(
     {
@@ -127,7 +118,7 @@ class PreparedQuery:
         schema = StructType([StructField(f"c{place}", kind, True) for place, kind in fields])
         read = catalyst.session.read.schema(schema).parquet(str(self._paths[i]))
         plan = analyzed_plan(read)
-        columns = {place: java for (place, _), java in zip(fields, items(plan.output()), strict=True)}
+        columns = {place: java for (place, _), java in zip(fields, columns_of(plan), strict=True)}
         aliases: list[Java] = []
         for place, wanted in enumerate(shape.attributes):
             source = columns.get(place) or catalyst.null_literal(wanted.java.dataType())

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.plans.catalyst import Catalyst, Java, items, kind_of, optional, output
+from headrace.plans.catalyst import Catalyst
+from headrace.plans.trees import Java, columns_of, items, kind_of, optional, output
 
 LINEAR = frozenset({"Project", "Filter", "Generate", "Expand"})
 
@@ -25,7 +26,7 @@ def _apply_step(catalyst: Catalyst, step: Java, plan: Java, carried: Sequence[Ja
     if kind == "Expand":
         projections = [catalyst.seq([*items(one), *carried]) for one in items(step.projections())]
         return catalyst.plan_class("Expand")(
-            catalyst.seq(projections), catalyst.seq([*items(step.output()), *carried]), plan
+            catalyst.seq(projections), catalyst.seq([*columns_of(step), *carried]), plan
         )
     if kind == "Generate":
         # The generator's own columns come after the child's; the carried ones are put last again.

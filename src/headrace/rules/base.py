@@ -11,8 +11,9 @@ import pyarrow as pa
 from pyspark.sql.types import DataType, LongType
 
 from headrace.ir.nodes import Node
-from headrace.plans.catalyst import Catalyst, Java, arrow_schema
+from headrace.plans.catalyst import Catalyst, arrow_schema
 from headrace.plans.prepared import Build, LeafShape, PreparedQuery
+from headrace.plans.trees import Java
 from headrace.state.delta import Delta
 from headrace.state.store import Snapshot
 

@@ -16,7 +16,7 @@ from headrace.ir.nodes import (
     TopRows,
     Touched,
 )
-from headrace.plans.catalyst import Java
+from headrace.plans.trees import Java
 from headrace.rules.base import Rule, Workshop, types_of
 from headrace.rules.fold import GroupFoldRule
 from headrace.rules.fold import is_inexact as fold_is_inexact

@@ -18,9 +18,10 @@ from pyspark.sql.types import DataType, DecimalType
 
 from headrace.errors import ViewEvaluationError
 from headrace.ir.nodes import MOMENTS, PAIRS, Call, GroupFold, Node
-from headrace.plans.catalyst import Java, arrow_schema, arrow_type, attribute, data_type, items, kind_of, rewrite
+from headrace.plans.catalyst import arrow_schema, arrow_type, rewrite
 from headrace.plans.prepared import Leaf, LeafShape, conform
 from headrace.plans.steps import apply_steps
+from headrace.plans.trees import Java, attribute, columns_of, data_type, id_of, kind_of
 from headrace.rules.base import LONG, Epoch, Rule, Workshop, is_floating, named, types_of
 from headrace.rules.linear import signed
 from headrace.rules.outputs import Remembered
@@ -85,7 +86,7 @@ class GroupFoldRule:
                 finished = [rewrite(catalyst, result, finish) for result in node.results]
                 keys = [catalyst.alias(a.java, f"k{i}") for i, a in enumerate(group_attributes)]
                 plan = catalyst.project([*finished, *keys], leaf.plan)
-                return named(catalyst, plan, items(plan.output()))
+                return named(catalyst, plan, columns_of(plan))
             results = [rewrite(catalyst, result, finish) for result in node.results]
             plan = catalyst.project([*results, weight], leaf.plan)
             plan = apply_steps(catalyst, steps, plan, [weight])
@@ -195,8 +196,8 @@ def _direct_results(node: GroupFold) -> list[Result] | None:
     direct: list[Result] = []
     for result in node.results:
         inner = result.child() if kind_of(result) == "Alias" else result
-        if kind_of(inner) == "AttributeReference" and inner.exprId().id() in places:
-            direct.append(_column(places[inner.exprId().id()]))
+        if kind_of(inner) == "AttributeReference" and id_of(inner) in places:
+            direct.append(_column(places[id_of(inner)]))
             continue
         field: int | None = None
         if kind_of(inner) == "GetStructField":

@@ -21,9 +21,10 @@ import pyarrow as pa
 from pyspark.sql.types import BooleanType, DataType
 
 from headrace.ir.nodes import Edge, InnerJoin, Threshold
-from headrace.plans.catalyst import Catalyst, Java, arrow_schema, children, items, kind_of, references
+from headrace.plans.catalyst import Catalyst, arrow_schema
 from headrace.plans.prepared import Leaf, conform
 from headrace.plans.steps import apply_steps
+from headrace.plans.trees import Java, children, expressions_of, kind_of, references
 from headrace.rules.base import Epoch, Workshop, check_bound, named, types_of
 from headrace.rules.inputs import Input, hashes_of, make_input, matchable, read_leaf, shape_of
 from headrace.rules.thresholds import ThresholdRange
@@ -207,7 +208,7 @@ def _shown(node: InnerJoin, steps: Sequence[Java]) -> set[int]:
     """The columns of a join that the steps above it read."""
     shown: set[int] = set()
     for step in steps:
-        for expression in items(step.expressions()):
+        for expression in expressions_of(step):
             shown |= references(expression)
         if kind_of(step) == "Project":
             return shown

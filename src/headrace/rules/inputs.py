@@ -14,9 +14,10 @@ import pyarrow as pa
 from pyspark.sql.types import IntegerType, LongType
 
 from headrace.ir.nodes import Linear, Node, Source
-from headrace.plans.catalyst import Attribute, Catalyst, Java, items, kind_of
+from headrace.plans.catalyst import Catalyst
 from headrace.plans.prepared import Leaf, LeafShape
 from headrace.plans.steps import apply_steps
+from headrace.plans.trees import Attribute, Java, columns_of, id_of, kind_of
 from headrace.rules.base import Epoch, Rule, Workshop, check_bound, types_of
 from headrace.state.delta import Delta, combine
 from headrace.state.hashing import Hashes
@@ -94,7 +95,7 @@ def make_input(workshop: Workshop, node: Node, keys: Sequence[int], build: objec
 
 
 def _keeps(node: Linear, keys: Sequence[int]) -> bool:
-    return all(set(keys) <= {c.exprId().id() for c in items(step.output())} for step in node.steps)
+    return all(set(keys) <= {id_of(c) for c in columns_of(step)} for step in node.steps)
 
 
 def shape_of(one: Input, *extra: str) -> LeafShape:

@@ -10,9 +10,10 @@ import pyarrow as pa
 from pyspark.sql.types import DataType
 
 from headrace.ir.nodes import Linear, Source
-from headrace.plans.catalyst import Java, arrow_schema
+from headrace.plans.catalyst import arrow_schema
 from headrace.plans.prepared import Leaf, LeafShape, conform
 from headrace.plans.steps import apply_steps
+from headrace.plans.trees import Java
 from headrace.rules.base import LONG, Epoch, Rule, Workshop, named, types_of
 from headrace.state.delta import Delta, consolidate, empty, weights_of
 from headrace.state.store import narrow

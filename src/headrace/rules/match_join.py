@@ -14,9 +14,10 @@ import pyarrow as pa
 from pyspark.sql.types import DataType
 
 from headrace.ir.nodes import MatchJoin, Node
-from headrace.plans.catalyst import Java, arrow_schema
+from headrace.plans.catalyst import arrow_schema
 from headrace.plans.prepared import Leaf, conform
 from headrace.plans.steps import apply_steps
+from headrace.plans.trees import Java
 from headrace.rules.base import Epoch, Workshop, check_bound, named, types_of
 from headrace.rules.inputs import Input, lonely, make_input, matchable, read_leaf, shape_of, side_table, sided
 from headrace.state.delta import Delta, consolidate, empty

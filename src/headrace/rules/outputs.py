@@ -12,8 +12,9 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import DataType
 
-from headrace.plans.catalyst import Java, arrow_schema
+from headrace.plans.catalyst import arrow_schema
 from headrace.plans.prepared import conform
+from headrace.plans.trees import Java
 from headrace.rules.base import Epoch, Workshop
 from headrace.state.delta import Delta, combine, consolidate
 from headrace.state.hashing import Hashes

@@ -16,7 +16,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType, LongType
 
 from headrace.ir.nodes import MOMENTS, Call
-from headrace.plans.catalyst import Java, arrow_type, data_type, items, nullable_type
+from headrace.plans.catalyst import arrow_type, nullable_type
+from headrace.plans.trees import Java, data_type, items
 from headrace.rules.values import Folded
 from headrace.state.delta import Delta
 from headrace.state.exact import decimals, plus, sum_by, times, unscaled

@@ -14,17 +14,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column
 from pyspark.sql.types import ByteType, DataType, DecimalType, IntegerType, LongType, ShortType
 
-from headrace.plans.catalyst import (
-    Catalyst,
-    Java,
-    arrow_type,
-    children,
-    data_type,
-    items,
-    kind_of,
-    may_be_null_for_size,
-    rewrite,
-)
+from headrace.plans.catalyst import Catalyst, arrow_type, rewrite
+from headrace.plans.trees import Java, children, data_type, id_of, items, kind_of, may_be_null_for_size
 from headrace.state.arranged import Arrangement, SortKeys
 from headrace.state.exact import Numbers, decimals
 
@@ -173,7 +164,7 @@ def _go_on_averaging(
     def replace(expression: Java) -> Java | None:
         if kind_of(expression) != "AttributeReference":
             return None
-        return catalyst.expression(values[expression.exprId().id()])
+        return catalyst.expression(values[id_of(expression)])
 
     return parts, rewrite(catalyst, average.evaluateExpression(), replace)
 

@@ -16,9 +16,10 @@ import pyarrow as pa
 from pyspark.sql.types import BooleanType, DataType
 
 from headrace.ir.nodes import Node, Touched
-from headrace.plans.catalyst import Catalyst, Java, arrow_schema, items, kind_of
+from headrace.plans.catalyst import Catalyst, arrow_schema
 from headrace.plans.prepared import Leaf, LeafShape, conform
 from headrace.plans.steps import apply_steps
+from headrace.plans.trees import Java, columns_of, id_of, items, kind_of
 from headrace.rules.base import Epoch, Workshop, check_bound, named, types_of
 from headrace.rules.inputs import SIDE, Input, make_input, read_leaf, sided
 from headrace.rules.outputs import Remembered
@@ -170,7 +171,7 @@ def _window(
     """A window over pieces: the piece and side is one more partition column, and running values go on."""
     expressions: list[Java] = []
     results: dict[int, Java] = {}
-    stored = {a.exprId().id() for a in items(step.child().output())}
+    stored = {id_of(a) for a in columns_of(step.child())}
     for alias in items(step.windowExpressions()):
         function, spec = items(alias.child().children())
         split = catalyst.expression_class("WindowSpecDefinition")(
@@ -183,7 +184,7 @@ def _window(
             continue
         parts, result = go_on(catalyst, function, split, running, given)
         expressions.extend(parts)
-        results[alias.exprId().id()] = catalyst.alias(result, alias.name(), alias.exprId())
+        results[id_of(alias)] = catalyst.alias(result, alias.name(), alias.exprId())
     window = catalyst.plan_class("Window")(
         catalyst.seq(expressions),
         catalyst.seq([side, *items(step.partitionSpec())]),
@@ -191,7 +192,7 @@ def _window(
         plan,
         catalyst.none,
     )
-    columns = [results.get(column.exprId().id(), column) for column in items(step.output())]
+    columns = [results.get(id_of(column), column) for column in columns_of(step)]
     return catalyst.project([*columns, side, *carried], window)
 
 

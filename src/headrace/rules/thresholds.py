@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.ir.nodes import Threshold
-from headrace.plans.catalyst import Java
 from headrace.plans.prepared import Leaf
+from headrace.plans.trees import Java
 from headrace.rules.base import Epoch, Workshop, check_bound, named
 from headrace.rules.inputs import Input, read_leaf, shape_of, side_table, sided
 from headrace.state.delta import Delta

@@ -16,9 +16,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from headrace.ir.nodes import Node, TopRows
-from headrace.plans.catalyst import Java, arrow_schema
+from headrace.plans.catalyst import arrow_schema
 from headrace.plans.prepared import Leaf, LeafShape, conform
 from headrace.plans.steps import apply_steps
+from headrace.plans.trees import Java
 from headrace.rules.base import LONG, Epoch, Rule, TooLarge, Workshop, check_bound, named, types_of
 from headrace.rules.linear import signed, with_weights
 from headrace.state.delta import Delta, concat, consolidate, empty, negate

@@ -14,9 +14,10 @@ import pyarrow as pa
 from pyspark.sql.types import DataType
 
 from headrace.ir.nodes import Node, Touched
-from headrace.plans.catalyst import Catalyst, Java, arrow_schema, items, kind_of
+from headrace.plans.catalyst import Catalyst, arrow_schema
 from headrace.plans.prepared import Leaf, conform
 from headrace.plans.steps import LINEAR, apply_steps
+from headrace.plans.trees import Java, columns_of, id_of, items, kind_of
 from headrace.rules.base import Epoch, Workshop, check_bound, is_floating, named, types_of
 from headrace.rules.inputs import hashes_of, make_input, read_leaf, repeated, shape_of, side_table, sided
 from headrace.rules.outputs import Remembered
@@ -119,8 +120,8 @@ def _with_keys(catalyst: Catalyst, step: Java, plan: Java, keys: Sequence[Java])
 
 
 def _missing(keys: Sequence[Java], results: Sequence[Java]) -> list[Java]:
-    present = {one.exprId().id() for one in results}
-    return [key for key in keys if key.exprId().id() not in present]
+    present = {id_of(one) for one in results}
+    return [key for key in keys if id_of(key) not in present]
 
 
 def _keyed_plan(catalyst: Catalyst, node: Touched, keys: Sequence[Java]) -> Java:
@@ -146,7 +147,7 @@ def add_side(catalyst: Catalyst, step: Java, plan: Java, side: Java) -> Java:
             catalyst.none,
         )
         # The side stays the last column, as steps above expect it.
-        return catalyst.project([*items(step.output()), side], window)
+        return catalyst.project([*columns_of(step), side], window)
     if kind == "Aggregate":
         return catalyst.plan_class("Aggregate")(
             catalyst.seq([side, *items(step.groupingExpressions())]),

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
-from headrace.plans.catalyst import Java
+from headrace.plans.trees import Java
 from headrace.rules.base import Epoch, Workshop
 from headrace.state.delta import Delta, combine_with_places
 from headrace.state.extremes import dense_places, extreme

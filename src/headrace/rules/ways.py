@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 )
 
 from headrace.ir.nodes import Touched
-from headrace.plans.catalyst import Java, attribute, children, conjuncts, data_type, items, kind_of
+from headrace.plans.trees import Java, attribute, children, conjuncts, data_type, id_of, items, kind_of
 from headrace.rules.base import is_floating
 from headrace.rules.running import INTEGERS, Running, running_of
 
@@ -152,7 +152,7 @@ def _function(alias: Java) -> Java:
 
 def _partition(window: Java) -> set[int]:
     """The partition's columns; -1 stands for what is none."""
-    return {k.exprId().id() if kind_of(k) == "AttributeReference" else -1 for k in items(window.partitionSpec())}
+    return {id_of(k) if kind_of(k) == "AttributeReference" else -1 for k in items(window.partitionSpec())}
 
 
 def _order(window: Java, stored: set[int], keys: set[int]) -> tuple[OrderBy, ...]:
@@ -160,9 +160,9 @@ def _order(window: Java, stored: set[int], keys: set[int]) -> tuple[OrderBy, ...
     found: list[OrderBy] = []
     for one in items(window.orderSpec()):
         column = one.child()
-        if kind_of(column) != "AttributeReference" or column.exprId().id() not in stored:
+        if kind_of(column) != "AttributeReference" or id_of(column) not in stored:
             break
-        id_, kind = column.exprId().id(), data_type(column.dataType())
+        id_, kind = id_of(column), data_type(column.dataType())
         if id_ in keys or any(known.id == id_ for known in found):
             continue
         if not isinstance(kind, (*_EXACT, StringType, BinaryType)):
@@ -260,7 +260,7 @@ def _offset(bound: Java, by_rows: bool, order: tuple[OrderBy, ...]) -> int | Non
 def _first_rows(windows: Sequence[Java], steps: Sequence[Java]) -> FirstRows | None:
     """The smallest limit that a filter above sets to the number of a row."""
     numbers = {
-        alias.exprId().id(): kind_of(_function(alias)) == "DenseRank"
+        id_of(alias): kind_of(_function(alias)) == "DenseRank"
         for window in windows
         for alias in items(window.windowExpressions())
         if kind_of(_function(alias)) in _NUMBERS_ROWS
@@ -271,7 +271,7 @@ def _first_rows(windows: Sequence[Java], steps: Sequence[Java]) -> FirstRows | N
             for one in items(step.projectList()):
                 column = _column_of(one.child()) if kind_of(one) == "Alias" else None
                 if column in numbers:
-                    numbers[one.exprId().id()] = numbers[column]
+                    numbers[id_of(one)] = numbers[column]
         elif kind_of(step) == "Filter":
             for part in conjuncts(step.condition()):
                 column, limit = _limit(part)

@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 )
 
 from headrace.ir.nodes import MOMENTS, PAIRS
-from headrace.plans.catalyst import Java, children, data_type, kind_of, may_be_null_for_size, references, walk
+from headrace.plans.trees import Java, children, data_type, kind_of, may_be_null_for_size, references, walk
 
 INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 _ORDERED = (*INTEGERS, DecimalType, DoubleType, FloatType, DateType, TimestampType, TimestampNTZType)

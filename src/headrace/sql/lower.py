@@ -22,21 +22,23 @@ from headrace.ir.nodes import (
     TopRows,
     Touched,
 )
-from headrace.plans.catalyst import (
-    COLUMN_MARK,
+from headrace.plans.catalyst import Catalyst
+from headrace.plans.steps import LINEAR
+from headrace.plans.trees import (
     Attribute,
-    Catalyst,
     Java,
     attribute,
     children,
+    columns_of,
     conjuncts,
+    id_of,
     items,
     kind_of,
     optional,
     output,
+    place_of,
     references,
 )
-from headrace.plans.steps import LINEAR
 from headrace.sql.expressions import (
     aggregate_calls,
     equal_pair,
@@ -106,7 +108,7 @@ def _lower_leaf(plan: Java) -> Node:
     name = relation_of(plan)
     if name is None:
         return Constant(plan, output(plan))
-    columns = tuple(int(c.metadata().getLong(COLUMN_MARK)) for c in items(plan.output()))
+    columns = tuple(place_of(c) for c in columns_of(plan))
     return Source(plan, output(plan), name, columns)
 
 
@@ -116,7 +118,7 @@ def _lower_linear(context: Lowering, plan: Java) -> Node:
         columns = items(plan.projectList())
         if columns and all(kind_of(c) == "AttributeReference" for c in columns):
             places = {a.id: place for a, place in zip(child.output, child.columns, strict=True)}
-            chosen = tuple(places[c.exprId().id()] for c in columns)
+            chosen = tuple(places[id_of(c)] for c in columns)
             return Source(plan, output(plan), child.relation, chosen)
     return over(child, plan)
 
@@ -199,7 +201,7 @@ def _lower_join(context: Lowering, plan: Java) -> Node:
 
 
 def _ids(plan: Java) -> set[int]:
-    return {column.exprId().id() for column in items(plan.output())}
+    return {id_of(column) for column in columns_of(plan)}
 
 
 def _with_keys(context: Lowering, plan: Java, keys: Sequence[Java]) -> tuple[Node, tuple[int, ...]]:
@@ -212,7 +214,7 @@ def _with_keys(context: Lowering, plan: Java, keys: Sequence[Java]) -> tuple[Nod
             alias = context.catalyst.alias(key, f"_key{len(ids)}")
             added.append(alias)
             column = alias
-        ids.append(column.exprId().id())
+        ids.append(id_of(column))
     node = lower(context, plan)
     if added:
         node = project_over(context.catalyst, node, [*(a.java for a in node.output), *added])
@@ -301,8 +303,8 @@ def _thresholds(part: Java, nodes: Sequence[Node], singles: frozenset[int]) -> l
         for s in singles:
             if references(other) <= {x.id for x in nodes[s].output}:
                 for i, node in enumerate(nodes):
-                    if i not in singles and any(x.id == column.exprId().id() for x in node.output):
-                        found.append(Threshold(i, column.exprId().id(), sign, other, s, part))
+                    if i not in singles and any(x.id == id_of(column) for x in node.output):
+                        found.append(Threshold(i, id_of(column), sign, other, s, part))
     return found
 
 
@@ -321,14 +323,14 @@ def _lower_window(context: Lowering, plan: Java) -> Node:
             node = node.child()
         if kind_of(node) != "Window":
             break
-        lower_keys = {k.exprId().id() for k in items(node.partitionSpec()) if kind_of(k) == "AttributeReference"}
-        upper_keys = {k.exprId().id() for k in keys if kind_of(k) == "AttributeReference"}
+        lower_keys = {id_of(k) for k in items(node.partitionSpec()) if kind_of(k) == "AttributeReference"}
+        upper_keys = {id_of(k) for k in keys if kind_of(k) == "AttributeReference"}
         if len(upper_keys) != len(keys) or len(lower_keys) != node.partitionSpec().size():
             break
         if bool(lower_keys) != bool(upper_keys) or not (lower_keys <= upper_keys or upper_keys <= lower_keys):
             break
         common = keys if upper_keys <= lower_keys else items(node.partitionSpec())
-        common_ids = {k.exprId().id() for k in common}
+        common_ids = {id_of(k) for k in common}
         if not all(_passes(step, common_ids) for step in [*between, node.child()]):
             break
         keys = common
@@ -340,7 +342,7 @@ def _lower_window(context: Lowering, plan: Java) -> Node:
 
 
 def _passes(step: Java, ids: set[int]) -> bool:
-    return ids <= {c.exprId().id() for c in items(step.output())}
+    return ids <= {id_of(c) for c in columns_of(step)}
 
 
 def _lower_aggregate(context: Lowering, plan: Java) -> Node:
@@ -391,7 +393,7 @@ def _lower_fold(
                 one = catalyst.expression_class("If")(condition, one, catalyst.null_literal(one.dataType()))
             places.append(_place_of(catalyst, columns, one))
         folded.append(Call(call, name, call.isDistinct() and name not in ("Min", "Max"), tuple(places)))
-    wanted = [c.exprId().id() for c in columns]
+    wanted = [id_of(c) for c in columns]
     if wanted != [a.id for a in child.output]:
         child = _narrowed(catalyst, child, columns)
     return GroupFold(plan, output(plan), child, tuple(attribute(g) for g in groups), tuple(folded), tuple(results))
@@ -402,7 +404,7 @@ def _narrowed(catalyst: Catalyst, child: Node, columns: Sequence[Java]) -> Node:
     if isinstance(child, Source) and columns and all(kind_of(c) == "AttributeReference" for c in columns):
         places = {a.id: place for a, place in zip(child.output, child.columns, strict=True)}
         plan = catalyst.project(columns, child.plan)
-        chosen = tuple(places[c.exprId().id()] for c in columns)
+        chosen = tuple(places[id_of(c)] for c in columns)
         return Source(plan, tuple(attribute(c) for c in columns), child.relation, chosen)
     return project_over(catalyst, child, columns)
 

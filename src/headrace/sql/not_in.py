@@ -7,7 +7,8 @@ other way round; then they all turn.
 
 from __future__ import annotations
 
-from headrace.plans.catalyst import Catalyst, Java, children, conjuncts, items, kind_of, optional
+from headrace.plans.catalyst import Catalyst
+from headrace.plans.trees import Java, children, columns_of, conjuncts, id_of, kind_of, optional
 from headrace.sql.expressions import equal_pair
 
 
@@ -33,7 +34,7 @@ def split_not_in(catalyst: Catalyst, plan: Java) -> Java:
     decided = catalyst.binary("Or", known, is_empty.toAttribute())
     outside = catalyst.binary("And", catalyst.expression_class("Not")(has_null.toAttribute()), decided)
     joined = catalyst.join(unmatched, listed, catalyst.inner(), None)
-    return catalyst.project(items(left.output()), catalyst.filter(outside, joined))
+    return catalyst.project(columns_of(left), catalyst.filter(outside, joined))
 
 
 def _compared(plan: Java) -> tuple[Java, Java] | None:
@@ -50,7 +51,7 @@ def _compared(plan: Java) -> tuple[Java, Java] | None:
 
 
 def _ids(plan: Java) -> set[int]:
-    return {column.exprId().id() for column in items(plan.output())}
+    return {id_of(column) for column in columns_of(plan)}
 
 
 def _count(catalyst: Catalyst, one: Java) -> Java:

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from pyspark.sql.types import StructField, StructType, TimestampType
 
 from headrace.errors import ViewError
-from headrace.plans.catalyst import Catalyst, Java, analyzed_plan, children, items, kind_of, rewrite, walk
+from headrace.plans.catalyst import Catalyst, analyzed_plan, rewrite
+from headrace.plans.trees import Java, children, columns_of, expressions_of, items, kind_of, walk
 
 CLOCK = "_headrace_clock"
 CLOCK_SCHEMA = StructType([StructField("now", TimestampType(), False)])
@@ -67,7 +68,7 @@ class _Values:
         one_row, uses_clock = self._normalize(self._catalyst, plan)
         self.use_clock = self.use_clock or uses_clock
         self.joined.append(one_row)
-        return items(one_row.output())[0]
+        return columns_of(one_row)[0]
 
 
 def _is_one_row(part: Java) -> bool:
@@ -113,7 +114,7 @@ def _over_one_rows(catalyst: Catalyst, plan: Java, values: _Values) -> Java:
     expressions = _expressions(plan)
     if expressions is None:
         # A subquery that is left is recomputed as a whole; the clock cannot be.
-        if any(kind_of(part) in _CLOCK_FUNCTIONS for one in items(plan.expressions()) for part in walk(one)):
+        if any(kind_of(part) in _CLOCK_FUNCTIONS for one in expressions_of(plan) for part in walk(one)):
             raise ViewError(
                 f"the clock inside {kind.lower()} is not followed",
                 hint="compute it as a column in a subquery below, and use that column",
@@ -126,7 +127,7 @@ def _over_one_rows(catalyst: Catalyst, plan: Java, values: _Values) -> Java:
     for one_row in values.joined:
         child = catalyst.join(child, one_row, catalyst.inner(), None)
     rebuilt = _rebuilt(catalyst, plan, changed, child)
-    return rebuilt if kind in ("Project", "Aggregate") else catalyst.project(items(plan.output()), rebuilt)
+    return rebuilt if kind in ("Project", "Aggregate") else catalyst.project(columns_of(plan), rebuilt)
 
 
 def _expressions(plan: Java) -> list[list[Java]] | None:

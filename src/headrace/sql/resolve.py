@@ -14,15 +14,18 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import StructField, StructType
 
 from headrace.errors import ViewError
-from headrace.plans.catalyst import (
+from headrace.plans.catalyst import Catalyst
+from headrace.plans.trees import (
     COLUMN_MARK,
     RELATION_MARK,
-    Catalyst,
     Java,
     children,
+    columns_of,
     data_type,
+    expressions_of,
     items,
     kind_of,
+    mark_of,
     walk,
 )
 from headrace.sql.fixed_times import refuse_fixed_times
@@ -122,11 +125,7 @@ def relation_of(plan: Java) -> str | None:
     if kind_of(plan) == "UnionLoopRef":
         # What a recursive query has found so far; its columns are named after those that it began with.
         return None
-    for column in items(plan.output()):
-        metadata = column.metadata()
-        if metadata.contains(RELATION_MARK):
-            return metadata.getString(RELATION_MARK)
-    return None
+    return next((mark[0] for column in columns_of(plan) if (mark := mark_of(column))), None)
 
 
 def analyze(catalyst: Catalyst, sql: str, line: int = 1, column: int = 1) -> Java:
@@ -143,10 +142,8 @@ def resolve(
     """The query of a view, ready to be lowered; the view may name its columns otherwise."""
     refuse_fixed_times(name, sql, line, column)
     analyzed = analyze(catalyst, sql, line, column)
-    _check_names(name, renamed or [one.name() for one in items(analyzed.output())])
-    schema = StructType(
-        [StructField(c.name(), data_type(c.dataType()), c.nullable()) for c in items(analyzed.output())]
-    )
+    _check_names(name, renamed or [one.name() for one in columns_of(analyzed)])
+    schema = StructType([StructField(c.name(), data_type(c.dataType()), c.nullable()) for c in columns_of(analyzed)])
     plan, uses_clock = normalize(catalyst, analyzed)
     _refuse_nondeterminism(name, plan)
     plan, ties = break_ties(catalyst, plan)
@@ -215,7 +212,7 @@ def _leaves(plan: Java) -> list[str]:
 
 def _unfollowed(plan: Java) -> str | None:
     """A subquery that is still an expression, which no rule would see change."""
-    for expression in _expressions(plan):
+    for expression in expressions_of(plan):
         for part in walk(expression):
             if kind_of(part) in _SUBQUERY_EXPRESSIONS or kind_of(part) == "OuterReference":
                 return f"a subquery inside {kind_of(plan).lower()}"
@@ -224,7 +221,7 @@ def _unfollowed(plan: Java) -> str | None:
 
 def _leaves_of_subqueries(plan: Java) -> list[str]:
     found = _leaves(plan)
-    for expression in _expressions(plan):
+    for expression in expressions_of(plan):
         for part in walk(expression):
             if kind_of(part) in _SUBQUERY_EXPRESSIONS:
                 found.extend(_leaves_of_subqueries(part.plan()))
@@ -238,13 +235,13 @@ def columns_read(resolved: Resolved) -> set[tuple[str, int]]:
     found: set[tuple[str, int]] = set()
     for plan in (resolved.analyzed, resolved.plan):
         _collect_read(plan, found)
-        _mark_all(items(plan.output()), found)
+        _mark_all(columns_of(plan), found)
     return found
 
 
 def _collect_read(plan: Java, found: set[tuple[str, int]]) -> None:
     below = children(plan)
-    for expression in _expressions(plan) if below else ():
+    for expression in expressions_of(plan) if below else ():
         for part in walk(expression):
             if kind_of(part) == "AttributeReference":
                 _mark_all([part], found)
@@ -252,19 +249,16 @@ def _collect_read(plan: Java, found: set[tuple[str, int]]) -> None:
                 _mark_all([part.e()], found)
             elif kind_of(part) in _SUBQUERY_EXPRESSIONS:
                 _collect_read(part.plan(), found)
-                _mark_all(items(part.plan().output()), found)
+                _mark_all(columns_of(part.plan()), found)
     for child in below:
         _collect_read(child, found)
         # An operator such as UNION reads every column without an expression that says so.
         if kind_of(plan) not in _PASSES_ON:
-            _mark_all(items(child.output()), found)
+            _mark_all(columns_of(child), found)
 
 
 def _mark_all(columns: Sequence[Java], found: set[tuple[str, int]]) -> None:
-    for column in columns:
-        metadata = column.metadata()
-        if metadata.contains(RELATION_MARK):
-            found.add((metadata.getString(RELATION_MARK), int(metadata.getLong(COLUMN_MARK))))
+    found.update(mark for column in columns if (mark := mark_of(column)))
 
 
 def _check_names(name: str, columns: Sequence[str]) -> None:
@@ -286,7 +280,7 @@ def _refuse_nondeterminism(name: str, plan: Java) -> None:
             f"view {name} uses TABLESAMPLE, which picks other rows each time",
             hint="pick rows by their values: WHERE pmod(hash(id), 10) = 0 keeps a tenth of them for good",
         )
-    for expression in _expressions(plan):
+    for expression in expressions_of(plan):
         for part in walk(expression):
             if kind_of(part) in _SURROUNDINGS:
                 raise ViewError(
@@ -308,10 +302,6 @@ def _refuse_nondeterminism(name: str, plan: Java) -> None:
                 )
     for child in children(plan):
         _refuse_nondeterminism(name, child)
-
-
-def _expressions(plan: Java) -> list[Java]:
-    return items(plan.expressions())
 
 
 __all__ = [

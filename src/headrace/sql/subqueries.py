@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headrace.plans.catalyst import Catalyst, Java, children, conjuncts, items, kind_of, optional, rewrite, walk
+from headrace.plans.catalyst import Catalyst, rewrite
+from headrace.plans.trees import Java, children, conjuncts, items, kind_of, optional, walk
 from headrace.sql.ties import LIMITS
 
 _EQUAL = ("EqualTo", "EqualNullSafe")

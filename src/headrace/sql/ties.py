@@ -13,7 +13,8 @@ from typing import Any
 from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column
 
-from headrace.plans.catalyst import Catalyst, Java, children, items, kind_of, optional, references, rewrite, walk
+from headrace.plans.catalyst import Catalyst, rewrite
+from headrace.plans.trees import Java, children, columns_of, id_of, items, kind_of, optional, references, walk
 
 _PLACE_IN_ORDER = frozenset({"RowNumber", "NTile", "Lag", "Lead"})
 _PEERS_ALIKE = frozenset({"Rank", "DenseRank", "PercentRank", "CumeDist"})
@@ -60,7 +61,7 @@ def total_order(catalyst: Catalyst, order: Sequence[Java], columns: Sequence[Jav
     rest = [
         orders.apply(column, ascending, catalyst.seq([]))
         for column in columns
-        if column.exprId().id() not in named and _orderable(column.dataType())
+        if id_of(column) not in named and _orderable(column.dataType())
     ]
     return [*order, *rest]
 
@@ -81,7 +82,7 @@ def _break_limit(catalyst: Catalyst, plan: Java, notes: list[str]) -> Java:
     if kind_of(node) == "Sort":
         order, child = items(node.order()), node.child()
     child = _break(catalyst, child, notes)
-    full = total_order(catalyst, order, items(child.output()))
+    full = total_order(catalyst, order, columns_of(child))
     if len(full) > len(order):
         notes.append("ORDER BY with LIMIT: rows that tie are ordered by all of their columns")
     rebuilt = catalyst.plan_class("Sort")(catalyst.seq(full), True, child, catalyst.none)
@@ -92,7 +93,7 @@ def _break_limit(catalyst: Catalyst, plan: Java, notes: list[str]) -> Java:
 
 def _break_window(catalyst: Catalyst, plan: Java, notes: list[str]) -> Java:
     order = items(plan.orderSpec())
-    full = total_order(catalyst, order, items(plan.child().output()))
+    full = total_order(catalyst, order, columns_of(plan.child()))
     tied = len(full) > len(order)
     place = catalyst.alias(_row_number(catalyst, plan, full), "_place")
     strict: list[Java] = []
@@ -102,7 +103,7 @@ def _break_window(catalyst: Catalyst, plan: Java, notes: list[str]) -> Java:
     for alias in items(plan.windowExpressions()):
         felt = tied and _feels_ties(alias)
         if _picks_a_row(alias) and (tied or _picks_by_count(alias)):
-            aggregate, finishes[alias.exprId().id()] = _picked(catalyst, alias, place.toAttribute())
+            aggregate, finishes[id_of(alias)] = _picked(catalyst, alias, place.toAttribute())
             by_place = by_place or not _picks_by_count(alias)
             alias = _with_window(catalyst, alias, aggregate, full if felt else order)
         elif felt:
@@ -120,12 +121,12 @@ def _break_window(catalyst: Catalyst, plan: Java, notes: list[str]) -> Java:
     if loose:
         rows = window(catalyst.seq(loose), plan.partitionSpec(), plan.orderSpec(), rows, catalyst.none)
     rows = _resolved(catalyst, rows)
-    computed = {column.exprId().id(): column for column in items(rows.output())}
+    computed = {id_of(column): column for column in columns_of(rows)}
     results: list[Java] = []
-    for column in items(plan.output()):
-        finish = finishes.get(column.exprId().id())
+    for column in columns_of(plan):
+        finish = finishes.get(id_of(column))
         if finish is not None:
-            picked = _column(catalyst, computed[column.exprId().id()])
+            picked = _column(catalyst, computed[id_of(column)])
             column = catalyst.alias(catalyst.expression(finish(picked)), column.name(), column.exprId())
         results.append(column)
     return _resolved(catalyst, catalyst.project(results, rows))
@@ -200,8 +201,8 @@ def _break_aggregate(catalyst: Catalyst, plan: Java, notes: list[str]) -> Java:
     # Only what these aggregates read is compared, the same for all of them: their results then come from one row.
     # Within a group its own columns are all alike.
     read = {i for call in calls for child in children(call.aggregateFunction()) for i in references(child)}
-    read -= {g.exprId().id() for g in items(plan.groupingExpressions()) if kind_of(g) == "AttributeReference"}
-    columns = [c for c in items(plan.child().output()) if c.exprId().id() in read and _orderable(c.dataType())]
+    read -= {id_of(g) for g in items(plan.groupingExpressions()) if kind_of(g) == "AttributeReference"}
+    columns = [c for c in columns_of(plan.child()) if id_of(c) in read and _orderable(c.dataType())]
 
     def replace(part: Java) -> Java | None:
         if not _by_input_order(part):
