@@ -10,7 +10,9 @@ from pyspark.sql import SparkSession
 from headrace.plans.catalyst import Catalyst
 from headrace.plans.trees import attribute, children, columns_of, expressions_of, items, kind_of, references, walk
 
-SQL = "SELECT id % 3 AS `a\nb`, count(*) AS n, named_struct('x\n\"y', 1) AS s FROM range(9) WHERE id > 1 GROUP BY id % 3"
+SQL = (
+    "SELECT id % 3 AS `a\nb`, count(*) AS n, named_struct('x\n\"y', 1) AS s FROM range(9) WHERE id > 1 GROUP BY id % 3"
+)
 
 
 @pytest.fixture
@@ -25,7 +27,8 @@ def _nodes(plan: Any) -> list[Any]:
 def test_every_node_is_what_it_says_itself(catalyst: Catalyst) -> None:
     plan = catalyst.analyze(catalyst.parse_query(SQL))
     nodes = _nodes(plan)
-    assert {"Aggregate", "Filter", "Range", "AttributeReference", "CreateNamedStruct"} <= {kind_of(one) for one in nodes}
+    kinds = {kind_of(node) for node in nodes}
+    assert {"Aggregate", "Filter", "Range", "AttributeReference", "CreateNamedStruct"} <= kinds
     for node in nodes:
         assert kind_of(node) == node.getClass().getSimpleName()
         below = [node.children().apply(i) for i in range(node.children().size())]
