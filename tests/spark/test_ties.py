@@ -114,6 +114,15 @@ def test_lists_and_maps_in_order_follow_random_changes(spark: SparkSession, tmp_
         _follow(hr, rng, 4)
 
 
+def test_an_approximate_answer_says_so(home: Any) -> None:
+    home.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+    home.execute("CREATE VIEW middle AS SELECT approx_percentile(v, 0.5) AS m FROM t")
+    home.apply({"t": [{"insert": {"id": i, "v": i % 7}} for i in range(20)]})
+    assert home.verify().ok
+    assert home.query("SELECT m FROM middle").to_pylist() == [{"m": 2}]
+    assert "order decides within its accuracy" in str(home.explain("middle"))
+
+
 def test_a_deleted_winner_gives_way_to_the_next(spark: SparkSession, tmp_path: Path) -> None:
     with headrace.open(tmp_path / "home", spark=spark) as hr:
         hr.execute("CREATE TABLE t (id INT PRIMARY KEY, name STRING, score DOUBLE)")

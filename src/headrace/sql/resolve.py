@@ -28,6 +28,7 @@ from headrace.plans.trees import (
     mark_of,
     walk,
 )
+from headrace.sql.determinism import refuse_many_answers
 from headrace.sql.fixed_times import refuse_fixed_times
 from headrace.sql.not_in import split_not_in
 from headrace.sql.one_row import CLOCK, join_one_rows
@@ -35,10 +36,6 @@ from headrace.sql.query_errors import query_error
 from headrace.sql.subqueries import prepare_subqueries, with_equalities
 from headrace.sql.ties import break_ties
 
-_SURROUNDINGS = frozenset({"CurrentUser", "CurrentDatabase", "CurrentCatalog", "CurrentPath", "CurrentTimeZone"})
-_ORDER_SENSITIVE = frozenset(
-    {"First", "Last", "AnyValue", "CollectList", "CollectSet", "ArrayAgg", "FirstValue", "LastValue", "Mode"}
-)
 _FINISH = (
     "EliminateSubqueryAliases",
     "EliminateView",
@@ -145,7 +142,7 @@ def resolve(
     _check_names(name, renamed or [one.name() for one in columns_of(analyzed)])
     schema = StructType([StructField(c.name(), data_type(c.dataType()), c.nullable()) for c in columns_of(analyzed)])
     plan, uses_clock = normalize(catalyst, analyzed)
-    _refuse_nondeterminism(name, plan)
+    refuse_many_answers(name, plan)
     plan, ties = break_ties(catalyst, plan)
     if ties:
         plan = _shape(catalyst, plan)
@@ -272,36 +269,6 @@ def _check_names(name: str, columns: Sequence[str]) -> None:
                 hint=f"rename one of them: ... AS {column}_2",
             )
         seen.add(lowered)
-
-
-def _refuse_nondeterminism(name: str, plan: Java) -> None:
-    if kind_of(plan) == "Sample":
-        raise ViewError(
-            f"view {name} uses TABLESAMPLE, which picks other rows each time",
-            hint="pick rows by their values: WHERE pmod(hash(id), 10) = 0 keeps a tenth of them for good",
-        )
-    for expression in expressions_of(plan):
-        for part in walk(expression):
-            if kind_of(part) in _SURROUNDINGS:
-                raise ViewError(
-                    f"view {name} uses {part.prettyName()}(), which depends on who asks and where",
-                    hint="write the value itself, or store it in a column",
-                )
-        if expression.deterministic():
-            continue
-        for part in walk(expression):
-            own = all(child.deterministic() for child in children(part)) and not part.deterministic()
-            if own and kind_of(part) not in _ORDER_SENSITIVE:
-                function = part.prettyName()
-                raise ViewError(
-                    f"view {name} uses {function}(), which gives another result each time",
-                    detail="A maintained view must equal its query at every epoch, so its functions must be "
-                    "deterministic.",
-                    hint=f"compute {function}() before the change is applied and store it in a column; "
-                    "now() and current_date are allowed and follow the epoch's clock",
-                )
-    for child in children(plan):
-        _refuse_nondeterminism(name, child)
 
 
 __all__ = [
