@@ -119,7 +119,7 @@ def test_an_approximate_answer_says_so(home: Any) -> None:
     home.execute("CREATE VIEW middle AS SELECT approx_percentile(v, 0.5) AS m FROM t")
     home.apply({"t": [{"insert": {"id": i, "v": i % 7}} for i in range(20)]})
     assert home.verify().ok
-    assert home.query("SELECT m FROM middle").to_pylist() == [{"m": 2}]
+    assert home.query("SELECT m FROM middle").to_pylist() == [{"m": 3}]
     assert "order decides within its accuracy" in str(home.explain("middle"))
 
 

@@ -196,7 +196,7 @@ def _with_window(catalyst: Catalyst, alias: Java, function: Java, order: Sequenc
 def _break_aggregate(catalyst: Catalyst, plan: Java, notes: list[str]) -> Java:
     results = items(plan.aggregateExpressions())
     if any(kind_of(part) == "ApproximatePercentile" for result in results for part in walk(result)):
-        notes.append("approx_percentile(): over 10,000 rows of a group and more, their order decides within its accuracy")
+        notes.append("approx_percentile(): from 10,000 rows of a group on, their order decides within its accuracy")
     calls = [part for result in results for part in walk(result) if _by_input_order(part)]
     if not calls:
         return plan
