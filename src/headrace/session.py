@@ -88,6 +88,11 @@ def start_spark(settings: Settings) -> SparkSession:
             "spark.sql.ui.retainedExecutions": "10",
             # A task that asks for more memory than there is fails its own query, not the process.
             "spark.executor.killOnFatalError.depth": "0",
+            # This executor lives as long as its driver, so nobody need hear that it does. In Spark 4.2 a heartbeat that
+            # meets a task of a cached relation half-read is the last one, and the executor is then given up as lost.
+            "spark.executor.heartbeatInterval": "1h",
+            "spark.network.timeout": "2h",
+            "spark.rpc.askTimeout": "2min",
         }
         with _java_home(launcher_home(find_java(), settings.jars.parent / "java")):
             spark = SparkSession.builder.master(f"local[{cores}]").config(map=options).getOrCreate()
