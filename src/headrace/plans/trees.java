@@ -9,6 +9,10 @@ public Object generate(Object[] given) {
 
 public String kind(Object one) {
   String name = one.getClass().getSimpleName();
+  if (name.isEmpty()) {
+    // A class without a name of its own, which an answer in words must not leave out.
+    name = one.getClass().getName();
+  }
   return name.endsWith("$") ? name.substring(0, name.length() - 1) : name;
 }
 
