@@ -24,8 +24,10 @@ from headrace.sql.resolve import Seen
 from headrace.state.delta import concat, consolidate, negate
 
 _SHOWN = 20
-# While Spark runs the query of one view, the next are planned.
-_AT_A_TIME = 3
+# While Spark runs the query of one view, the next is planned; but only one at a time reads more rows than these: two of
+# them would need the memory of both.
+_AT_A_TIME = 2
+_FEW_ROWS = 10_000
 
 
 @dataclass(frozen=True)
@@ -71,10 +73,14 @@ def recompute(
     frames = queries.frames
     one_large = threading.Lock()
 
+    def size(name: str) -> int:
+        return relations[name][0].size
+
     def judge(view: View) -> list[Difference]:
         tell(Step("view", view.name, 0, 1))
-        large = relations[view.name][0].size > settings.small_bound
-        with one_large if large else nullcontext():
+        large = size(view.name) > settings.small_bound
+        most = max(map(size, (view.name, *view.resolved.reads)))
+        with one_large if most > _FEW_ROWS else nullcontext():
             # From its text, unless ties or the clock had to be settled.
             if view.resolved.ties or view.resolved.uses_clock:
                 expected = frames.bind(view.resolved.plan, relations.__getitem__)
