@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 from headrace.engine.frames import Frames
 from headrace.errors import UnsupportedStatement
 from headrace.plans.catalyst import arrow_type, nullable_frame
+from headrace.sql.names import quoted
 from headrace.sql.query_errors import query_error
 from headrace.sql.resolve import Seen
 from headrace.sql.tokens import Token, scan
@@ -55,7 +56,7 @@ class Queries:
                 if name in seen:
                     plain = frame.toDF(*(f"c{i}" for i in range(len(frame.columns))))
                     frame = plain.select(*(F.col(f"c{place}").alias(label) for place, label in seen[name]))
-                frame.createOrReplaceTempView(name)
+                frame.createOrReplaceTempView(quoted(name))
                 self._registered.add(name)
             try:
                 return catalyst.frame(catalyst.parse_query(sql))

@@ -21,6 +21,7 @@ from headrace.engine.group import Group
 from headrace.engine.progress import Step
 from headrace.engine.work import Work
 from headrace.errors import RelationNameError, SourceError
+from headrace.sql.names import quoted
 from headrace.sql.query_errors import query_error
 from headrace.sql.syntax import CreateSource, SourceAction
 from headrace.state import mapped
@@ -136,7 +137,7 @@ def _by_spark(home: Headrace, reading: _Reading) -> Iterator[pa.Table]:
     snapshot, frames = reading.snapshot, home.frames
     reader = frames.catalyst.session.read.format("delta").option("versionAsOf", snapshot.version)
     try:
-        frame = reader.load(snapshot.location).select(*(f"`{field.name}`" for field in reading.columns))
+        frame = reader.load(snapshot.location).select(*(quoted(field.name) for field in reading.columns))
         rows = frames.collect(frame, reading.table.schema, large=True)
     except Exception as error:
         failed = SourceError(f"source {reading.source.name} cannot be read", detail=query_error(error).detail)

@@ -73,7 +73,8 @@ class PreparedQuery:
 
     def __init__(self, catalyst: Catalyst, folder: Path, name: str, shapes: Sequence[LeafShape], build: Build) -> None:
         self._catalyst = catalyst
-        self._paths = [folder / f"{name}.{i}.parquet" for i in range(len(shapes))]
+        # Spark reads no file whose name begins with _, as a view's may.
+        self._paths = [folder / f"leaf-{name}.{i}.parquet" for i in range(len(shapes))]
         self._shapes = list(shapes)
         self._build = build
         self._sizes = [0] * len(shapes)

@@ -21,6 +21,11 @@ class Name:
     column: int
 
 
+def quoted(name: str) -> str:
+    """The name as SQL takes it literally, whatever it is made of."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 def relation_name_fault(name: str) -> str:
     """Why no relation may be given this name, or nothing."""
     if not _RELATION_NAME.fullmatch(name):

@@ -30,6 +30,7 @@ from headrace.plans.trees import (
 )
 from headrace.sql.determinism import refuse_many_answers
 from headrace.sql.fixed_times import refuse_fixed_times
+from headrace.sql.names import quoted
 from headrace.sql.not_in import split_not_in
 from headrace.sql.one_row import CLOCK, join_one_rows
 from headrace.sql.query_errors import query_error
@@ -109,7 +110,7 @@ def register(catalyst: Catalyst, name: str, schema: StructType, seen: Seen | Non
             for place, label in (seen if seen is not None else enumerate(schema.names))
         ]
     )
-    catalyst.session.createDataFrame([], marked).createOrReplaceTempView(name)
+    catalyst.session.createDataFrame([], marked).createOrReplaceTempView(quoted(name))
 
 
 def forget(catalyst: Catalyst, name: str) -> None:
