@@ -74,6 +74,7 @@ class Base:
         self._folder = DeltaFolder(path, _CONFIGURATION, (BASE_EPOCH,), _KEEP_COMMITS)
         # What the commit under way has written, and which identities were found whole since this was opened.
         self._fresh: list[Place] = []
+        self._under_way: Commit | None = None
         self._whole_identities: set[str] = set()
         self.exists = self._folder.load()
 
@@ -127,6 +128,7 @@ class Base:
     def _commit(self, commit: Commit) -> None:
         crash_point("base written")
         self._may_commit()
+        self._under_way = commit
         self._folder.commit(commit)
         crash_point("base committed")
 
@@ -155,11 +157,12 @@ class Base:
     def _whole_or_not(self) -> Generator[None, None, None]:
         """Inside, files are written and named by one commit; where that fails, they go."""
         self._fresh.clear()
+        self._under_way = None
         try:
             yield
         except BaseException as error:
-            if not self._folder.may_be_next():
-                withdraw(path for path in self._fresh if path.name not in self._folder.files)
+            if self._folder.missed(self._under_way):
+                withdraw(self._fresh)
             if isinstance(error, OSError):
                 raise LedgerError(
                     f"the base {self.path.name} cannot be written",

@@ -22,7 +22,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from headrace.errors import LedgerError, OwnerLost
-from headrace.folders import make_folder
+from headrace.folders import make_folder, sync_folder
 from headrace.ledger.durable import crash_point, digest_of, is_temporary, put_if_absent, replace_file
 from headrace.objects import ObjectPath, Place, Unconfirmed
 
@@ -56,6 +56,25 @@ class Commit:
     moves_rows: bool = True
 
 
+@dataclass(frozen=True)
+class _Known:
+    """What a table is at one version, and the commit that brought it there, if it was ours."""
+
+    version: int = -1
+    files: Mapping[str, DataFile] = field(default_factory=dict[str, DataFile])
+    numbers: Mapping[str, int] = field(default_factory=dict[str, int])
+    schema_string: str = ""
+    commit: Commit | None = None
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """A commit under way: the content of its log file, and what is known once that file is there."""
+
+    content: bytes
+    after: _Known
+
+
 class DeltaFolder:
     """One Delta table in a folder, written by one owner."""
 
@@ -64,15 +83,34 @@ class DeltaFolder:
     ) -> None:
         self.path = path
         self._keep_commits = keep_commits
-        self.version = -1
-        self.files: dict[str, DataFile] = {}
-        self.numbers: dict[str, int] = {}
-        self.schema_string = ""
+        # One value, so that whoever reads it, and whatever interrupts its change, finds one version.
+        self._known = _Known()
+        self._attempt: _Attempt | None = None
         self._configuration = configuration
         self._applications = applications
         self._id = str(uuid.uuid4())
         self._checkpointed = -1
         self._unconfirmed = -1
+
+    @property
+    def version(self) -> int:
+        """The newest version; -1 when there is no table yet."""
+        return self._known.version
+
+    @property
+    def files(self) -> Mapping[str, DataFile]:
+        """The data files of the newest version, by path."""
+        return self._known.files
+
+    @property
+    def numbers(self) -> Mapping[str, int]:
+        """The numbers of the applications."""
+        return self._known.numbers
+
+    @property
+    def schema_string(self) -> str:
+        """Its columns in Delta's own notation."""
+        return self._known.schema_string
 
     def load(self) -> bool:
         """Read the table's log; whether there is a table."""
@@ -90,15 +128,14 @@ class DeltaFolder:
         if needed_but_damaged(self.path):
             # Cut off between two lines, a commit still reads well, with some of its files left out.
             raise self._unreadable("A commit is not what was written")
-        self.version = table.version()
         self._checkpointed = self._last_checkpoint()
         self._id = str(table.metadata().id)
-        self.schema_string = table.schema().to_json()
-        self.numbers = {
+        numbers = {
             name: int(number) for name in self._applications if (number := table.transaction_version(name)) is not None
         }
         actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
-        self.files = {action["path"]: _data_file(action) for action in actions}
+        files = {action["path"]: _data_file(action) for action in actions}
+        self._known = _Known(table.version(), files, numbers, table.schema().to_json())
         return True
 
     def _last_checkpoint(self) -> int:
@@ -108,15 +145,44 @@ class DeltaFolder:
             return -1
 
     def commit(self, commit: Commit) -> None:
-        """Make one commit durable, at exactly the version that follows the one we know."""
+        """Make one commit durable, at exactly the version that follows the one we know.
+
+        Where it ends in an error, `missed` tells whether it exists nevertheless.
+        """
+        self.settle()
+        make_folder(self.path / _LOG)
+        version = self.version + 1
+        if version == self._unconfirmed:
+            raise self._not_confirmed("An earlier commit was not confirmed either")
+        attempt = self._attempted(commit, version)
+        self._attempt = attempt
+        try:
+            put_if_absent(self.log_file(version), attempt.content)
+        except FileExistsError:
+            self._attempt = None
+            raise OwnerLost(
+                "another process has taken over this home",
+                detail=f"Version {version} of {self.path.name} was written by it. Nothing of this epoch was committed.",
+                hint="open the home again, if the other process has gone",
+            ) from None
+        except OSError as error:
+            if not isinstance(error, Unconfirmed) and not self.log_file(version).is_file():
+                self._attempt = None
+                raise
+            self._unconfirmed = version
+            raise self._not_confirmed(str(error)) from error
+        self._known = attempt.after
+
+    def _attempted(self, commit: Commit, version: int) -> _Attempt:
+        """All that a commit writes, and all that is known after it."""
         actions: list[dict[str, Any]] = []
         now = int(time.time() * 1000)
+        schema_string = self.schema_string
         if commit.schema is not None:
             schema_string = commit.schema if isinstance(commit.schema, str) else delta_schema(commit.schema)
             if self.version < 0 or _NO_ZONE in schema_string:
                 actions.append({"protocol": _protocol(schema_string)})
             actions.append({"metaData": self._metadata(schema_string, now)})
-            self.schema_string = schema_string
         for name, number in commit.numbers.items():
             actions.append({"txn": {"appId": name, "version": number, "lastUpdated": now}})
         # A file that is written again under its old name, because its content is the same, stays.
@@ -139,36 +205,43 @@ class DeltaFolder:
             "userMetadata": json.dumps({**commit.note, "id": uuid.uuid4().hex, "sha256": checksum(lines)}),
         }
         lines.insert(0, json.dumps({"commitInfo": info}, separators=(",", ":")))
-        make_folder(self.path / _LOG)
-        version = self.version + 1
-        if version == self._unconfirmed:
-            raise self._not_confirmed("An earlier commit was not confirmed either")
-        try:
-            put_if_absent(self.log_file(version), ("\n".join(lines) + "\n").encode())
-        except FileExistsError:
-            raise OwnerLost(
-                "another process has taken over this home",
-                detail=f"Version {version} of {self.path.name} was written by it. Nothing of this epoch was committed.",
-                hint="open the home again, if the other process has gone",
-            ) from None
-        except OSError as error:
-            if not isinstance(error, Unconfirmed) and not self.log_file(version).is_file():
-                raise
-            self._unconfirmed = version
-            raise self._not_confirmed(str(error)) from error
-        self.version = version
-        self.numbers.update(commit.numbers)
-        # At once, because others read the list without a lock.
         gone = {one.path for one in removes}
         kept = {path: one for path, one in self.files.items() if path not in gone}
-        self.files = {**kept, **{one.path: one for one in commit.adds}}
+        files = {**kept, **{one.path: one for one in commit.adds}}
+        after = _Known(version, files, {**self.numbers, **commit.numbers}, schema_string, commit)
+        return _Attempt(("\n".join(lines) + "\n").encode(), after)
 
-    def may_be_next(self) -> bool:
-        """Whether a commit that ended in an error exists after all, or may come to exist."""
+    def missed(self, commit: Commit | None) -> bool:
+        """Whether a commit that ended in an error, or never began, does not exist and never will.
+
+        One that exists after all is known from here on.
+        """
+        self.settle()
+        if self._known.commit is not None and self._known.commit is commit:
+            return False
+        attempt = self._attempt
+        return attempt is None or attempt.after.commit is not commit or attempt.after.version != self._unconfirmed
+
+    def settle(self) -> None:
+        """Find out what became of a commit that was cut short between two steps: its log file tells."""
+        attempt = self._attempt
+        if attempt is None or attempt.after.version != self.version + 1 or attempt.after.version == self._unconfirmed:
+            return
+        file = self.log_file(attempt.after.version)
         try:
-            return self._unconfirmed == self.version + 1 or self.log_file(self.version + 1).is_file()
-        except OSError:
-            return True
+            ours = file.read_bytes() == attempt.content
+            if ours:
+                sync_folder(file.parent)
+        except OSError as error:
+            # A name on a disk is given at once or never; a request that was sent to a store may still arrive.
+            if isinstance(file, ObjectPath) or not isinstance(error, FileNotFoundError):
+                self._unconfirmed = attempt.after.version
+                return
+            ours = False
+        if ours:
+            self._known = attempt.after
+        else:
+            self._attempt = None
 
     def log_file(self, version: int) -> Place:
         """The file of one commit."""

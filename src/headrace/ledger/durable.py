@@ -1,18 +1,19 @@
 """Files that are whole or not there: written, synced and only then named; a name is never given twice.
 
 An object store does as much by itself: what it has taken is whole and durable, so there is nothing to sync there.
-`crash_point` marks the instants between two steps, so that tests can end the process at each of them.
+`crash_point` marks the instants between two steps, so that tests can end the process, or raise, at each of them.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
 import signal
 import tempfile
 import uuid
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,13 @@ _TEMPORARY = ".tmp-"
 _COPY_BYTES = 1024 * 1024
 _crash_at = os.environ.get("HEADRACE_CRASH_AT", "")
 
+# What a crash point can raise: Ctrl-C, what nobody foresaw, a full disk.
+RAISED: Mapping[str, Callable[[], BaseException]] = {
+    "interrupt": KeyboardInterrupt,
+    "error": lambda: RuntimeError("raised at a crash point"),
+    "full": lambda: OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
+}
+
 Progress = Callable[[int, int], None]
 """Called with the bytes done and the bytes to do."""
 
@@ -33,14 +41,24 @@ def no_progress(done: int, total: int) -> None:
 
 
 def crash_point(name: str) -> None:
-    """Die here, as by a power cut, if the environment says so: HEADRACE_CRASH_AT=<point>[:<times to pass it first>]."""
+    """Die here, as by a power cut, or raise, if the environment says so.
+
+    HEADRACE_CRASH_AT=<point>[!<error>][:<times to pass it first>], where the error is one of `RAISED`.
+    """
     global _crash_at
-    point, _, passes = _crash_at.partition(":")
+    if not _crash_at:
+        return
+    what, _, passes = _crash_at.partition(":")
+    point, _, error = what.partition("!")
     if point != name:
         return
-    if int(passes or 0) == 0:
+    if int(passes or 0) > 0:
+        _crash_at = f"{what}:{int(passes) - 1}"
+        return
+    if not error:
         os.kill(os.getpid(), signal.SIGKILL)
-    _crash_at = f"{point}:{int(passes) - 1}"
+    _crash_at = ""
+    raise RAISED[error]()
 
 
 def remove_folder(path: Place) -> None:

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as dataset
 import pyarrow.parquet as pq
 
-from headrace.errors import HeadraceError, LedgerError, OwnerLost
+from headrace.errors import HeadraceError, LedgerError
 from headrace.folders import make_folder, sync_folder
 from headrace.ledger.delta_log import Commit, DataFile, DeltaFolder
 from headrace.ledger.durable import crash_point, withdraw, write_named
@@ -187,10 +187,20 @@ class Ledger:
         self._guarded(lambda: self._commit(epoch, at, head, deltas))
 
     def _commit(self, epoch: int, at: datetime, head: Mapping[str, Any], deltas: Mapping[str, Delta]) -> None:
+        with self._turn:
+            self._folder.settle()
+        if epoch != self.epoch + 1:
+            raise LedgerError(
+                f"epoch {epoch} does not follow epoch {self.epoch}, which is the newest",
+                detail="Nothing was committed by this call.",
+                hint="open the home again: its newest epoch says what is there",
+            )
         rows: list[dict[str, Any]] = [
             {"epoch": epoch, "relation": "", "rows": 0, "head": json.dumps(head), "committed_at": at}
         ]
+        made = Head(epoch, at, head)
         written: list[Place] = []
+        commit: Commit | None = None
         try:
             for relation, delta in deltas.items():
                 if len(delta) == 0:
@@ -213,17 +223,19 @@ class Ledger:
             with self._turn:
                 schema = _SCHEMA if self._folder.version < 0 else None
                 numbers, note = {NEWEST_EPOCH: epoch}, {"epoch": epoch}
-                self._folder.commit(Commit("EPOCH", adds=[file], numbers=numbers, note=note, schema=schema))
-                self._heads.append(Head(epoch, at, head))
-        except BaseException as error:
-            self._withdraw(written, error)
+                commit = Commit("EPOCH", adds=[file], numbers=numbers, note=note, schema=schema)
+                self._folder.commit(commit)
+                self._heads.append(made)
+        except BaseException:
+            self._withdraw(commit, written)
             raise
         crash_point("committed")
 
-    def _withdraw(self, written: Sequence[Place], error: BaseException) -> None:
-        """Remove the files of a commit that failed."""
-        # Once its log file is named, an epoch exists, even if the disk then failed to say so.
-        if isinstance(error, OwnerLost) or not self._folder.may_be_next():
+    def _withdraw(self, commit: Commit | None, written: Sequence[Place]) -> None:
+        """Remove the files of a commit that does not exist: once its log file is named it does, whatever was raised."""
+        with self._turn:
+            missed = self._folder.missed(commit)
+        if missed:
             withdraw(written)
 
     def _write_rows(self, batch: pa.Table) -> DataFile:
@@ -391,16 +403,18 @@ class Ledger:
     ) -> None:
         """Let other files hold the rows that these have held."""
         adds: list[DataFile] = []
+        commit: Commit | None = None
         try:
             for table in tables:
                 if table.num_rows:
                     adds.append(self._write_rows(table))
             crash_point("segment written")
             with self._turn:
-                self._folder.commit(Commit("COMPACT", adds=adds, removes=files, numbers=numbers, moves_rows=stale))
-        except BaseException as error:
+                commit = Commit("COMPACT", adds=adds, removes=files, numbers=numbers, moves_rows=stale)
+                self._folder.commit(commit)
+        except BaseException:
             kept = {one.path for one in files}
-            self._withdraw([self._folder.path / one.path for one in adds if one.path not in kept], error)
+            self._withdraw(commit, [self._folder.path / one.path for one in adds if one.path not in kept])
             raise
 
     def adopt(self, table: pa.Table) -> None:
