@@ -8,6 +8,7 @@ HeadraceError
 ├── SourceError           a source that cannot be read, or whose columns do not fit
 ├── ProjectError          a project folder that is not as it must be
 ├── ChangesRejected       changes that break a table's contract, each with its reason
+│   └── KeyReused         an idempotency key that stands for other changes
 ├── ViewEvaluationError   a view's own expression failed on a change
 ├── QueryError            a query that Spark refused or that failed
 │   ├── QueryStopped      stopped before it was answered
@@ -134,6 +135,18 @@ class ChangesRejected(HeadraceError):
             detail="; ".join(shown),
             hint=hint or "mend the listed changes and send the call again; nothing of it was applied",
         )
+
+
+class KeyReused(ChangesRejected):
+    """Changes under an idempotency key that stands for others, whose receipt would hide that these are not in."""
+
+    code = "key_reused"
+
+    def __init__(self, key: str) -> None:
+        super().__init__((), hint="a key stands for one request and its repetitions; use a new one for new changes")
+        self.args = (key,)
+        self.message = "this idempotency key was sent with another request before"
+        self.detail = f"The key {key[:60]!r} stands for other changes; nothing of this call was applied."
 
 
 class ViewEvaluationError(HeadraceError):

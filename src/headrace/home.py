@@ -21,6 +21,7 @@ from headrace.engine.blame import with_guilty_row
 from headrace.engine.catalog import Catalog, Table, View, ViewDefinition
 from headrace.engine.control import Control, Verb
 from headrace.engine.define import make_view
+from headrace.engine.digest import digest_of
 from headrace.engine.explain import Explanation, explain_view
 from headrace.engine.fold import Fold, Foldable, Moment, shape_of, sweep_after_crash
 from headrace.engine.frames import Frames
@@ -207,12 +208,18 @@ class Headrace:
         """Apply changes of any number of tables as part of one atomic epoch."""
         return self.settle(self.enter(changes, key))
 
-    def enter(self, changes: Mapping[str, Sequence[object]], key: str | None = None) -> Call:
-        """Put changes in line for the next epoch, in the order of arrival; `settle` waits for their verdict."""
+    def enter(self, changes: Mapping[str, Sequence[object]], key: str | None = None, digest: str = "") -> Call:
+        """Put changes in line for the next epoch, in the order of arrival; `settle` waits for their verdict.
+
+        The digest is what the key stands for from now on; without one, it is that of the changes.
+        """
         self._refuse_read_only()
         for name in changes:
             self.catalog.table(name)
-        return self._loop.enter(Call(changes, key))
+        if key is not None:
+            digest = digest or digest_of(changes)
+        # Where nothing is to be changed, no epoch is made.
+        return self._loop.enter(Call(changes, key, digest, quiet=not any(map(len, changes.values()))))
 
     def settle(self, call: Call) -> Receipt:
         """The receipt of changes that were put in line; raises what `apply` raises."""

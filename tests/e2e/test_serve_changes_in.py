@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import Served, emptied
+from tests.e2e.conftest import Served, emptied, running
 
 
 def _inserts(*ids: int) -> str:
@@ -151,9 +151,56 @@ def test_a_key_counts_once(server: Served) -> None:
     assert len(server.rows("notes")) == 1
     other = send('{"insert": {"a": 2}}')
     assert (other.status_code, other.json()["code"]) == (422, "key_reused")
+    same, headers = '{"insert": {"a": 1}}', {"Idempotency-Key": "k-1"}
+    for path in (
+        "/v1/ingress/notes?update_format=raw",
+        "/v1/ingress/notes?wait=true&update_format=raw",
+        "/v1/epochs",
+        "/v1/ingress/parts?wait=true",
+    ):
+        content = "{}" if path == "/v1/epochs" else same
+        answer = server.client.post(path, content=content, headers=headers)
+        assert (answer.status_code, answer.json()["code"]) == (422, "key_reused"), path
+    tokens = [
+        server.client.post(
+            "/v1/ingress/notes", content=f'{{"insert": {{"a": {a}}}}}', headers={"Idempotency-Key": "k-3"}
+        )
+        for a in (8, 9)
+    ]
+    outcomes = [one if one.status_code == 422 else _outcome(server, one.json()["token"]) for one in tokens]
+    assert [one.status_code for one in outcomes] == [200, 422]
+    server.push("notes", '{"delete": {"a": 8}}')
     assert send('{"insert": {"a": 1}}', "k-2").status_code == 200
     assert len(server.rows("notes")) == 2
     assert send('{"insert": {"a": 1}}', "x" * 500).status_code == 422
+
+
+def test_a_request_without_changes_makes_no_epoch(server: Served) -> None:
+    server.push("notes", '{"insert": {"a": 1}}')
+    epoch = server.hr.epoch
+    answers = [
+        *(server.push("notes", body) for body in ("", "[]", " \n\n")),
+        *(server.client.post("/v1/epochs", json=body) for body in ({}, {"notes": []}, {"notes": [], "parts": []})),
+    ]
+    assert [(one.status_code, one.json()["epoch"]) for one in answers] == [(200, epoch)] * 6
+    assert not any(any(one.json()["applied"].values()) for one in answers)
+    assert server.hr.epoch == epoch
+
+
+def test_a_key_stands_for_its_request_after_a_restart(spark: Any, tmp_path: Any) -> None:
+    import headrace
+
+    def send(served: Served, body: str) -> Any:
+        return served.client.post("/v1/ingress/notes?wait=true", content=body, headers={"Idempotency-Key": "kept"})
+
+    for start in range(2):
+        with headrace.open(str(tmp_path / "home"), spark=spark) as hr:
+            if start == 0:
+                hr.execute("CREATE TABLE notes (a INT, b STRING)")
+            with running(hr) as served:
+                assert send(served, '{"insert": {"a": 1}}').status_code == 200
+                assert send(served, '{"insert": {"a": 2}}').json()["code"] == "key_reused"
+                assert served.rows("notes") == [{"a": 1, "b": None}]
 
 
 def test_a_refused_request_does_not_use_up_its_key(server: Served) -> None:

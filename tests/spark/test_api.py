@@ -78,7 +78,9 @@ def test_one_call_is_one_epoch_over_all_tables(shop: Any) -> None:
 def test_a_key_is_applied_once(shop: Any) -> None:
     first = shop.apply({"bag": [insert(a=1, s="x")]}, key="once")
     assert shop.apply({"bag": [insert(a=1, s="x")]}, key="once") == first
-    assert shop.apply({"bag": [insert(a=2, s="y")]}, key="once").epoch == first.epoch
+    assert shop.apply({"BAG": [{"insert": {"s": "x", "a": 1}}]}, key="once") == first
+    with pytest.raises(headrace.KeyReused, match="another request"):
+        shop.apply({"bag": [insert(a=2, s="y")]}, key="once")
     assert rows(shop, "SELECT * FROM bag") == [(1, "x")]
     assert shop.epoch == first.epoch
 
@@ -94,7 +96,9 @@ def test_a_call_without_net_change_still_commits_its_key(shop: Any, spark: Any, 
     first = shop.apply({"t": [delete(id=99)]}, key="nothing")
     shop.close()
     with headrace.open(str(tmp_path / "home"), spark=spark) as again:
-        assert again.apply({"t": [insert(id=1, g="a", v=1)]}, key="nothing").epoch == first.epoch
+        assert again.apply({"t": [delete(id=99)]}, key="nothing").epoch == first.epoch
+        with pytest.raises(headrace.KeyReused):
+            again.apply({"t": [insert(id=1, g="a", v=1)]}, key="nothing")
         assert rows(again, "SELECT * FROM t") == []
 
 
@@ -184,7 +188,8 @@ def test_a_home_goes_on_after_closing(shop: Any, spark: Any, tmp_path: Path) -> 
     with headrace.open(str(tmp_path / "home"), spark=spark) as again:
         assert again.epoch == first.epoch
         assert rows(again, "SELECT * FROM big") == [("a",)]
-        assert again.apply({"t": [insert(id=9, g="z", v=1)]}, key="first").epoch == first.epoch
+        same = {"t": [insert(id=1, g="a", v=20)], "bag": [insert(a=1, s="x")]}
+        assert again.apply(same, key="first").epoch == first.epoch
         again.apply({"t": [insert(id=1, g="b", v=11), insert(id=2, g="a", v=1)]})
         assert rows(again, "SELECT * FROM total") == summed(again, "total") == [("a", 1), ("b", 11)]
         assert again.verify().ok

@@ -241,6 +241,7 @@ def test_a_key_twice_in_one_group_is_applied_once(shop: Any) -> None:
             ({"t": [delete(id=99)]}, "nothing"),
             "INSERT INTO t SELECT a, s, a FROM in_bag, (SELECT s FROM bag WHERE a = 3)",
             ({"bag": [insert(a=2, s="y")]}, "once"),
+            ({"t": [delete(id=99)]}, "nothing"),
             ({"t": [insert(id=99, g="a", v=1)]}, "nothing"),
         ],
     )
@@ -249,6 +250,7 @@ def test_a_key_twice_in_one_group_is_applied_once(shop: Any) -> None:
     assert outcomes[5].epoch == before + 2
     assert outcomes[6] == outcomes[3] == outcomes[1]
     assert outcomes[7] == outcomes[4]
+    assert verdict(outcomes[8]) == "key_reused"
     assert rows(shop, "bag") == [(2, "x"), (3, "y")]
     assert rows(shop, "t") == [(2, "y", 2), (3, "y", 3)]
     check(shop)

@@ -19,7 +19,6 @@ from headrace.errors import ChangesRejected, EpochExpired, HeadraceError, QueryE
 from headrace.json_forms import json_rows
 from headrace.serving.auth import refuse_open_listening
 from headrace.serving.completions import Completions
-from headrace.serving.keys import Keys
 from headrace.serving.limits import Pushes
 from headrace.serving.problems import Refusal, problem_of, respond, status_of
 from headrace.serving.rows import ARROW, CSV, JSON, NDJSON, Result, chosen, written
@@ -88,23 +87,6 @@ def test_only_this_machine_is_served_without_a_key(host: str, loopback: bool) ->
     else:
         with pytest.raises(SetupError, match="API key"):
             refuse_open_listening(host, ())
-
-
-def test_a_key_stands_for_one_body() -> None:
-    keys = Keys(kept=2)
-    keys.check(None, b"x")
-    keys.check("a", b"t", b"x")
-    keys.check("a", b"t", b"x")
-    for other in ((b"t", b"y"), (b"tx", b""), (b"", b"tx")):
-        with pytest.raises(Refusal) as reused:
-            keys.check("a", *other)
-        assert reused.value.status == 422
-    keys.free("a")
-    keys.check("a", b"mended")
-    keys.free(None)
-    keys.check("b", b"")
-    keys.check("c", b"")
-    keys.check("a", b"another, since the first is forgotten")
 
 
 @pytest.mark.parametrize(

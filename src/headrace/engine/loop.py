@@ -17,7 +17,7 @@ from headrace.engine.group import Changes, Group, ViewMoved
 from headrace.engine.queries import Relations
 from headrace.engine.receipt import Receipt
 from headrace.engine.work import Work
-from headrace.errors import ViewEvaluationError
+from headrace.errors import KeyReused, ViewEvaluationError
 
 
 @dataclass(eq=False)
@@ -26,6 +26,7 @@ class Call:
 
     changes: Changes | Callable[[Relations], Changes]
     key: str | None = None
+    digest: str = ""
     quiet: bool = False
     done: bool = False
     receipt: Receipt | None = None
@@ -135,8 +136,10 @@ class Loop:
             call.error = None
             call.receipt = self._host.known(call.key)
             if call.receipt is not None:
+                _refuse_other_content(call, call.receipt.digest)
                 continue
             if call.key is not None and call.key in keys:
+                _refuse_other_content(call, keys[call.key].digest)
                 twins.append((call, keys[call.key]))
                 continue
             try:
@@ -162,16 +165,20 @@ class Loop:
             return
         epoch = self._host.epoch + 1
         receipts = {call: Receipt(epoch, call.applied, call.stale, dict.fromkeys(call.applied, 0)) for call in accepted}
-        head = {"keys": {call.key: receipts[call].to_json() for call in accepted if call.key is not None}}
+        keyed = {call.key: call for call in accepted if call.key is not None}
+        head = {
+            "keys": {key: receipts[call].to_json() for key, call in keyed.items()},
+            "digests": {key: call.digest for key, call in keyed.items()},
+        }
         self._host.commit(work, now, head)
         watch.lap("ledger")
         for call in accepted:
             kept = receipts[call]
-            call.receipt = Receipt(epoch, kept.applied, kept.stale, kept.dead, watch.seconds, watch.stages)
+            call.receipt = Receipt(epoch, kept.applied, kept.stale, kept.dead, watch.seconds, watch.stages, call.digest)
             if call.key is not None:
                 self._host.remember(call.key, call.receipt)
         for twin, first in twins:
-            twin.receipt = first.receipt
+            twin.receipt = None if twin.error is not None else first.receipt
 
 
 @contextmanager
@@ -184,6 +191,12 @@ def _collector_resting() -> Generator[None, None, None]:
     finally:
         if collected:
             gc.enable()
+
+
+def _refuse_other_content(call: Call, digest: str) -> None:
+    """Refuse a call whose key was used for something else; what an older release kept tells no difference."""
+    if digest and call.digest and call.digest != digest:
+        call.receipt, call.error = None, KeyReused(call.key or "")
 
 
 def _accept(call: Call, group: Group) -> bool:

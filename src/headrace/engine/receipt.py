@@ -17,6 +17,8 @@ class Receipt:
     dead: Mapping[str, int] = field(default_factory=dict[str, int])
     seconds: float = 0.0
     stages: Mapping[str, float] = field(default_factory=dict[str, float])
+    # What its idempotency key stands for; empty where there is no key, or where an older release kept none.
+    digest: str = field(default="", compare=False, repr=False)
 
     def to_json(self) -> dict[str, Any]:
         """The receipt as the ledger keeps it."""
@@ -30,6 +32,6 @@ class Receipt:
         }
 
     @staticmethod
-    def from_json(content: Mapping[str, Any]) -> Receipt:
+    def from_json(content: Mapping[str, Any], digest: str = "") -> Receipt:
         """A receipt that the ledger kept."""
-        return Receipt(**content)
+        return Receipt(**content, digest=digest)

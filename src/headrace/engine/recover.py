@@ -51,8 +51,9 @@ def recover(home: Headrace, folder: Path) -> list[ViewDefinition]:
             if definition["kind"] == "view":
                 latest.pop(definition["name"], None)
             latest[definition["name"]] = head.epoch, definition
+        digests = content.get("digests", {})
         for key, receipt in content.get("keys", {}).items():
-            home.remember(key, Receipt.from_json(receipt))
+            home.remember(key, Receipt.from_json(receipt, digests.get(key, "")))
     for epoch, definition in latest.values():
         _define(home, folder, epoch, definition)
     home.epoch, home.committed_at = heads[-1].epoch, heads[-1].committed_at

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
+from headrace.engine.digest import digest
 from headrace.serving.bodies import read_body
 from headrace.serving.described import NAME_LENGTH, ReceiptBody, TokenBody, body, refusals
 from headrace.serving.ingress import KEY_LENGTH, answered
@@ -43,12 +43,12 @@ async def epochs(
     try:
         sent = await read_body(request, place)
         changes = await run_in_threadpool(_read, sent)
-        service.keys.check(idempotency_key, b"epochs", sent)
     except BaseException:
         place.leave()
         raise
-    submit = partial(service.submissions.submit, changes, idempotency_key, place)
-    return await answered(service, submit, idempotency_key, wait)
+    what = digest(b"epochs", sent)
+    submission = service.submissions.submit(changes, idempotency_key, place, digest=what)
+    return await answered(service, submission, wait)
 
 
 def _read(sent: bytes) -> dict[str, list[object]]:

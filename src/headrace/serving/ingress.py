@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Annotated, Literal
@@ -11,6 +11,7 @@ from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, Response
 
+from headrace.engine.digest import digest
 from headrace.engine.receipt import Receipt
 from headrace.errors import ChangesRejected
 from headrace.serving.bodies import read_body
@@ -44,7 +45,7 @@ async def ingress(
     table: RelationName,
     request: Request,
     service: Annotated[Service, Depends(service_of)],
-    format: Annotated[Literal["json"], Query()] = "json",  # noqa: A002, ARG001 - the only one, by the peers' name
+    format: Annotated[Literal["json"], Query()] = "json",  # noqa: A002 - by the peers' name
     update_format: Annotated[Formats, Query()] = "insert_delete",
     wait: Annotated[
         bool, Query(description="Answer when the changes are durable; else at once, with a token.")
@@ -64,23 +65,18 @@ async def ingress(
     try:
         sent = await read_body(request, place)
         read = await run_in_threadpool(_read, service, table, sent, update_format)
-        service.keys.check(idempotency_key, table.lower().encode("utf-8", "replace"), sent)
     except BaseException:
         place.leave()
         raise
     explain = partial(with_lines, lines=read.lines)
-    submit = partial(service.submissions.submit, {table: read.changes}, idempotency_key, place, explain)
-    return await answered(service, submit, idempotency_key, wait)
+    how = f"ingress {format} {update_format} {table.lower()}"
+    what = digest(how.encode("utf-8", "replace"), sent)
+    submission = service.submissions.submit({table: read.changes}, idempotency_key, place, explain, what)
+    return await answered(service, submission, wait)
 
 
-async def answered(service: Service, submit: Callable[[], Future[Receipt]], key: str | None, wait: bool) -> Response:
+async def answered(service: Service, submission: Future[Receipt], wait: bool) -> Response:
     """The receipt of what is submitted once it is durable, or at once a token to ask with."""
-    try:
-        submission = submit()
-    except BaseException:
-        service.keys.free(key)
-        raise
-    submission.add_done_callback(lambda done: service.keys.free(key) if done.exception() else None)
     if wait:
         return JSONResponse((await outcome(submission)).to_json())
     return JSONResponse({"token": service.completions.issue(submission)}, 202)
@@ -97,7 +93,7 @@ def _read(service: Service, table: str, sent: bytes, update_format: UpdateFormat
 
 def with_lines(error: BaseException, lines: Sequence[int]) -> BaseException:
     """A rejection that names lines instead of places; any other error as it is."""
-    if not isinstance(error, ChangesRejected):
+    if not isinstance(error, ChangesRejected) or not error.rejections:
         return error
     return bad_lines([BadLine(lines[one.index], one.reason) for one in error.rejections])
 

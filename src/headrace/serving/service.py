@@ -20,7 +20,6 @@ from fastapi import Request
 from headrace.home import Headrace
 from headrace.serving.asking import Asking
 from headrace.serving.completions import Completions
-from headrace.serving.keys import Keys
 from headrace.serving.limits import Pushes
 from headrace.serving.metrics import Metrics
 from headrace.serving.streams import Streams
@@ -37,7 +36,6 @@ class Service:
     metrics: Metrics
     submissions: Submissions
     completions: Completions
-    keys: Keys
     pushes: Pushes
     asking: Asking
     streams: Streams
@@ -63,7 +61,6 @@ def service_for(hr: Headrace, settings: Settings) -> Service:
         metrics,
         Submissions(hr, metrics),
         Completions(settings.serve_completions),
-        Keys(settings.serve_completions),
         Pushes(settings.serve_pushes, settings.serve_body_bytes, settings.serve_room_bytes),
         Asking(hr, settings.serve_queries),
         Streams(hr, settings.serve_streams),

@@ -9,7 +9,7 @@ from typing import Any
 
 from headrace.engine.loop import Call
 from headrace.engine.receipt import Receipt
-from headrace.errors import HeadraceError, OwnerLost
+from headrace.errors import HeadraceError, KeyReused, OwnerLost
 from headrace.home import Headrace
 from headrace.serving.limits import Place
 from headrace.serving.metrics import Metrics
@@ -30,10 +30,13 @@ class Submissions:
         key: str | None = None,
         place: Place | None = None,
         explain: Callable[[BaseException], BaseException] = lambda error: error,
+        digest: str = "",
     ) -> Future[Receipt]:
         """Put changes in line and return at once; the future has their receipt, or the error that rejected them.
 
         The place is left when their epoch is over. `explain` may turn the error into one that the sender understands.
+        The digest tells the request of a key from any other; those that come again after it was committed are refused
+        at once if they are not the same.
         """
 
         def settle(call: Call) -> Receipt:
@@ -48,9 +51,12 @@ class Submissions:
                 self._metrics.count(receipt)
             return receipt
 
-        replayed = self._hr.known(key) is not None
+        first = self._hr.known(key)
+        replayed = first is not None
         try:
-            call = self._hr.enter(changes, key)
+            if key is not None and first is not None and digest and first.digest not in ("", digest):
+                raise KeyReused(key)
+            call = self._hr.enter(changes, key, digest)
             submission = self._epochs.submit(settle, call)
         except BaseException:
             if place is not None:
