@@ -301,7 +301,9 @@ def test_insert_into_a_table_called_table() -> None:
 )
 def test_update(sql: str, alias: str | None, assignments: tuple[tuple[str, str], ...], where: str | None) -> None:
     found = one(Update, sql)
-    assert (found.table, found.alias, found.assignments, found.where) == ("t", alias, assignments, where)
+    written = tuple((name, expression.text) for name, expression in found.assignments)
+    assert (found.table, found.alias, written) == ("t", alias, assignments)
+    assert (found.where.text if found.where else None) == where
 
 
 @pytest.mark.parametrize(
@@ -315,7 +317,14 @@ def test_update(sql: str, alias: str | None, assignments: tuple[tuple[str, str],
 )
 def test_delete(sql: str, alias: str | None, where: str | None) -> None:
     found = one(Delete, sql)
-    assert (found.table, found.alias, found.where) == ("t", alias, where)
+    assert (found.table, found.alias, found.where.text if found.where else None) == ("t", alias, where)
+
+
+def test_expressions_of_changes_know_where_they_were_written() -> None:
+    found = one(Update, "\n UPDATE t SET a = b +\n1,\n  c = d\n WHERE\n   e > 0")
+    assert [(one.line, one.column) for _, one in found.assignments] == [(2, 19), (4, 7)]
+    assert found.where is not None
+    assert (found.where.line, found.where.column) == (6, 4)
 
 
 @pytest.mark.parametrize(

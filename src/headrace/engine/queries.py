@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 from headrace.engine.frames import Frames
 from headrace.errors import UnsupportedStatement
 from headrace.plans.catalyst import arrow_type, nullable_frame
+from headrace.sql.made_query import Piece
 from headrace.sql.names import quoted
 from headrace.sql.query_errors import query_error
 from headrace.sql.resolve import Seen
@@ -40,8 +41,12 @@ class Queries:
         line: int = 1,
         column: int = 1,
         seen: Mapping[str, Seen] = MappingProxyType({}),
+        pieces: Sequence[Piece] = (),
     ) -> Any:
-        """A DataFrame of a query over the given relations, some of them by the columns that it knows only."""
+        """A DataFrame of a query over the given relations, some of them by the columns that it knows only.
+
+        It begins at this line and column of a script, or is made of these pieces of it.
+        """
         tokens = scan(sql)
         _refuse_scripts(tokens)
         words = {token.text.strip("`").lower() for token in tokens}
@@ -61,7 +66,7 @@ class Queries:
             try:
                 return catalyst.frame(catalyst.parse_query(sql))
             except (PySparkException, Py4JJavaError) as error:
-                raise query_error(error, line, column) from None
+                raise query_error(error, line, column, pieces) from None
             finally:
                 for name in self._registered:
                     catalyst.session.catalog.dropTempView(name)

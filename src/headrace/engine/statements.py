@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from headrace.engine.adopt import adopt
 from headrace.engine.alter import alter_table
-from headrace.engine.bulk import Bulk
 from headrace.engine.catalog import Table, View, ViewDefinition
+from headrace.engine.change_statements import work_out_changes
 from headrace.engine.define import make_table, table_contract
 from headrace.engine.explain import explain_view
 from headrace.engine.group import Changes
@@ -24,15 +23,12 @@ from headrace.engine.sources import change_source, shown_sources
 from headrace.engine.stoppable import Stoppable
 from headrace.engine.work import Work
 from headrace.errors import (
-    HeadraceError,
     QueryError,
     RelationNameError,
     StatementError,
     UnsupportedStatement,
     ViewError,
 )
-from headrace.plans.prepared import conform
-from headrace.sql.query_errors import query_error
 from headrace.sql.resolve import forget
 from headrace.sql.statements import (
     AlterTable,
@@ -108,7 +104,7 @@ def _run_statement(home: Headrace, statement: Statement) -> pa.Table | Receipt |
     if isinstance(statement, Query):
         return _run_query(home, statement, None)[0]
     if isinstance(statement, Insert | Update | Delete):
-        return home.submit(Call(lambda relations: _changes(home, statement, relations)))
+        return home.submit(Call(lambda relations: work_out_changes(home, statement, relations)))
     if isinstance(statement, SourceAction):
         home.define(lambda: change_source(home, statement))
         return None
@@ -151,7 +147,7 @@ def run_for_asker(
 
         def work_out(relations: Relations) -> Changes:
             with stoppable.working():
-                return _changes(home, statement, relations)
+                return work_out_changes(home, statement, relations)
 
         receipt = home.submit(Call(work_out))
         return receipt, receipt.epoch
@@ -295,149 +291,6 @@ def _drop(home: Headrace, statement: Drop) -> None:
     if isinstance(relation, View):
         for query in relation.workshop.queries:
             query.close()
-
-
-def _changes(home: Headrace, statement: Insert | Update | Delete, relations: Relations) -> Changes:
-    """What a statement changes, given what the relations hold when its turn comes."""
-    if isinstance(statement, Insert):
-        return _insert_changes(home, statement, relations)
-    if isinstance(statement, Update):
-        return _update_changes(home, statement, relations)
-    return _delete_changes(home, statement, relations)
-
-
-def _insert_changes(home: Headrace, statement: Insert, relations: Relations) -> Changes:
-    table = home.catalog.table(statement.table)
-    names = _target_columns(table, statement)
-    source = f"VALUES {statement.values}" if statement.values is not None else statement.query or ""
-    frame = home.queries.frame(source, relations, statement.query_line, statement.query_column)
-    if len(frame.columns) != len(names):
-        raise StatementError(
-            f"INSERT INTO {table.name} gives {len(frame.columns)} columns for {len(names)}",
-            hint=f"name the columns: INSERT INTO {table.name} ({', '.join(table.schema.names)}) ...",
-            line=statement.line,
-            column=statement.column,
-        )
-    rows = _assigned(home, table, frame, names)
-    return {table.name: _inserts(table, rows)}
-
-
-def _target_columns(table: Table, statement: Insert) -> list[str]:
-    if not statement.columns:
-        return list(table.schema.names)
-    known = {name.lower(): name for name in table.schema.names}
-    unknown = [name for name in statement.columns if name.lower() not in known]
-    if unknown:
-        raise StatementError(
-            f"table {table.name} has no column {unknown[0]}",
-            hint=f"its columns are {', '.join(table.schema.names)}",
-            line=statement.line,
-            column=statement.column,
-        )
-    return [known[name.lower()] for name in statement.columns]
-
-
-def _assigned(home: Headrace, table: Table, frame: Any, names: Sequence[str]) -> pa.Table:
-    """A query's rows as rows of the table: columns by name, values cast as Spark casts them."""
-    from pyspark.sql import functions as F
-
-    positional = frame.toDF(*(f"_c{i}" for i in range(len(names))))
-    given = {name: F.col(f"_c{i}") for i, name in enumerate(names)}
-    columns = [
-        given.get(field.name, F.lit(None)).cast(field.dataType).alias(f"c{i}")
-        for i, field in enumerate(table.schema.fields)
-    ]
-    return _collect(home, positional.select(*columns), table)
-
-
-def _collect(home: Headrace, frame: Any, table: Table) -> pa.Table:
-    try:
-        return home.frames.collect(frame, table.schema, large=True)
-    except Exception as error:
-        if isinstance(error, HeadraceError):
-            raise
-        raise query_error(error) from None
-
-
-def _inserts(table: Table, rows: pa.Table) -> Bulk | Sequence[object]:
-    if table.contract.sequence is None:
-        return Bulk(rows.slice(0, 0), rows)
-    return [{"insert": row} for row in _dicts(table, rows)]
-
-
-def _dicts(table: Table, rows: pa.Table) -> list[dict[str, Any]]:
-    return rows.rename_columns(table.schema.names).to_pylist()
-
-
-def _matching(home: Headrace, statement: Update | Delete, columns: str, relations: Relations) -> Any:
-    sql = f"SELECT {columns} FROM {statement.table}{f' AS {statement.alias}' if statement.alias else ''}"
-    if statement.where is not None:
-        sql += f" WHERE {statement.where}"
-    try:
-        return home.queries.frame(sql, relations)
-    except QueryError as error:
-        # Its place is one in the query that was made of the statement, which nobody has seen.
-        error.line = error.column = None
-        error.detail = re.sub(r"^line \d+, column \d+: ", "", error.detail)
-        raise
-
-
-def _update_changes(home: Headrace, statement: Update, relations: Relations) -> Changes:
-    table = home.catalog.table(statement.table)
-    assigned = {name.lower(): expression for name, expression in statement.assignments}
-    for name in assigned:
-        if name not in {known.lower() for known in table.schema.names}:
-            raise StatementError(
-                f"table {table.name} has no column {name}",
-                hint=f"its columns are {', '.join(table.schema.names)}",
-                line=statement.line,
-                column=statement.column,
-            )
-    names = table.schema.names
-    quoted = [f"`{name.replace('`', '``')}`" for name in names]
-    types = [home.catalyst.java_type(field.dataType).sql() for field in table.schema.fields]
-    values = [assigned.get(name.lower(), spelled) for name, spelled in zip(names, quoted, strict=True)]
-    old = ", ".join(f"{spelled} AS _o{i}" for i, spelled in enumerate(quoted))
-    new = ", ".join(
-        f"CAST({value} AS {kind}) AS _n{i}" for i, (value, kind) in enumerate(zip(values, types, strict=True))
-    )
-    frame = _matching(home, statement, f"{old}, {new}", relations)
-    from pyspark.sql.types import StructType
-
-    both = StructType([*table.schema.fields, *table.schema.fields])
-    try:
-        rows = home.frames.collect(frame, both, large=True)
-    except Exception as error:
-        raise query_error(error) from None
-    width = len(names)
-    types = [field.dataType for field in table.schema.fields]
-    before = conform(rows.select(list(range(width))), types)
-    after = conform(rows.select(list(range(width, 2 * width))), types)
-    if table.contract.sequence is None:
-        return {table.name: Bulk(before, after)}
-    return {table.name: [*_deletes(table, before, after), *({"insert": row} for row in _dicts(table, after))]}
-
-
-def _deletes(table: Table, before: pa.Table, after: pa.Table | None) -> list[object]:
-    """Deletes of rows by key; where rows stay under their key, the insert that follows replaces them."""
-    kept = set[Any]()
-    key = table.contract.key
-    if after is not None:
-        kept = {table.contract.key_identity(tuple(row[k] for k in key)) for row in _dicts(table, after)}
-    return [
-        {"delete": row}
-        for row in _dicts(table, before)
-        if table.contract.key_identity(tuple(row[k] for k in key)) not in kept
-    ]
-
-
-def _delete_changes(home: Headrace, statement: Delete, relations: Relations) -> Changes:
-    table = home.catalog.table(statement.table)
-    columns = ", ".join(f"`{name}`" for name in table.schema.names)
-    rows = _collect(home, _matching(home, statement, columns, relations), table)
-    if table.contract.sequence is None:
-        return {table.name: Bulk(rows, rows.slice(0, 0))}
-    return {table.name: _deletes(table, rows, None)}
 
 
 def _explain(home: Headrace, statement: Explain) -> pa.Table:

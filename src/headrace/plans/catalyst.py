@@ -128,9 +128,16 @@ class Catalyst:
 
     def parse_query(self, sql: str) -> Java:
         """The parsed plan of a query; anything that is not a query is an error of Spark's parser."""
+        return self._parser().parseQuery(sql)
+
+    def parse_expression(self, sql: str) -> Java:
+        """The parsed tree of one expression; anything before or after it is an error of Spark's parser."""
+        return self._parser().parseExpression(sql)
+
+    def _parser(self) -> Java:
         # The parser reads its settings from the thread's session; a thread that has none would parse by the defaults.
         self.java_class("org.apache.spark.sql.classic.SparkSession").setActiveSession(self.jsession)
-        return self.jsession.sessionState().sqlParser().parseQuery(sql)
+        return self.jsession.sessionState().sqlParser()
 
     def analyze(self, plan: Java) -> Java:
         """The plan with every name and type resolved by Spark."""

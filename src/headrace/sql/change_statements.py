@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.errors import StatementError
 from headrace.sql.names import Name
 from headrace.sql.reader import Reader
-from headrace.sql.syntax import Delete, Insert, Update
+from headrace.sql.syntax import Delete, Expression, Insert, Update
 
 INSERT_FORM = "INSERT INTO t [(a, b)] VALUES (1, 'x'), ... | SELECT ..."
 UPDATE_FORM = "UPDATE t SET a = expression, ... [WHERE condition]"
@@ -60,12 +60,12 @@ def read_insert(reader: Reader, sql: str, line: int, column: int) -> Insert:
 
 
 def read_update(reader: Reader, sql: str, line: int, column: int) -> Update:
-    """What stands after UPDATE; expressions and condition are kept as text."""
+    """What stands after UPDATE; expressions and condition are kept as written."""
     reader.form = UPDATE_FORM
     table = reader.relation("table")
     alias = _read_alias(reader, "SET")
     reader.expect("SET")
-    assignments: list[tuple[str, str]] = []
+    assignments: list[tuple[str, Expression]] = []
     while True:
         target = _read_target(reader, (table.name, alias))
         if any(target.name == other for other, _ in assignments):
@@ -92,7 +92,7 @@ def read_update(reader: Reader, sql: str, line: int, column: int) -> Update:
 
 
 def read_delete(reader: Reader, sql: str, line: int, column: int) -> Delete:
-    """What stands after DELETE; the condition is kept as text."""
+    """What stands after DELETE; the condition is kept as written."""
     reader.form = DELETE_FORM
     reader.expect("FROM")
     table = reader.relation("table")
@@ -125,8 +125,9 @@ def _read_target(reader: Reader, qualifiers: tuple[str, str | None]) -> Name:
     return reader.column()
 
 
-def _read_expression(reader: Reader) -> str:
+def _read_expression(reader: Reader) -> Expression:
     begin = reader.index
+    place = reader.place()
     while not (reader.at_end or reader.at_symbol(",") or reader.at("WHERE")):
         if reader.at_symbol("(") or reader.at_symbol("["):
             reader.skip_brackets()
@@ -138,10 +139,10 @@ def _read_expression(reader: Reader) -> str:
     if text.upper() == "DEFAULT":
         reader.index = begin
         raise reader.unsupported("columns have no DEFAULT", hint="write NULL or the value itself")
-    return text
+    return Expression(text, *place)
 
 
-def _read_where(reader: Reader) -> str | None:
+def _read_where(reader: Reader) -> Expression | None:
     if reader.at_end:
         return None
     if reader.keyword() in ("USING", "LIMIT", "ORDER", "FROM", "RETURNING"):
@@ -149,4 +150,5 @@ def _read_where(reader: Reader) -> str | None:
     reader.expect("WHERE")
     if reader.at_end:
         raise reader.expected("a condition")
-    return reader.rest()
+    line, column = reader.place()
+    return Expression(reader.rest(), line, column)

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.captured import convert_exception
 
 from headrace.errors import HeadraceError, QueryError, RelationNameError, StatementError
+from headrace.sql.made_query import Piece, written_at
 
 _PLACE = re.compile(r"\(line (\d+), pos (\d+)\)")
 _UNKNOWN = ("TABLE_OR_VIEW_NOT_FOUND",)
 
 
-def query_error(error: Exception, line: int = 1, column: int = 1) -> HeadraceError:
-    """Spark's complaint about a query as ours: short message, detail, hint, and the place in the script."""
+def query_error(error: Exception, line: int = 1, column: int = 1, pieces: Sequence[Piece] = ()) -> HeadraceError:
+    """Spark's complaint about a query as ours: short message, detail, hint, and the place in the script.
+
+    The query begins there at this line and column, or is made of these pieces of the script.
+    """
     captured = convert_exception(error.java_exception) if isinstance(error, Py4JJavaError) else error
     text = str(captured)
     condition = captured.getCondition() if isinstance(captured, PySparkException) else None
@@ -26,7 +31,10 @@ def query_error(error: Exception, line: int = 1, column: int = 1) -> HeadraceErr
     place: tuple[int, int] | None = None
     if found:
         at_line, at_position = int(found.group(1)), int(found.group(2))
-        place = (line + at_line - 1, (column if at_line == 1 else 1) + at_position)
+        if pieces:
+            place = written_at(pieces, at_line, at_position + 1)
+        else:
+            place = (line + at_line - 1, (column if at_line == 1 else 1) + at_position)
     where = f"line {place[0]}, column {place[1]}: " if place else ""
     detail = f"{where}{first}"
     if condition == "PARSE_SYNTAX_ERROR" or (condition or "").startswith("PARSE"):

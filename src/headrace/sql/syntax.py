@@ -168,14 +168,23 @@ class Insert(Statement):
     overwrite: Literal[False] = False
 
 
+@dataclass(frozen=True)
+class Expression:
+    """The exact text of an expression, and where in the script it begins."""
+
+    text: str
+    line: int
+    column: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class Update(Statement):
-    """UPDATE; an assignment is a column and the exact text of its expression."""
+    """UPDATE; an assignment is a column and its expression."""
 
     table: str
     alias: str | None
-    assignments: tuple[tuple[str, str], ...]
-    where: str | None
+    assignments: tuple[tuple[str, Expression], ...]
+    where: Expression | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +193,7 @@ class Delete(Statement):
 
     table: str
     alias: str | None
-    where: str | None
+    where: Expression | None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,185 @@
+"""INSERT, UPDATE and DELETE as changes: what a statement asks Spark, and what it makes of the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StructField, StructType
+
+from headrace.engine.bulk import Bulk
+from headrace.engine.catalog import Table
+from headrace.engine.group import Changes
+from headrace.engine.queries import Relations
+from headrace.errors import StatementError
+from headrace.plans.catalyst import Catalyst, arrow_type
+from headrace.plans.prepared import conform
+from headrace.sql.made_query import Piece, make_query
+from headrace.sql.query_errors import query_error
+from headrace.sql.statements import Delete, Insert, Update
+
+if TYPE_CHECKING:
+    from headrace.home import Headrace
+
+ChangeStatement = Insert | Update | Delete
+
+
+@dataclass(frozen=True)
+class ChangeQuery:
+    """What a statement asks before its changes are known: a query, and the types that its columns are cast to.
+
+    The query begins at this line and column of the script, or is made of these pieces of it.
+    """
+
+    sql: str
+    types: tuple[DataType, ...]
+    line: int
+    column: int
+    pieces: tuple[Piece, ...] = ()
+
+
+def work_out_changes(home: Headrace, statement: ChangeStatement, relations: Relations) -> Changes:
+    """What a statement changes, given what the relations hold when its turn comes."""
+    table = home.catalog.table(statement.table)
+    if isinstance(statement, Insert):
+        names = _target_columns(table, statement)
+        rows = read_rows(home, _inserted(table, statement, names), relations)
+        return {table.name: _insertions(table, _whole_rows(table, rows, names))}
+    _refuse_unreadable(home.catalyst, statement)
+    if isinstance(statement, Delete):
+        rows = read_rows(home, _deleted(table, statement), relations)
+        return {table.name: _removals(table, rows)}
+    rows = read_rows(home, _updated(home.catalyst, table, statement), relations)
+    return {table.name: _replacements(table, rows)}
+
+
+def read_rows(home: Headrace, query: ChangeQuery, relations: Relations) -> pa.Table:
+    """The rows of a query over these relations, cast as Spark casts them."""
+    frame = home.queries.frame(query.sql, relations, query.line, query.column, pieces=query.pieces)
+    if len(frame.columns) != len(query.types):
+        raise StatementError(
+            f"INSERT gives {len(frame.columns)} columns for {len(query.types)}",
+            hint="give each column of the table a value, or name the columns: INSERT INTO t (a, b) ...",
+            line=query.line,
+            column=query.column,
+        )
+    positional = frame.toDF(*(f"c{i}" for i in range(len(query.types))))
+    cast = positional.select(*(F.col(f"c{i}").cast(kind).alias(f"c{i}") for i, kind in enumerate(query.types)))
+    try:
+        schema = StructType([StructField(f"c{i}", kind) for i, kind in enumerate(query.types)])
+        return home.frames.collect(cast, schema, large=True)
+    except (PySparkException, Py4JJavaError) as error:
+        raise query_error(error, query.line, query.column, query.pieces) from None
+
+
+def _inserted(table: Table, statement: Insert, names: Sequence[str]) -> ChangeQuery:
+    """The rows that INSERT brings, in the types of the columns that it names."""
+    sql = f"VALUES {statement.values}" if statement.values is not None else statement.query or ""
+    types = tuple(table.schema[name].dataType for name in names)
+    return ChangeQuery(sql, types, statement.query_line, statement.query_column)
+
+
+def _updated(catalyst: Catalyst, table: Table, statement: Update) -> ChangeQuery:
+    """The rows that UPDATE names, as they are and then as they shall be."""
+    assigned = dict(statement.assignments)
+    known = [name.lower() for name in table.schema.names]
+    for name in assigned:
+        if name not in known:
+            raise _unknown_column(table, name, statement)
+    types = tuple(field.dataType for field in table.schema.fields)
+    values = [
+        (assigned.get(name.lower(), name), str(catalyst.java_type(kind).sql()))
+        for name, kind in zip(table.schema.names, types, strict=True)
+    ]
+    made = make_query(table.schema.names, values, table.name, statement.alias, statement.where)
+    return ChangeQuery(made.sql, (*types, *types), statement.line, statement.column, made.pieces)
+
+
+def _deleted(table: Table, statement: Delete) -> ChangeQuery:
+    """The rows that DELETE names."""
+    made = make_query(table.schema.names, (), table.name, statement.alias, statement.where)
+    types = tuple(field.dataType for field in table.schema.fields)
+    return ChangeQuery(made.sql, types, statement.line, statement.column, made.pieces)
+
+
+def _refuse_unreadable(catalyst: Catalyst, statement: Update | Delete) -> None:
+    """Refuse what is no single expression, before a query is made of it."""
+    expressions = [expression for _, expression in statement.assignments] if isinstance(statement, Update) else []
+    for one in [*expressions, *([statement.where] if statement.where else [])]:
+        try:
+            catalyst.parse_expression(one.text)
+        except (PySparkException, Py4JJavaError) as error:
+            raise query_error(error, one.line, one.column) from None
+
+
+def _target_columns(table: Table, statement: Insert) -> list[str]:
+    if not statement.columns:
+        return list(table.schema.names)
+    known = {name.lower(): name for name in table.schema.names}
+    for name in statement.columns:
+        if name.lower() not in known:
+            raise _unknown_column(table, name, statement)
+    return [known[name.lower()] for name in statement.columns]
+
+
+def _unknown_column(table: Table, name: str, statement: ChangeStatement) -> StatementError:
+    return StatementError(
+        f"table {table.name} has no column {name}",
+        hint=f"its columns are {', '.join(table.schema.names)}",
+        line=statement.line,
+        column=statement.column,
+    )
+
+
+def _whole_rows(table: Table, rows: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Rows of some columns as rows of all, in the table's order; the others are NULL."""
+    given = dict(zip(names, rows.columns, strict=True))
+    columns: list[Any] = [
+        given[field.name] if field.name in given else pa.nulls(rows.num_rows, arrow_type(field.dataType))
+        for field in table.schema.fields
+    ]
+    return pa.table(columns, names=[f"c{i}" for i in range(len(columns))])
+
+
+def _insertions(table: Table, rows: pa.Table) -> Bulk | Sequence[object]:
+    if table.contract.sequence is None:
+        return Bulk(rows.slice(0, 0), rows)
+    return [{"insert": row} for row in _dicts(table, rows)]
+
+
+def _removals(table: Table, rows: pa.Table) -> Bulk | Sequence[object]:
+    if table.contract.sequence is None:
+        return Bulk(rows, rows.slice(0, 0))
+    return _deletes(table, rows, None)
+
+
+def _replacements(table: Table, rows: pa.Table) -> Bulk | Sequence[object]:
+    """Changes of rows that are given twice: as they are, and as they shall be."""
+    types = [field.dataType for field in table.schema.fields]
+    before = conform(rows.select(list(range(len(types)))), types)
+    after = conform(rows.select(list(range(len(types), 2 * len(types)))), types)
+    if table.contract.sequence is None:
+        return Bulk(before, after)
+    return [*_deletes(table, before, after), *({"insert": row} for row in _dicts(table, after))]
+
+
+def _deletes(table: Table, before: pa.Table, after: pa.Table | None) -> list[object]:
+    """Deletes of rows by key; where rows stay under their key, the insert that follows replaces them."""
+    kept = set[Any]()
+    key = table.contract.key
+    if after is not None:
+        kept = {table.contract.key_identity(tuple(row[k] for k in key)) for row in _dicts(table, after)}
+    return [
+        {"delete": row}
+        for row in _dicts(table, before)
+        if table.contract.key_identity(tuple(row[k] for k in key)) not in kept
+    ]
+
+
+def _dicts(table: Table, rows: pa.Table) -> list[dict[str, Any]]:
+    return rows.rename_columns(table.schema.names).to_pylist()

@@ -1,0 +1,47 @@
+"""INSERT, UPDATE and DELETE: any name, one expression is one expression, and errors know their place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace import HeadraceError
+
+
+def rows(hr: Any, name: str) -> list[Any]:
+    return sorted((tuple(row.values()) for row in hr.query(f"SELECT * FROM {name}").to_pylist()), key=repr)
+
+
+def test_names_of_any_letters(home: Any) -> None:
+    home.execute("CREATE TABLE t (id INT PRIMARY KEY, `a``b` INT, `c d` STRING, `e.f` INT)")
+    home.execute("INSERT INTO t (`e.f`, `a``b`, id) VALUES (7, 2, 1), (8, 3, 2), (9, 4, 3)")
+    home.execute("UPDATE t AS `x y` SET `a``b` = `x y`.`a``b` + 1, `c d` = 'z' WHERE `x y`.id = 1")
+    home.execute("DELETE FROM t WHERE `a``b` = 3 AND `c d` IS NULL AND id = 2")
+    home.execute("DELETE FROM `t` AS `x y` WHERE `x y`.`e.f` = 9")
+    assert rows(home, "t") == [(1, 3, "z", 7)]
+    home.execute("DELETE FROM t")
+    assert rows(home, "t") == []
+
+
+@pytest.mark.parametrize(
+    ("sql", "place"),
+    [
+        ("DELETE FROM t WHERE a = 1 UNION ALL SELECT * FROM t", (1, 27)),
+        ("DELETE FROM t WHERE true ORDER BY a LIMIT 1", (1, 26)),
+        ("DELETE FROM t WHERE (a = 1) UNION ALL (SELECT * FROM t)", (1, 29)),
+        ("UPDATE t\n  SET a = a 2", (2, 13)),
+        ("UPDATE t SET a = 1,\n  b = c", (2, 7)),
+        ("UPDATE t SET a = 1\nWHERE a > 0\n  AND nowhere", (3, 7)),
+        ("UPDATE t SET a = explode(array(1, 2))", (1, 1)),
+        ("INSERT INTO t\n  SELECT nowhere, 1", (2, 10)),
+        ("INSERT INTO t VALUES (1)", (1, 15)),
+        ("INSERT INTO t VALUES (1, x)", (1, 26)),
+    ],
+)
+def test_errors_name_the_place_in_the_script(home: Any, sql: str, place: tuple[int, int]) -> None:
+    home.execute("CREATE TABLE t (a INT PRIMARY KEY, b INT); INSERT INTO t VALUES (1, 1), (2, 2)")
+    with pytest.raises(HeadraceError) as raised:
+        home.execute(sql)
+    assert (raised.value.line, raised.value.column) == place
+    assert rows(home, "t") == [(1, 1), (2, 2)]
