@@ -51,6 +51,7 @@ from headrace.ledger.readers import Readers
 from headrace.objects import Place, place_of
 from headrace.owner import Ownership, take_ownership
 from headrace.plans.catalyst import Catalyst, arrow_schema
+from headrace.reading.following import Following, Newest
 from headrace.scratch import Scratch, memory_folder
 from headrace.session import large_session, small_session, start_spark
 from headrace.settings import Settings, read_settings
@@ -125,6 +126,7 @@ class Headrace:
             self._disk.close()
             raise
         self._committed = self.catalog.copy()
+        self.following = Following(self.ledger, self.epoch, self.newest)
         self._fold = Fold(path, self.ledger, self.readers, settings, self._moment, self._check_owner)
         self._ticking = threading.Event()
         self._ticker: threading.Thread | None = None
@@ -192,6 +194,7 @@ class Headrace:
         self._fold.stop()
         with self._loop.turn:
             self.closed = True
+            self.following.end()
             self._merger.close()
             self._leaves.close()
             self._disk.close()
@@ -315,6 +318,14 @@ class Headrace:
         """All relations that a query may read, all of the newest epoch."""
         with self._visible:
             return {name: (one.store.snapshot(), one.schema) for name, one in self._committed.relations.items()}
+
+    def newest(self, name: str) -> Newest:
+        """One relation as it is at the newest epoch, if it is there, with all that its followers ask for."""
+        with self._visible:
+            one = self._committed.relations.get(name)
+            content = None if one is None else one.store.snapshot()
+            changed_at = self.changed_at.get(name, self.epoch)
+            return Newest(self.epoch, self._committed.history, one, content, changed_at)
 
     def snapshots(self) -> dict[str, Snapshot]:
         """Every store at the newest epoch, all of the same epoch."""
@@ -490,6 +501,8 @@ class Headrace:
                 self.changed_at[name] = epoch
             self.epoch = epoch
             self.committed_at = now
+            self.following.add(epoch, now, work.deltas)
+        self.following.wake()
         for name in changed:
             self._merger.submit(stores[name])
 

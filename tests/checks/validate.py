@@ -160,12 +160,10 @@ def _files(hr: Headrace, at: Standing) -> Iterator[Fault]:
 
 
 def _changes(hr: Headrace, name: str, held: Rows, until: int) -> Iterator[Fault]:
-    """A relation is the sum of its changes, on top of what it held at the oldest epoch that is kept."""
-    oldest = hr.ledger.oldest
-    total: Rows = Counter()
-    if 0 < hr.reset_at.get(name, 0) <= oldest:
-        total = rows(hr, name, oldest)
-    for row in hr.changes(name, since=oldest, until=until).to_pylist():
+    """A relation is the sum of its changes, on top of what it held when it was made or as long as epochs are kept."""
+    begin = max(hr.ledger.oldest, hr.reset_at.get(name, 0))
+    total = rows(hr, name, begin) if begin else Rows()
+    for row in hr.changes(name, since=begin, until=until).to_pylist():
         values = tuple(value for column, value in row.items() if not column.startswith("_"))
         total[values] += -1 if row["_change_type"] in _GONE else 1
     if {values: count for values, count in total.items() if count} != held:

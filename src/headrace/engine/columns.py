@@ -44,6 +44,12 @@ class Columns:
             return True
         return self.ids == other.ids and self.arrow.equals(other.arrow)
 
+    def goes_on_as(self, other: Columns) -> bool:
+        """Whether one who has the rows of these columns needs only the changes to have those of the other."""
+        if self.born != other.born or not self.alike(other):
+            return False
+        return self.schema is None or other.schema is None or self.schema.names == other.schema.names
+
 
 class ColumnHistory:
     """The columns of all relations, as the ledger's definitions tell."""
@@ -74,6 +80,10 @@ class ColumnHistory:
         """The columns that a relation had at the end of an epoch; None where it was not there."""
         found = [columns for since, columns in self._known.get(name, ()) if since <= epoch]
         return found[-1] if found else None
+
+    def dropped_at(self, name: str, epoch: int) -> int:
+        """When a relation that is not there at an epoch was last dropped; 0 if it never was there."""
+        return max((at for at, columns in self._known.get(name, ()) if columns is None and at <= epoch), default=0)
 
     def between(self, name: str, since: int, until: int) -> list[Columns]:
         """The column lists that began after an epoch, up to and including another, in order."""

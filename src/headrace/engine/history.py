@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass
+from datetime import datetime
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ from headrace.errors import EpochExpired
 from headrace.intake.arrow import arrow_schema
 from headrace.ledger.ledger import Entry, Ledger, summed
 from headrace.ledger.names import closed_name
-from headrace.state.delta import Delta, negate
+from headrace.state.delta import Delta, group, negate
 from headrace.state.hashing import identity
 from headrace.state.store import Run, Snapshot
 
@@ -117,15 +118,75 @@ def refuse_expired(ledger: Ledger, epoch: int) -> None:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """What one epoch changed in a relation: rows under its columns, and what became of each."""
+
+    epoch: int
+    committed_at: datetime
+    kinds: pa.Array
+    rows: pa.Table
+
+    @property
+    def table(self) -> pa.Table:
+        """The rows with Spark's change columns."""
+        count = self.rows.num_rows
+        columns = {
+            "_change_type": self.kinds,
+            "_commit_version": pa.array(np.full(count, self.epoch, dtype=np.int64)),
+            "_commit_timestamp": pa.array([self.committed_at] * count, type=pa.timestamp("us", "UTC")),
+        }
+        schema = _with_change_columns(self.rows.schema)
+        return pa.table([*self.rows.columns, *(pa.chunked_array([one]) for one in columns.values())], schema=schema)
+
+
 def changes_table(
     ledger: Ledger, history: ColumnHistory, relation: Relation, since: int, until: int, now: int
 ) -> pa.Table:
-    """The columns that the relation has now with _change_type, _commit_version and _commit_timestamp, in order."""
+    """The columns that the relation has now with _change_type, _commit_version and _commit_timestamp, in order.
+
+    Rows of a table that was altered since are read under its present columns. What a relation of this name held before
+    it was replaced, or dropped and made again, was never taken back row by row, so changes are not told across that.
+    """
     if since < 0:
         raise EpochExpired(f"epoch {since} cannot be read", hint="epochs start at 0: the empty home")
     refuse_expired(ledger, since)
-    columns = arrow_schema(relation.schema)
-    schema = pa.schema(
+    present, then = history.at(relation.name, now), history.at(relation.name, since)
+    schema = _with_change_columns(arrow_schema(relation.schema))
+    if present is None:
+        return schema.empty_table()
+    if then is not None and then.born != present.born:
+        raise EpochExpired(
+            f"{relation.name} was replaced at epoch {present.born}",
+            detail=f"What it held at epoch {since} has no part in its present columns and changes.",
+            hint=f"read it whole, VERSION AS OF {present.born} or later, and its changes since then",
+        )
+    entries = _log(ledger, relation.name, max(since, present.born - 1), until)
+    parts = [batch_of(entry, relation).table for entry in history.under(entries, present)]
+    return pa.concat_tables(parts) if parts else schema.empty_table()
+
+
+def batch_of(entry: Entry, relation: Relation) -> Batch:
+    """An entry of a relation's log, under its present columns, as changes: an update where a key pairs two rows."""
+    key = relation.contract.key if isinstance(relation, Table) else relation.key
+    weights = np.asarray(entry.weights)
+    places = np.repeat(np.arange(len(weights)), np.abs(weights))
+    deleted = weights[places] < 0
+    kinds = np.where(deleted, "delete", "insert").astype(object)
+    order = np.argsort(~deleted, kind="stable")
+    if key:
+        columns = [entry.rows.column(relation.schema.names.index(name)).take(pa.array(places)) for name in key]
+        firsts, keys = group(*identity(columns, len(places)))
+        paired = (np.bincount(keys) == 2) & (np.bincount(keys, deleted) == 1)
+        kinds[paired[keys] & deleted], kinds[paired[keys] & ~deleted] = "update_preimage", "update_postimage"
+        # Keys as they first come, and of each what goes before what comes.
+        order = np.lexsort((~deleted, firsts[keys]))
+    rows = pa.table(entry.rows.take(pa.array(places[order])).columns, schema=arrow_schema(relation.schema))
+    return Batch(entry.epoch, entry.committed_at, pa.array(kinds[order].tolist(), type=pa.string()), rows)
+
+
+def _with_change_columns(columns: pa.Schema) -> pa.Schema:
+    return pa.schema(
         [
             *columns,
             pa.field("_change_type", pa.string()),
@@ -133,40 +194,3 @@ def changes_table(
             pa.field("_commit_timestamp", pa.timestamp("us", "UTC")),
         ]
     )
-    key = relation.contract.key if isinstance(relation, Table) else relation.key
-    places = [relation.schema.names.index(name) for name in key]
-    present = history.at(relation.name, now)
-    if present is None:
-        return schema.empty_table()
-    entries = history.under(_log(ledger, relation.name, max(since, present.born - 1), until), present)
-    parts = [_entry_changes(entry, places, schema) for entry in entries]
-    return pa.concat_tables(parts) if parts else schema.empty_table()
-
-
-def _entry_changes(entry: Entry, key: list[int], schema: pa.Schema) -> pa.Table:
-    weights = np.asarray(entry.weights)
-    places = np.repeat(np.arange(len(weights)), np.abs(weights))
-    deleted = weights[places] < 0
-    kinds = np.where(deleted, "delete", "insert").astype(object)
-    order = np.argsort(~deleted, kind="stable")
-    if key:
-        columns = [entry.rows.column(i).take(pa.array(places)) for i in key]
-        low, high = identity(columns, len(places))
-        pairs: dict[Any, list[int]] = {}
-        for i, identified in enumerate(zip(low.tolist(), high.tolist(), strict=True)):
-            pairs.setdefault(identified, []).append(i)
-        ordered: list[int] = []
-        for group in pairs.values():
-            ordered_group = sorted(group, key=lambda i: not deleted[i])
-            if len(group) == 2 and deleted[ordered_group[0]] and not deleted[ordered_group[1]]:
-                kinds[ordered_group[0]], kinds[ordered_group[1]] = "update_preimage", "update_postimage"
-            ordered.extend(ordered_group)
-        order = np.array(ordered, dtype=np.int64)
-    rows = entry.rows.take(pa.array(places[order]))
-    count = len(order)
-    extra = [
-        pa.array(kinds[order].tolist(), type=pa.string()),
-        pa.array(np.full(count, entry.epoch)),
-        pa.array([entry.committed_at] * count, type=pa.timestamp("us", "UTC")),
-    ]
-    return pa.table([*rows.columns, *(pa.chunked_array([one]) for one in extra)], schema=schema)
