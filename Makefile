@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check demo quickstart bench bench-epoch bench-endurance judge soak crash lock clean
+.PHONY: help setup test test-fast check demo quickstart bench bench-epoch bench-endurance judge soak crash lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,8 +24,16 @@ $(READY): requirements.lock requirements-java.lock pyproject.toml src/headrace/j
 	@touch $@
 	@echo "Ready."
 
-test: setup ## every test but the slow ones; the fast ones first
-	@$(BIN)/python -m pytest tests/unit $(filter-out tests/unit,$(patsubst %/,%,$(wildcard tests/*/))) -m "not soak and not slow" --durations=15
+test: test-fast ## every test but the slow ones; those without a JVM first
+	@$(BIN)/python -m pytest tests/unit $(filter-out tests/unit,$(patsubst %/,%,$(wildcard tests/*/))) \
+		-m "java and not soak and not slow" --durations=15
+
+# Two processes, each with every second test; what the second says is shown when it is done.
+test-fast: setup ## the tests without a JVM: within two minutes
+	@said=$$(mktemp); \
+	$(BIN)/python -m pytest tests/unit -m "not java and not soak and not slow" --share 2/2 -q > $$said 2>&1 & other=$$!; \
+	$(BIN)/python -m pytest tests/unit -m "not java and not soak and not slow" --share 1/2 -q --durations=5; mine=$$?; \
+	wait $$other; theirs=$$?; cat $$said; rm $$said; exit $$((mine | theirs))
 
 check: setup ## lint, format, types, direction of imports
 	@$(BIN)/ruff check .

@@ -1,8 +1,8 @@
-"""What tests with Spark share: one Spark for the whole run, a fresh home for each test."""
+"""What tests share: one Spark and one object store a run, a fresh home for each test, and who needs Java."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,33 @@ from tests.object_store import ObjectStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_UNIT = Path(__file__).parent / "unit"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--share", default="1/1", help="2/3 runs every third test, beginning with the second")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, None, None]:
+    """Mark what starts a JVM; of what the markers then leave, keep this process's share."""
+    for item in items:
+        if _needs_java(item):
+            item.add_marker("java")
+    yield
+    number, of = map(int, config.getoption("--share").split("/"))
+    mine = items[number - 1 :: of]
+    config.hook.pytest_deselected(items=[item for place, item in enumerate(items) if place % of != number - 1])
+    items[:] = mine
+
+
+def _needs_java(item: pytest.Item) -> bool:
+    """Everything beside the unit tests has a Spark; of those, whatever is tried over an object store."""
+    if _UNIT not in item.path.parents:
+        return True
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    return "object_store" in getattr(item, "fixturenames", ()) or parameters.get("place") == "object store"
 
 
 @pytest.fixture(scope="session")

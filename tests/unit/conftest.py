@@ -2,7 +2,40 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
 import pytest
+
+_allowed = True
+
+
+def _refuse_java(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "subprocess.Popen" and not _allowed and _is_java(str(arguments[0])):
+        raise RuntimeError(f"a test that is not marked with java starts {arguments[0]}")
+
+
+def _is_java(program: str) -> bool:
+    found = Path(shutil.which(program) or program)
+    if found.name == "java":
+        # Some tests make a script of that name.
+        return found.is_file() and not found.read_bytes().startswith(b"#!")
+    return found.name.startswith("spark-submit")
+
+
+sys.addaudithook(_refuse_java)
+
+
+@pytest.fixture(autouse=True)
+def no_java(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test starts a JVM only where it says so, so that those without one stay fast."""
+    global _allowed
+    _allowed = request.node.get_closest_marker("java") is not None
+    yield
+    _allowed = True
 
 
 @pytest.fixture(autouse=True)

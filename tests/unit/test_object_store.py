@@ -286,6 +286,7 @@ def test_wrong_credentials_and_a_missing_bucket_are_told(object_store: ObjectSto
         make_home(ObjectPath(Bucket("s3://nowhere/home", object_store.options)), 1)
 
 
+@pytest.mark.java
 def test_a_store_that_gives_a_name_twice_is_refused() -> None:
     with ObjectStore(authorization="none") as store:
         wire = Wire(int(store.endpoint.rpartition(":")[2]))

@@ -1,0 +1,78 @@
+"""The public face: every name is promised in a list here, found in the package, and documented where it stands."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+import headrace
+
+# What a program may use of an open home; whatever else it offers is for the server and the command line.
+VERBS = {
+    "execute": ["sql"],
+    "apply": ["changes", "key"],
+    "query": ["sql", "epoch"],
+    "changes": ["name", "since", "until"],
+    "explain": ["name"],
+    "verify": ["name"],
+    "close": [],
+}
+
+
+def test_all_names_what_is_there() -> None:
+    public = {
+        name
+        for name, member in vars(headrace).items()
+        if not name.startswith("_") and not inspect.ismodule(member) and name != "annotations"
+    }
+    assert public == set(headrace.__all__)
+
+
+def test_every_error_of_the_tree_is_exported() -> None:
+    from headrace import errors
+
+    tree = {
+        name
+        for name, member in vars(errors).items()
+        if isinstance(member, type) and issubclass(member, headrace.HeadraceError)
+    }
+    assert tree <= set(headrace.__all__), "a caller can only catch what it can name"
+
+
+@pytest.mark.parametrize("name", headrace.__all__)
+def test_what_is_exported_says_what_it_is(name: str) -> None:
+    assert inspect.getdoc(getattr(headrace, name))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_verbs_of_a_home_are_as_documented(verb: str) -> None:
+    member = getattr(headrace.Headrace, verb)
+    assert inspect.getdoc(member)
+    taken = [name for name in inspect.signature(member).parameters if name != "self"]
+    assert taken[: len(VERBS[verb])] == VERBS[verb]
+    needless = list(inspect.signature(member).parameters.values())[1 + len(VERBS[verb]) :]
+    assert all(one.default is not inspect.Parameter.empty for one in needless), "more may come, but nobody must give it"
+
+
+def test_a_home_is_a_context() -> None:
+    assert hasattr(headrace.Headrace, "__enter__")
+    assert hasattr(headrace.Headrace, "__exit__")
+
+
+def test_a_home_is_opened_by_its_place_and_little_else() -> None:
+    parameters = inspect.signature(headrace.open).parameters
+    assert next(iter(parameters)) == "home"
+    assert {"spark", "settings", "read_only"} <= set(parameters)
+    assert any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()), "settings as keywords"
+
+
+@pytest.mark.parametrize("part", ["code", "message", "detail", "hint"])
+def test_an_error_has_its_parts(part: str) -> None:
+    assert hasattr(headrace.HeadraceError("it happened", detail="Here.", hint="look there"), part)
+
+
+def test_a_receipt_has_its_parts() -> None:
+    receipt = headrace.Receipt(1)
+    for part in ("epoch", "applied", "stale", "dead", "seconds", "stages"):
+        assert hasattr(receipt, part)
