@@ -13,6 +13,7 @@ from headrace.errors import (
     HomeBusy,
     KeyReused,
     LedgerError,
+    LedgerNotWritten,
     OwnerLost,
     ProjectError,
     QueryError,
@@ -23,10 +24,12 @@ from headrace.errors import (
     ResultTooLarge,
     SetupError,
     SourceError,
+    SparkLost,
     StatementError,
     UnsupportedStatement,
     ViewError,
     ViewEvaluationError,
+    WorkFailed,
 )
 from headrace.home import Headrace
 from headrace.home import open_home as open
@@ -42,6 +45,7 @@ __all__ = [
     "HomeBusy",
     "KeyReused",
     "LedgerError",
+    "LedgerNotWritten",
     "OwnerLost",
     "ProjectError",
     "QueryError",
@@ -54,11 +58,13 @@ __all__ = [
     "SetupError",
     "Settings",
     "SourceError",
+    "SparkLost",
     "StatementError",
     "Step",
     "UnsupportedStatement",
     "Verdict",
     "ViewError",
     "ViewEvaluationError",
+    "WorkFailed",
     "open",
 ]

@@ -1,5 +1,8 @@
 """Every error that Headrace raises, as one tree.
 
+Those marked with a * are transient: nothing of the call was done, nothing is wrong with it, and the same call may well
+succeed a little later. All others are terminal: the same call fails again until somebody mends something.
+
 HeadraceError
 ├── StatementError        SQL that cannot be read: line, column
 │   └── UnsupportedStatement   read, but not offered
@@ -9,13 +12,16 @@ HeadraceError
 ├── ProjectError          a project folder that is not as it must be
 ├── ChangesRejected       changes that break a table's contract, each with its reason
 │   └── KeyReused         an idempotency key that stands for other changes
-├── ViewEvaluationError   a view's own expression failed on a change
+├── ViewEvaluationError   a view's own expression failed on a row
+├── WorkFailed *          the machine failed while a view or a query was worked out: memory, disk, a lost file
+│   └── SparkLost *       Spark ended meanwhile
 ├── QueryError            a query that Spark refused or that failed
 │   ├── QueryStopped      stopped before it was answered
 │   └── ResultTooLarge    more rows than may be answered
 ├── LedgerError           the durable log cannot be read or written
+│   ├── LedgerNotWritten *   the storage did not take an epoch: it is full, or its rights are wrong
 │   └── EpochExpired      an epoch that is no longer, or not yet, readable
-├── HomeBusy              another process owns the home
+├── HomeBusy *            another process owns the home
 ├── OwnerLost             this process owned the home, and another took it over
 ├── ReadOnly              a write through a read-only opening
 └── SetupError            Java, jars or the machine are not as needed
@@ -31,10 +37,11 @@ class HeadraceError(Exception):
     """An error with a short message, a detail in sentences and a hint at the next action.
 
     `about` is the name of the relation or source whose definition met it, where one did; `line` and `column`, from 1,
-    are where in the SQL it was met.
+    are where in the SQL it was met. `transient` says whether the same call may succeed a little later.
     """
 
     code = "headrace_error"
+    transient: bool = False
     about = ""
     line: int | None = None
     column: int | None = None
@@ -150,7 +157,7 @@ class KeyReused(ChangesRejected):
 
 
 class ViewEvaluationError(HeadraceError):
-    """A view's own expression failed on a change; the call that brought it was rejected."""
+    """A view's own expression failed on a row; the call that brought it was rejected."""
 
     code = "view_evaluation_error"
 
@@ -168,6 +175,19 @@ class ViewEvaluationError(HeadraceError):
         self.view = view
         self.expression = expression
         self.row = row
+
+
+class WorkFailed(HeadraceError):
+    """The machine failed while a view or a query was worked out; nothing of it was committed, nobody is to blame."""
+
+    code = "work_failed"
+    transient = True
+
+
+class SparkLost(WorkFailed):
+    """Spark ended while it worked; nothing of that was committed."""
+
+    code = "spark_lost"
 
 
 class QueryError(HeadraceError):
@@ -207,6 +227,12 @@ class LedgerError(HeadraceError):
     code = "ledger_error"
 
 
+class LedgerNotWritten(LedgerError):
+    """The storage did not take an epoch; nothing of it was committed, and it can be sent again."""
+
+    transient = True
+
+
 class EpochExpired(LedgerError):
     """An epoch that is no longer, or not yet, readable."""
 
@@ -217,6 +243,7 @@ class HomeBusy(HeadraceError):
     """Another process owns the home."""
 
     code = "home_busy"
+    transient = True
 
 
 class OwnerLost(HeadraceError):

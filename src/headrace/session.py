@@ -98,7 +98,8 @@ def start_spark(settings: Settings) -> SparkSession:
             spark = SparkSession.builder.master(f"local[{cores}]").config(map=options).getOrCreate()
     _keep_generated_classes(spark)
     # PySpark prints every failed query with its whole stack; the caller gets the same as an exception.
-    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
     # What is loaded by now stays for good: Python need not look through it for garbage, epoch after epoch.
     gc.freeze()
     return spark

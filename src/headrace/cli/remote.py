@@ -14,7 +14,7 @@ from headrace.errors import HeadraceError
 
 # An epoch that fills a view anew may take minutes; a server that cannot be reached is known at once.
 _TIMEOUT = httpx.Timeout(None, connect=5.0)
-# A server that is busy says when to come back; after so many times it is an error.
+# A server that is busy, or that met what may pass, says when to come back; after so many times it is an error.
 _ATTEMPTS = 20
 _LONGEST_PAUSE = 5.0
 
@@ -31,6 +31,7 @@ class Remote(HeadraceError):
         self.code = str(problem.get("code") or "server_error")
         self.status = status
         self.problem = problem
+        self.transient = status in (429, 503)
 
 
 class Unreachable(HeadraceError):
@@ -84,10 +85,15 @@ class Server:
         content = _content(response)
         if response.is_success:
             return content
-        if response.status_code == 429 and attempts > 1:
+        if _may_pass(response) and attempts > 1:
             time.sleep(_seconds(response.headers.get("Retry-After", "")))
             return self._answer(method, path, body, headers, attempts - 1)
         raise Remote(response.status_code, content)
+
+
+def _may_pass(response: httpx.Response) -> bool:
+    """Whether the server asks for the same again later: it is busy, or what failed may have passed by then."""
+    return response.status_code == 429 or (response.status_code == 503 and "Retry-After" in response.headers)
 
 
 def _seconds(retry_after: str) -> float:

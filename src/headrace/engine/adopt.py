@@ -15,6 +15,7 @@ from headrace.engine.sources import read_sources
 from headrace.engine.work import Work, evaluation_error, follow
 from headrace.errors import HeadraceError, RelationNameError
 from headrace.ledger.names import closed_name
+from headrace.plans.failures import FAILURES
 from headrace.sql.resolve import forget, register
 from headrace.sql.syntax import CreateSource
 from headrace.state.delta import Delta
@@ -117,6 +118,8 @@ def remake(home: Headrace, catalog: Catalog, dependent: View, changed: str) -> V
     try:
         return home.make_view(dependent.definition, catalog)
     except HeadraceError as error:
+        if error.transient:
+            raise
         raise RelationNameError(
             f"view {dependent.name} no longer works with the new {changed}",
             detail=f"{error.message}. {error.detail}",
@@ -144,10 +147,8 @@ def fill_views(home: Headrace, catalog: Catalog, work: Work, made: Sequence[View
     for one in made:
         try:
             refill(work, catalog, home.frames, one)
-        except HeadraceError:
-            raise
-        except Exception as error:
-            raise evaluation_error(one.name, error) from None
+        except FAILURES as error:
+            raise evaluation_error(one.name, error, defining=True) from None
 
 
 def restore_names(home: Headrace, made: Sequence[Relation], before: Mapping[str, Relation]) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from headrace.engine.catalog import Catalog, Table
 from headrace.engine.work import Work
-from headrace.errors import ViewEvaluationError
+from headrace.errors import ViewEvaluationError, WorkFailed
 from headrace.state.delta import Delta
 from headrace.state.store import take
 
@@ -24,7 +24,13 @@ def with_guilty_row(error: ViewEvaluationError, failed: Work, catalog: Catalog, 
     for table in catalog.tables():
         change = failed.delta_of(table.name)
         # Halving a backfill would take as long as the backfill itself.
-        row = _guilty_row(table, change, try_change, error.view) if 0 < len(change) <= failed.bound else None
+        if not 0 < len(change) <= failed.bound:
+            continue
+        try:
+            row = _guilty_row(table, change, try_change, error.view)
+        except WorkFailed:
+            # The view's fault is known all the same; the machine would not say of which row.
+            return error
         if row is not None:
             return ViewEvaluationError(
                 error.message,

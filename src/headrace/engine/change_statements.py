@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType
 
@@ -18,6 +16,7 @@ from headrace.engine.group import Changes
 from headrace.engine.queries import Relations
 from headrace.errors import StatementError
 from headrace.plans.catalyst import Catalyst, arrow_type
+from headrace.plans.failures import FAILURES
 from headrace.plans.prepared import conform
 from headrace.sql.made_query import Piece, make_query
 from headrace.sql.query_errors import query_error
@@ -73,7 +72,7 @@ def read_rows(home: Headrace, query: ChangeQuery, relations: Relations) -> pa.Ta
     try:
         schema = StructType([StructField(f"c{i}", kind) for i, kind in enumerate(query.types)])
         return home.frames.collect(cast, schema, large=True)
-    except (PySparkException, Py4JJavaError) as error:
+    except FAILURES as error:
         raise query_error(error, query.line, query.column, query.pieces) from None
 
 
@@ -113,7 +112,7 @@ def _refuse_unreadable(catalyst: Catalyst, statement: Update | Delete) -> None:
     for one in [*expressions, *([statement.where] if statement.where else [])]:
         try:
             catalyst.parse_expression(one.text)
-        except (PySparkException, Py4JJavaError) as error:
+        except FAILURES as error:
             raise query_error(error, one.line, one.column) from None
 
 

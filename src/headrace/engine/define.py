@@ -6,8 +6,6 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql.types import (
     ArrayType,
     CalendarIntervalType,
@@ -26,6 +24,7 @@ from headrace.errors import RelationNameError, StatementError, ViewError
 from headrace.intake.table import TableContract
 from headrace.ir.nodes import GroupFold, Linear, Node, Source
 from headrace.plans.catalyst import Catalyst, arrow_schema
+from headrace.plans.failures import FAILURES
 from headrace.plans.trees import data_type, id_of, items, kind_of
 from headrace.rules.base import Rule, Workshop
 from headrace.rules.build import build_rule
@@ -52,10 +51,13 @@ def column_type(catalyst: Catalyst, name: str, text: str, line: int, column: int
     """The type of a column; one that Spark does not know or that no store carries is refused."""
     try:
         kind = data_type(catalyst.jsession.sessionState().sqlParser().parseDataType(text))
-    except (PySparkException, Py4JJavaError) as error:
+    except FAILURES as error:
+        refused = query_error(error)
+        if refused.transient:
+            raise refused from None
         raise StatementError(
             f"unknown type {text} of column {name}",
-            detail=query_error(error).detail,
+            detail=refused.detail,
             hint="use a Spark SQL type, such as BIGINT, STRING, DECIMAL(12,2), TIMESTAMP or ARRAY<INT>",
             line=line,
             column=column,

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from headrace.engine.catalog import Relation, Table
-from headrace.errors import OwnerLost
+from headrace.errors import HeadraceError, OwnerLost
 from headrace.ledger.base import Base, Shape
 from headrace.ledger.durable import crash_point, is_temporary, remove_folder
 from headrace.ledger.ledger import Ledger, now_utc, summed
@@ -137,14 +137,15 @@ class Fold:
                     self.failure = error
                     return
                 except Exception as error:
-                    # Nothing is lost: the log still has it all. It is tried again, less and less often.
+                    # Nothing is lost: the log still has it all. It is tried again, less and less often; seldom from the
+                    # start where trying alone mends nothing.
                     self.failure, self._folded_at = error, time.monotonic()
                     self._failures += 1
                     _log.warning("the fold of %s failed, and is tried again: %s", self._home, error)
 
     def _due(self, quiet: float) -> bool:
         age = time.monotonic() - self._folded_at
-        if self._failures and age < min(2.0**self._failures, _LONGEST_PAUSE):
+        if self._failures and age < _pause(self._failures, self.failure):
             return False
         return (
             quiet >= self._settings.fold_when_idle.total_seconds()
@@ -246,6 +247,12 @@ class Fold:
                 path.unlink(missing_ok=True)
                 del self._doomed[path]
                 crash_point("file swept")
+
+
+def _pause(failures: int, last: Exception | None) -> float:
+    """Seconds until a fold that has failed so often is tried again."""
+    terminal = isinstance(last, HeadraceError) and not last.transient
+    return _LONGEST_PAUSE if terminal else min(2.0**failures, _LONGEST_PAUSE)
 
 
 def _give_way() -> None:

@@ -8,14 +8,13 @@ from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from headrace.engine.frames import Frames
 from headrace.errors import UnsupportedStatement
 from headrace.plans.catalyst import arrow_type, nullable_frame
+from headrace.plans.failures import FAILURES
 from headrace.sql.made_query import Piece
 from headrace.sql.names import quoted
 from headrace.sql.query_errors import query_error
@@ -56,16 +55,16 @@ class Queries:
             for name in self._registered - set(relations):
                 catalyst.session.catalog.dropTempView(name)
             self._registered = set()
-            for name, relation in named.items():
-                frame = self.frames.frame(*relation)
-                if name in seen:
-                    plain = frame.toDF(*(f"c{i}" for i in range(len(frame.columns))))
-                    frame = plain.select(*(F.col(f"c{place}").alias(label) for place, label in seen[name]))
-                frame.createOrReplaceTempView(quoted(name))
-                self._registered.add(name)
             try:
+                for name, relation in named.items():
+                    frame = self.frames.frame(*relation)
+                    if name in seen:
+                        plain = frame.toDF(*(f"c{i}" for i in range(len(frame.columns))))
+                        frame = plain.select(*(F.col(f"c{place}").alias(label) for place, label in seen[name]))
+                    frame.createOrReplaceTempView(quoted(name))
+                    self._registered.add(name)
                 return catalyst.frame(catalyst.parse_query(sql))
-            except (PySparkException, Py4JJavaError) as error:
+            except FAILURES as error:
                 raise query_error(error, line, column, pieces) from None
             finally:
                 for name in self._registered:
@@ -79,7 +78,7 @@ class Queries:
             # Planned here: in the thread that Spark collects in, an error of the planner would never reach us.
             answer._jdf.queryExecution().executedPlan()
             table = answer.toArrow()
-        except (PySparkException, Py4JJavaError) as error:
+        except FAILURES as error:
             raise query_error(error, line, column) from None
         columns = [
             c if c.type.equals(arrow_type(f.dataType)) else c.cast(arrow_type(f.dataType))

@@ -7,15 +7,12 @@ import threading
 from collections.abc import Collection, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
-from pyspark.errors.exceptions.captured import convert_exception
-
 from headrace.engine.catalog import Catalog, View
 from headrace.engine.fill import refill
 from headrace.engine.frames import Frames
 from headrace.engine.progress import Listener, silent
-from headrace.errors import ViewEvaluationError
+from headrace.errors import HeadraceError, ViewEvaluationError
+from headrace.plans.failures import FAILURES, data_fault, work_failed
 from headrace.rules.base import TooLarge
 from headrace.sql.one_row import CLOCK
 from headrace.state.delta import Delta, empty
@@ -127,7 +124,7 @@ def follow_view(work: Work, catalog: Catalog, frames: Frames, view: View) -> Non
         # One at a time: a fill uses all cores by itself, and memory too.
         with _FILLING:
             refill(work, catalog, frames, view)
-    except (PySparkException, Py4JJavaError) as error:
+    except FAILURES as error:
         raise evaluation_error(view.name, error) from None
 
 
@@ -138,22 +135,18 @@ def _is_large(work: Work, view: View) -> bool:
     return max(changes, default=0) > work.bound or (held == 0 and sum(changes) > _FIRST_FILL)
 
 
-def evaluation_error(view: str, error: Exception) -> ViewEvaluationError:
-    """Spark's run-time error inside a view as ours."""
-    captured = convert_exception(error.java_exception) if isinstance(error, Py4JJavaError) else error
-    condition = captured.getCondition() if isinstance(captured, PySparkException) else None
-    expression = ""
-    if isinstance(captured, PySparkException):
-        for context in captured.getQueryContext() or []:
-            expression = context.fragment()
-            break
-    first = str(captured).strip().splitlines()[0] if str(captured).strip() else type(captured).__name__
+def evaluation_error(view: str, error: Exception, defining: bool = False) -> HeadraceError:
+    """Spark's failure inside a view as ours: of the rows, those of a change or those that a new view finds, or not."""
+    fault = data_fault(error)
+    if fault is None:
+        return work_failed(f"view {view}", error)
+    guard = "guard the expression in the view (NULLIF, try_cast, try_divide)"
     return ViewEvaluationError(
-        f"view {view} cannot be computed for this change",
+        f"view {view} cannot be computed from what its tables hold"
+        if defining
+        else f"view {view} cannot be computed for this change",
         view=view,
-        expression=expression,
-        detail=(f"In {expression!r}: " if expression else "") + first,
-        hint="mend the change, or guard the expression in the view (NULLIF, try_cast, try_divide)"
-        if condition
-        else "report this with the view's SQL",
+        expression=fault.expression,
+        detail=(f"In {fault.expression!r}: " if fault.expression else "") + fault.words,
+        hint=f"{guard}, or mend the rows that it fails on" if defining else f"mend the change, or {guard}",
     )

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.errors import LedgerError
+from headrace.errors import LedgerError, LedgerNotWritten
 from headrace.folders import make_folder, sync_folder
 from headrace.ledger.delta_log import Commit, DataFile, DeltaFolder, delta_schema, stored_type
 from headrace.ledger.durable import crash_point, digest_of, is_temporary, withdraw, write_named
@@ -164,7 +164,7 @@ class Base:
             if self._folder.missed(self._under_way):
                 withdraw(self._fresh)
             if isinstance(error, OSError):
-                raise LedgerError(
+                raise LedgerNotWritten(
                     f"the base {self.path.name} cannot be written",
                     detail=f"{error}. Nothing is lost: it stays at epoch {self.epoch}, and the log has the rest.",
                     hint="free space or mend the rights of the home; the next fold tries again",

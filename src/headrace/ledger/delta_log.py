@@ -21,7 +21,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from headrace.errors import LedgerError, OwnerLost
+from headrace.errors import LedgerError, LedgerNotWritten, OwnerLost
 from headrace.folders import make_folder, sync_folder
 from headrace.ledger.durable import crash_point, digest_of, is_temporary, put_if_absent, replace_file
 from headrace.objects import ObjectPath, Place, Unconfirmed
@@ -265,7 +265,7 @@ class DeltaFolder:
             made = log / f"{version:020d}.checkpoint.parquet"
             replace_file(checksum_file(made), digest_of(made).encode())
         except (OSError, DeltaError) as error:
-            raise LedgerError(
+            raise LedgerNotWritten(
                 f"the log of {self.path.name} cannot be summed up in a checkpoint",
                 detail=f"{error}. Nothing is lost: its commits are all there.",
                 hint="free space or mend the rights of the home's folder; the next fold tries again",

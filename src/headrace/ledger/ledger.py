@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as dataset
 import pyarrow.parquet as pq
 
-from headrace.errors import HeadraceError, LedgerError
+from headrace.errors import HeadraceError, LedgerError, LedgerNotWritten
 from headrace.folders import make_folder, sync_folder
 from headrace.ledger.delta_log import Commit, DataFile, DeltaFolder
 from headrace.ledger.durable import crash_point, withdraw, write_named
@@ -280,7 +280,7 @@ class Ledger:
         except HeadraceError:
             raise
         except OSError as error:
-            raise LedgerError(
+            raise LedgerNotWritten(
                 "the ledger cannot be written",
                 detail=f"{error}. Nothing of it was committed.",
                 hint="free space or mend the rights of the home, then send the call again",

@@ -23,7 +23,7 @@ _REFUSALS = {
     413: "The body is too large.",
     422: "The changes, or the parameters, are not as they must be; nothing was applied.",
     429: "Too much is under way; Retry-After says when to come back.",
-    503: "The server is not ready, or no longer the owner of its home.",
+    503: "The machine failed; Retry-After says when to send it again. Without it: no longer the owner of its home.",
 }
 
 

@@ -23,6 +23,7 @@ from headrace.errors import (
     ReadOnly,
     Rejection,
     RelationNameError,
+    SetupError,
     SourceError,
     StatementError,
     UnsupportedStatement,
@@ -34,7 +35,7 @@ MEDIA_TYPE = "application/problem+json"
 SHOWN_REJECTIONS = 1000
 _log = logging.getLogger("headrace.serving")
 
-# The nearest class in an error's line of descent decides.
+# What is transient is 503, whatever it is. Otherwise the nearest class in an error's line of descent decides.
 _STATUSES: Mapping[type[HeadraceError], int] = {
     UnsupportedStatement: 400,
     StatementError: 400,
@@ -47,7 +48,10 @@ _STATUSES: Mapping[type[HeadraceError], int] = {
     SourceError: 400,
     ReadOnly: 403,
     OwnerLost: 503,
+    SetupError: 503,
 }
+# Within a few seconds a new Spark is there, an epoch is over, or somebody has made room.
+_RETRY_AFTER_SECONDS = 2
 _CODES = {404: "not_found", 405: "method_not_allowed", 413: "too_large", 422: "invalid_request"}
 
 
@@ -76,6 +80,8 @@ def status_of(error: BaseException) -> int:
     """The HTTP status of an error; 500 for one that nobody foresaw."""
     if isinstance(error, Refusal):
         return error.status
+    if isinstance(error, HeadraceError) and error.transient:
+        return 503
     return next((_STATUSES[kind] for kind in type(error).__mro__ if kind in _STATUSES), 500)
 
 
@@ -109,8 +115,14 @@ def respond(error: BaseException) -> Response:
         _log.error("a request failed", exc_info=error)
     # ASCII only: a name that a client made up may hold what is no text.
     content = json.dumps(problem_of(error), default=str)
-    headers = error.headers if isinstance(error, Refusal) else {}
-    return Response(content, status, headers, MEDIA_TYPE)
+    return Response(content, status, _headers(error), MEDIA_TYPE)
+
+
+def _headers(error: BaseException) -> dict[str, str]:
+    if isinstance(error, Refusal):
+        return error.headers
+    transient = isinstance(error, HeadraceError) and error.transient
+    return {"Retry-After": str(_RETRY_AFTER_SECONDS)} if transient else {}
 
 
 def invalid(errors: Sequence[Mapping[str, Any]]) -> Refusal:

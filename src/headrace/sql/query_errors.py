@@ -10,6 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.captured import convert_exception
 
 from headrace.errors import HeadraceError, QueryError, RelationNameError, StatementError
+from headrace.plans.failures import is_of_query, work_failed
 from headrace.sql.made_query import Piece, written_at
 
 _PLACE = re.compile(r"\(line (\d+), pos (\d+)\)")
@@ -19,8 +20,11 @@ _UNKNOWN = ("TABLE_OR_VIEW_NOT_FOUND",)
 def query_error(error: Exception, line: int = 1, column: int = 1, pieces: Sequence[Piece] = ()) -> HeadraceError:
     """Spark's complaint about a query as ours: short message, detail, hint, and the place in the script.
 
-    The query begins there at this line and column, or is made of these pieces of the script.
+    The query begins there at this line and column, or is made of these pieces of the script. What
+    failed by no fault of its own is `WorkFailed`.
     """
+    if not is_of_query(error):
+        return work_failed("the query", error)
     captured = convert_exception(error.java_exception) if isinstance(error, Py4JJavaError) else error
     text = str(captured)
     condition = captured.getCondition() if isinstance(captured, PySparkException) else None

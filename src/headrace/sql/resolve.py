@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql.types import StructField, StructType
 
 from headrace.errors import ViewError
 from headrace.plans.catalyst import Catalyst
+from headrace.plans.failures import FAILURES
 from headrace.plans.trees import (
     COLUMN_MARK,
     RELATION_MARK,
@@ -130,7 +129,7 @@ def analyze(catalyst: Catalyst, sql: str, line: int = 1, column: int = 1) -> Jav
     """The analyzed plan of a query; errors come with line, column and a hint."""
     try:
         return catalyst.analyze(catalyst.parse_query(sql))
-    except (Py4JJavaError, PySparkException) as error:
+    except FAILURES as error:
         raise query_error(error, line, column) from None
 
 

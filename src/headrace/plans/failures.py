@@ -1,0 +1,101 @@
+"""Whose fault a failure of Spark is: that of the data, which stays, or that of the machine, which may pass.
+
+Spark names most of its errors by a condition, and each condition has an SQLSTATE, whose first two characters are its
+class. Those of the data are few and known; whatever else fails, the rows are not to blame.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.errors.exceptions.captured import (
+    ArithmeticException,
+    CapturedException,
+    DateTimeException,
+    NumberFormatException,
+    UnknownException,
+    convert_exception,
+)
+
+from headrace.errors import WorkFailed
+
+# What ends in an error of ours wherever Spark works: its own errors, a connection that broke, a full disk or memory.
+FAILURES = (PySparkException, Py4JError, OSError, EOFError, MemoryError)
+
+# Classes of SQLSTATE: more than one row where one is needed; a value that an expression cannot take; a key that comes
+# twice; more elements than an array may have; what raise_error and assert_true say.
+_OF_DATA = ("21", "22", "23", "54000", "P0")
+# But for those that are Spark's own: a file format or a serializer that is not there.
+_NOT_OF_DATA = ("22KD",)
+# Insufficient resources, system error, a file that cannot be read or is gone (a query names none, so it is ours); and
+# what of Java's own says the same.
+_OF_MACHINE = ("53", "58", "KD001", "42K03")
+_JAVA_OF_MACHINE = (
+    "java.lang.OutOfMemoryError",
+    "org.apache.spark.memory.SparkOutOfMemoryError",
+    "java.io.",
+    "java.net.",
+    "java.nio.file.",
+)
+# Java's own, where Spark does not name them: no machine makes them.
+_UNNAMED_OF_DATA = (ArithmeticException, DateTimeException, NumberFormatException)
+
+
+@dataclass(frozen=True)
+class DataFault:
+    """What Spark says of an expression that failed on a row."""
+
+    expression: str
+    words: str
+
+
+def data_fault(error: BaseException) -> DataFault | None:
+    """The fault of the data in a failure of Spark, however deep it is wrapped; None if it is another's."""
+    for one in _chain(error):
+        state = one.getSqlState() or ""
+        named = state.startswith(_OF_DATA) and not state.startswith(_NOT_OF_DATA)
+        if named or (not state and isinstance(one, _UNNAMED_OF_DATA)):
+            contexts = one.getQueryContext() or []
+            return DataFault(contexts[0].fragment() if contexts else "", first_line(one))
+    return None
+
+
+def is_of_query(error: BaseException) -> bool:
+    """Whether a query failed by what it says, or by the rows that it reads, and not by the machine."""
+    if data_fault(error) is not None:
+        return True
+    if not isinstance(error, (PySparkException, Py4JJavaError)):
+        return False
+    return not any(
+        (one.getSqlState() or "").startswith(_OF_MACHINE)
+        or (isinstance(one, UnknownException) and str(one).startswith(_JAVA_OF_MACHINE))
+        for one in _chain(error)
+    )
+
+
+def work_failed(what: str, error: BaseException) -> WorkFailed:
+    """The machine's failure as an error of ours."""
+    chain = list(_chain(error))
+    return WorkFailed(
+        f"{what} could not be worked out",
+        detail=f"{first_line(chain[0] if chain else error)}. Nothing of this was committed.",
+        hint="send it again; if it goes on, look at the memory and the disk of this machine",
+    )
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an error says, without its stack and its last full stop."""
+    lines = str(error).strip().splitlines()
+    return re.sub(r"\.$", "", lines[0]) if lines else type(error).__name__
+
+
+def _chain(error: BaseException) -> Iterator[CapturedException]:
+    """Spark's errors in a failure, from the outermost to the cause of them all."""
+    captured: object = convert_exception(error.java_exception) if isinstance(error, Py4JJavaError) else error
+    while isinstance(captured, CapturedException):
+        yield captured
+        captured = captured._cause  # pyright: ignore[reportPrivateUsage]

@@ -1,0 +1,227 @@
+"""Whose fault a failure of Spark is, by the conditions that Spark itself lists; no JVM is asked."""
+
+from __future__ import annotations
+
+import errno
+import json
+import threading
+import zipfile
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+import pyspark
+import pytest
+from py4j.protocol import Py4JNetworkError
+from pyspark.errors import PySparkTypeError
+from pyspark.errors.exceptions.captured import (
+    ArithmeticException,
+    CapturedException,
+    SparkRuntimeException,
+    UnknownException,
+)
+
+from headrace.cli.remote import Remote, Server
+from headrace.engine.fold import _pause
+from headrace.engine.work import evaluation_error
+from headrace.errors import (
+    HeadraceError,
+    HomeBusy,
+    LedgerError,
+    LedgerNotWritten,
+    OwnerLost,
+    QueryError,
+    SetupError,
+    SparkLost,
+    ViewEvaluationError,
+    WorkFailed,
+)
+from headrace.plans.failures import data_fault, is_of_query
+from headrace.serving.problems import respond, status_of
+from headrace.sql.query_errors import query_error
+
+
+def _states() -> dict[str, str]:
+    (jar,) = Path(cast("str", pyspark.__file__)).parent.glob("jars/spark-common-utils_*.jar")
+    with zipfile.ZipFile(jar) as file:
+        conditions: dict[str, dict[str, Any]] = json.loads(file.read("error/error-conditions.json"))
+    return {name: str(one.get("sqlState", "")) for name, one in conditions.items()}
+
+
+STATES = _states()
+
+
+def raised(kind: type[CapturedException], words: str, condition: str = "", cause: Any = None) -> CapturedException:
+    """An error as PySpark makes it of one in the JVM, with what it would ask of the JVM answered from Spark's list."""
+
+    class Told(kind):
+        def __init__(self) -> None:
+            Exception.__init__(self, words)
+            self._cause = cause
+
+        def __str__(self) -> str:
+            return words
+
+        def getCondition(self) -> str | None:
+            return condition or None
+
+        def getSqlState(self) -> str | None:
+            return STATES[condition] if condition else None
+
+        def getQueryContext(self) -> list[Any]:
+            return []
+
+    return Told()
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "ARITHMETIC_OVERFLOW",
+        "BINARY_ARITHMETIC_OVERFLOW",
+        "CANNOT_PARSE_TIMESTAMP",
+        "CAST_INVALID_INPUT",
+        "CAST_OVERFLOW",
+        "COLLECTION_SIZE_LIMIT_EXCEEDED",
+        "DATETIME_FIELD_OUT_OF_BOUNDS",
+        "DATETIME_OVERFLOW",
+        "DIVIDE_BY_ZERO",
+        "DUPLICATED_MAP_KEY",
+        "INVALID_ARRAY_INDEX",
+        "INVALID_ARRAY_INDEX_IN_ELEMENT_AT",
+        "INVALID_PARAMETER_VALUE",
+        "INVALID_UTF8_STRING",
+        "MALFORMED_RECORD_IN_PARSING",
+        "NULL_MAP_KEY",
+        "NUMERIC_VALUE_OUT_OF_RANGE",
+        "REMAINDER_BY_ZERO",
+        "SCALAR_SUBQUERY_TOO_MANY_ROWS",
+        "USER_RAISED_EXCEPTION",
+    ],
+)
+def test_what_spark_blames_on_a_value_is_a_fault_of_the_data(condition: str) -> None:
+    inner = raised(SparkRuntimeException, f"[{condition}] why.", condition)
+    wrapped = raised(UnknownException, "org.apache.spark.SparkException: Job aborted", cause=inner)
+    for error in (inner, wrapped):
+        found = evaluation_error("v", error)
+        assert isinstance(found, ViewEvaluationError)
+        assert (found.view, found.detail, found.transient) == ("v", f"[{condition}] why", False)
+        assert is_of_query(error)
+
+
+MACHINE = [
+    raised(SparkRuntimeException, "no memory", "UNABLE_TO_ACQUIRE_MEMORY"),
+    raised(SparkRuntimeException, "no file", "FAILED_READ_FILE"),
+    raised(SparkRuntimeException, "no path", "PATH_NOT_FOUND"),
+    raised(SparkRuntimeException, "no room", "TASK_WRITE_FAILED"),
+    raised(UnknownException, "java.lang.OutOfMemoryError: Java heap space"),
+    raised(
+        UnknownException,
+        "org.apache.spark.SparkException: Job aborted",
+        cause=raised(UnknownException, "java.io.FileNotFoundException: gone"),
+    ),
+    Py4JNetworkError("Answer from Java side is empty"),
+    ConnectionRefusedError("refused"),
+    EOFError(),
+    MemoryError(),
+    OSError(errno.ENOSPC, "No space left on device"),
+]
+
+
+@pytest.mark.parametrize("error", MACHINE, ids=str)
+def test_what_the_machine_fails_at_is_nobodys_fault(error: Exception) -> None:
+    for found in (evaluation_error("v", error), evaluation_error("v", error, defining=True), query_error(error)):
+        assert type(found) is WorkFailed
+        assert found.transient
+        assert "change" not in f"{found.message} {found.hint}"
+
+
+def test_a_view_fails_as_work_where_spark_names_no_fault_of_the_data() -> None:
+    for condition in ("INTERNAL_ERROR", "AVRO_NOT_LOADED_SQL_FUNCTIONS_UNUSABLE", "SPARK_JOB_CANCELLED"):
+        assert type(evaluation_error("v", raised(SparkRuntimeException, "x", condition))) is WorkFailed
+    assert type(evaluation_error("v", raised(UnknownException, "java.lang.NullPointerException"))) is WorkFailed
+
+
+def test_a_query_is_refused_by_what_it_says() -> None:
+    for error in (
+        raised(UnknownException, "java.lang.StackOverflowError"),
+        raised(SparkRuntimeException, "[INTERNAL_ERROR] x", "INTERNAL_ERROR"),
+        PySparkTypeError("no such type"),
+    ):
+        assert isinstance(query_error(error), QueryError)
+
+
+def test_java_names_a_fault_of_the_data_where_spark_does_not() -> None:
+    assert data_fault(raised(ArithmeticException, "long overflow")) is not None
+
+
+def test_every_condition_of_the_data_has_a_class_of_the_data() -> None:
+    """The rule goes by classes; nothing that Spark calls internal, or lays on its files, may be among them."""
+    ours = {name for name in STATES if data_fault(raised(SparkRuntimeException, name, name)) is not None}
+    assert len(ours) > 90
+    assert not [
+        name for name in ours if name.startswith(("INTERNAL", "FAILED_READ", "UNABLE_TO_ACQUIRE", "STATE_STORE"))
+    ]
+
+
+def test_a_new_view_is_not_told_of_a_change() -> None:
+    found = evaluation_error("v", raised(ArithmeticException, "[DIVIDE_BY_ZERO] x.", "DIVIDE_BY_ZERO"), defining=True)
+    assert isinstance(found, ViewEvaluationError)
+    assert "change" not in f"{found.message} {found.detail} {found.hint}"
+
+
+@pytest.mark.parametrize("kind", [WorkFailed, SparkLost, LedgerNotWritten, HomeBusy])
+def test_what_is_transient_is_503_and_says_when_to_come_back(kind: type[HeadraceError]) -> None:
+    answer = respond(kind("x"))
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2")
+
+
+def test_what_is_terminal_names_no_time_to_come_back() -> None:
+    for error, status in ((OwnerLost("x"), 503), (SetupError("x"), 503), (LedgerError("x"), 500)):
+        assert status_of(error) == status
+        assert "Retry-After" not in respond(error).headers
+
+
+class Answering(BaseHTTPRequestHandler):
+    """Answers with what it was given, one after the other."""
+
+    answers: ClassVar[list[tuple[int, dict[str, str], bytes]]] = []
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        status, headers, body = self.answers.pop(0)
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def answering() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_the_command_line_sends_again_what_may_pass(answering: str) -> None:
+    later, ok = {"Retry-After": "0"}, (200, {}, b'{"epoch": 7}')
+    Answering.answers = [(503, later, b'{"code": "work_failed"}'), (429, later, b"{}"), ok]
+    with Server(answering) as server:
+        assert server.post("/v1/epochs", b"{}", content_type="application/json", key="k") == {"epoch": 7}
+        Answering.answers = [(503, {}, b'{"code": "owner_lost", "message": "gone"}'), ok]
+        with pytest.raises(Remote) as lost:
+            server.post("/v1/epochs", b"{}", content_type="application/json", key="k")
+    assert (lost.value.code, len(Answering.answers)) == ("owner_lost", 1)
+
+
+def test_a_fold_that_trying_does_not_mend_is_tried_seldom() -> None:
+    assert [_pause(failures, LedgerNotWritten("full")) for failures in (1, 2, 20)] == [2, 4, 300]
+    assert _pause(1, OSError("full")) == 2
+    assert _pause(1, LedgerError("cannot be read")) == 300
