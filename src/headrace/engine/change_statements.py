@@ -47,7 +47,10 @@ def work_out_changes(home: Headrace, statement: ChangeStatement, relations: Rela
     table = home.catalog.table(statement.table)
     if isinstance(statement, Insert):
         names = _target_columns(table, statement)
-        rows = read_rows(home, _inserted(table, statement, names), relations)
+        query = _inserted(table, statement, names)
+        rows = home.queries.literals.rows(query.sql, query.types) if statement.values is not None else None
+        if rows is None:
+            rows = read_rows(home, query, relations)
         return {table.name: _insertions(table, _whole_rows(table, rows, names))}
     _refuse_unreadable(home.catalyst, statement)
     if isinstance(statement, Delete):
@@ -67,10 +70,10 @@ def read_rows(home: Headrace, query: ChangeQuery, relations: Relations) -> pa.Ta
             line=query.line,
             column=query.column,
         )
-    positional = frame.toDF(*(f"c{i}" for i in range(len(query.types))))
-    cast = positional.select(*(F.col(f"c{i}").cast(kind).alias(f"c{i}") for i, kind in enumerate(query.types)))
+    names = [f"c{i}" for i in range(len(query.types))]
+    schema = StructType([StructField(name, kind) for name, kind in zip(names, query.types, strict=True)])
     try:
-        schema = StructType([StructField(f"c{i}", kind) for i, kind in enumerate(query.types)])
+        cast = frame.toDF(*names).select(*(F.col(field.name).cast(field.dataType) for field in schema.fields))
         return home.frames.collect(cast, schema, large=True)
     except FAILURES as error:
         raise query_error(error, query.line, query.column, query.pieces) from None

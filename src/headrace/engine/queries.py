@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
@@ -15,6 +16,7 @@ from headrace.engine.frames import Frames
 from headrace.errors import UnsupportedStatement
 from headrace.plans.catalyst import arrow_type, nullable_frame
 from headrace.plans.failures import FAILURES
+from headrace.plans.literals import Literals
 from headrace.sql.made_query import Piece
 from headrace.sql.names import quoted
 from headrace.sql.query_errors import query_error
@@ -32,6 +34,11 @@ class Queries:
         self.frames = frames
         self._analysis = frames.analysis
         self._registered: set[str] = set()
+
+    @cached_property
+    def literals(self) -> Literals:
+        """Reads rows of constants without a job."""
+        return Literals(self.frames.catalyst)
 
     def frame(
         self,
