@@ -55,8 +55,11 @@ _SMALL = {
 }
 
 
-def start_spark(settings: Settings) -> SparkSession:
-    """A local Spark with Delta, quiet and in UTC; the running one if this process has one already."""
+def start_spark(settings: Settings, java_options: str = "", **changed: str | None) -> SparkSession:
+    """A local Spark with Delta, quiet and in UTC; the running one if this process has one already.
+
+    Options may be changed, or left out with None.
+    """
     if SparkContext._active_spark_context is not None:  # pyright: ignore[reportPrivateUsage]
         return _running_session()
     scratch = Scratch()
@@ -71,7 +74,9 @@ def start_spark(settings: Settings) -> SparkSession:
             "spark.sql.catalog.spark_catalog": _DELTA_CATALOG,
             "spark.driver.memory": settings.spark_memory,
             # This collector leaves the processor to the epochs; the default one works beside them all the time.
-            "spark.driver.extraJavaOptions": f"-XX:+UseParallelGC -Dlog4j2.configurationFile={quiet.as_uri()}",
+            "spark.driver.extraJavaOptions": " ".join(
+                ("-XX:+UseParallelGC", f"-Dlog4j2.configurationFile={quiet.as_uri()}", java_options)
+            ).strip(),
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.local.dir": str(scratch.path / "local"),
@@ -93,7 +98,9 @@ def start_spark(settings: Settings) -> SparkSession:
             "spark.executor.heartbeatInterval": "1h",
             "spark.network.timeout": "2h",
             "spark.rpc.askTimeout": "2min",
+            **changed,
         }
+        options = {name: value for name, value in options.items() if value is not None}
         with _java_home(launcher_home(find_java(), settings.jars.parent / "java")):
             spark = SparkSession.builder.master(f"local[{cores}]").config(map=options).getOrCreate()
     _keep_generated_classes(spark)

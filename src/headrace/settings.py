@@ -134,7 +134,24 @@ class Settings(BaseSettings):
     serve_query_time: timedelta = Field(
         default=timedelta(seconds=60),
         gt=timedelta(0),
-        description="How long one query may take before its Spark jobs are cancelled.",
+        description="How long one query may take before it is stopped.",
+    )
+    serve_query_bytes: int = Field(
+        default=256 * 1024 * 1024,
+        ge=1,
+        description="Bytes of rows, as Arrow, that one query may be answered with.",
+    )
+    serve_query_memory: str = Field(
+        default="1g",
+        pattern=r"^[1-9][0-9]*[kKmMgGtT]$",
+        description="Heap of each process in which the server runs queries, in the JVM's notation. "
+        "With what lies beside the heap, such a process takes up to 1.5 GiB more before it is ended.",
+    )
+    serve_query_processes: int = Field(
+        default=2,
+        ge=1,
+        description="Processes in which the server runs queries. The first is started by the first query that needs "
+        "Spark, another one when a query comes while one that takes long has the first.",
     )
     serve_streams: int = Field(
         default=256,

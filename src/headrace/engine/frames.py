@@ -8,6 +8,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,20 @@ _GRACE_SECONDS = 600.0
 _IDENTITY = ("_headrace_low", "_headrace_high")
 
 
+@dataclass(frozen=True, eq=False)
+class Content:
+    """A relation's rows: those of files, without the identities that are gone, those of a rest, and some at hand.
+
+    `kept` is what a file is there for as long as it is, where that is not a run of the relation.
+    """
+
+    files: tuple[Path, ...]
+    gone: pa.Table | None
+    rows: pa.Table
+    rest: Path | None = None
+    kept: object = None
+
+
 class Frames:
     """Makes DataFrames of snapshots; a large run is written once as Parquet and read from there."""
 
@@ -46,31 +61,59 @@ class Frames:
         self.analysis = threading.RLock()
         # Folders that Spark wrote, by the id of the rows that were read from them.
         self._kept: dict[int, tuple[weakref.ref[pa.Table], Path]] = {}
-        self._lately: dict[tuple[tuple[Run, ...], StructType], Any] = {}
+        self._lately: dict[tuple[object, StructType], Any] = {}
         self._count = 0
         self._discarded: deque[tuple[float, Path]] = deque()
 
-    def frame(self, snapshot: Snapshot, schema: StructType) -> Any:
+    def frame(self, held: Snapshot | Content, schema: StructType) -> Any:
         """All rows of a relation."""
         nullable = StructType([StructField(f.name, nullable_type(f.dataType), True) for f in schema.fields])
+        if isinstance(held, Snapshot):
+            if held.size <= _IN_MEMORY:
+                return self._small(held.runs, lambda: repeated(held.all()), held.size, nullable)
+            held = self.content(held)
+        elif not held.files:
+            return self._small(held, lambda: held.rows, held.rows.num_rows, nullable)
+        frame = self._of(held, nullable)
+        # Its files are there for as long as the frame may read them.
+        weakref.finalize(frame, id, held)
+        return frame
+
+    def content(self, snapshot: Snapshot) -> Content:
+        """The rows of a relation as files and small tables, from which any Spark of this machine makes a frame."""
+        nothing = snapshot.schema.empty_table()
         if snapshot.size <= _IN_MEMORY:
-            return self._small(snapshot, nullable)
+            return Content((), None, repeated(snapshot.all()))
         large = [run for run in snapshot.runs if len(run.delta) > _IN_MEMORY]
         if not large:
-            return self._from_files(Run(snapshot.all()), nullable).drop(*_IDENTITY)
+            whole = Run(snapshot.all())
+            return Content((self._file(whole),), None, nothing, kept=whole)
         # What small runs hold, and what large ones take away, is counted over all runs and kept apart from the files.
         apart = [run.delta for run in snapshot.runs if len(run.delta) <= _IN_MEMORY]
         apart.extend(take_run(run.delta, np.flatnonzero(run.delta.weights < 0)) for run in large if run.cancelling)
         touched = pa.concat_tables([_identities(part) for part in apart]) if apart else None
         if touched is None or touched.num_rows == 0:
-            return reduce(DataFrame.unionAll, [self._as_written(run, nullable) for run in large])
-        frame = reduce(DataFrame.unionAll, [self._from_files(run, nullable) for run in large])
-        gone = self.catalyst.session.createDataFrame(touched.combine_chunks())
-        kept = frame.join(F.broadcast(gone), on=list(_IDENTITY), how="left_anti").drop(*_IDENTITY)
-        rows = _alive(snapshot, apart)
+            return Content(tuple(self._as_written(run) for run in large), None, nothing)
+        files, gone, rows = tuple(self._file(run) for run in large), touched.combine_chunks(), _alive(snapshot, apart)
         if rows.num_rows <= _IN_MEMORY:
-            return kept.unionAll(self._in_memory(rows, nullable))
-        return kept.unionAll(self._written(rows, nullable))
+            return Content(files, gone, rows)
+        path = self._written(rows)
+        content = Content(files, gone, nothing, path)
+        weakref.finalize(content, self._discard, path)
+        return content
+
+    def _of(self, content: Content, schema: StructType) -> Any:
+        """The rows of files, without those that are gone, and those beside them."""
+        extra = () if content.gone is None else _IDENTITY
+        frame = reduce(DataFrame.unionAll, [self._read(path, schema, extra) for path in content.files])
+        if content.gone is not None:
+            gone = self.catalyst.session.createDataFrame(content.gone)
+            frame = frame.join(F.broadcast(gone), on=list(_IDENTITY), how="left_anti").drop(*_IDENTITY)
+        if content.rest is not None:
+            frame = frame.unionAll(self._read(content.rest, schema, ()))
+        if content.rows.num_rows:
+            frame = frame.unionAll(self._in_memory(content.rows, schema))
+        return frame
 
     def rows(self, snapshot: Snapshot, schema: StructType, large: bool) -> pa.Table:
         """All rows of a relation as c0, c1, ...: large ones as Spark reads them, small ones as they are held."""
@@ -78,15 +121,15 @@ class Frames:
             return self.collect(self.frame(snapshot, schema), schema, large)
         return conform(repeated(snapshot.all()), [field.dataType for field in schema.fields])
 
-    def _small(self, snapshot: Snapshot, schema: StructType) -> Any:
+    def _small(self, held: object, rows: Callable[[], pa.Table], size: int, schema: StructType) -> Any:
         """The rows of a small relation; a frame of few rows is kept for the next query."""
-        if snapshot.size > _KEPT_ROWS:
-            return self._in_memory(repeated(snapshot.all()), schema)
-        key = snapshot.runs, schema
+        if size > _KEPT_ROWS:
+            return self._in_memory(rows(), schema)
+        key = held, schema
         with self._lock:
             frame = self._lately.pop(key, None)
         if frame is None:
-            frame = self._in_memory(repeated(snapshot.all()), schema)
+            frame = self._in_memory(rows(), schema)
         with self._lock:
             self._lately[key] = frame
             if len(self._lately) > _KEPT_FRAMES:
@@ -98,15 +141,15 @@ class Frames:
         positional = StructType([StructField(f"c{i}", f.dataType, True) for i, f in enumerate(schema.fields)])
         return self.catalyst.session.createDataFrame(named, schema=positional).toDF(*schema.names)
 
-    def _as_written(self, run: Run, schema: StructType) -> Any:
-        """The rows that a run brings, from Spark's own files where it was made of them."""
+    def _as_written(self, run: Run) -> Path:
+        """Where the rows lie that a run brings: in Spark's own files where it was made of them."""
         made, path = self._kept.get(id(run.delta.rows), (None, None))
         if path is not None and made is not None and made() is run.delta.rows:
-            return self._read(path, schema, ())
-        return self._from_files(run, schema).drop(*_IDENTITY)
+            return path
+        return self._file(run)
 
-    def _from_files(self, run: Run, schema: StructType) -> Any:
-        """The rows that a run brings, with their identities."""
+    def _file(self, run: Run) -> Path:
+        """The file of the rows that a run brings, with their identities."""
         with self._lock:
             path = self._paths.get(run)
             if path is None:
@@ -114,16 +157,14 @@ class Frames:
                 _write_run(run.delta, path)
                 self._paths[run] = path
                 weakref.finalize(run, self._discard, path)
-        return self._read(path, schema, _IDENTITY)
+        return path
 
-    def _written(self, rows: pa.Table, schema: StructType) -> Any:
-        """Rows by way of a file of their own."""
+    def _written(self, rows: pa.Table) -> Path:
+        """A file of its own for rows."""
         with self._lock:
             path = self._new_path("rows")
         pq.write_table(pa.table(list(rows.columns), names=[f"c{i}" for i in range(rows.num_columns)]), path)
-        frame = self._read(path, schema, ())
-        weakref.finalize(frame, self._discard, path)
-        return frame
+        return path
 
     def _new_path(self, kind: str) -> Path:
         self._count += 1

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from headrace.engine.frames import Frames
+from headrace.engine.frames import Content, Frames
 from headrace.errors import UnsupportedStatement
 from headrace.plans.catalyst import arrow_type, nullable_frame
 from headrace.plans.failures import FAILURES
@@ -25,6 +25,8 @@ from headrace.sql.tokens import Token, scan
 from headrace.state.store import Snapshot
 
 Relations = Mapping[str, tuple[Snapshot, StructType]]
+# What a query reads: relations of this process, or their contents as the owner of a home gave them.
+Readable = Mapping[str, tuple[Snapshot | Content, StructType]]
 
 
 class Queries:
@@ -43,7 +45,7 @@ class Queries:
     def frame(
         self,
         sql: str,
-        relations: Relations,
+        relations: Readable,
         line: int = 1,
         column: int = 1,
         seen: Mapping[str, Seen] = MappingProxyType({}),
@@ -77,7 +79,7 @@ class Queries:
                 for name in self._registered:
                     catalyst.session.catalog.dropTempView(name)
 
-    def run(self, sql: str, relations: Relations, line: int = 1, column: int = 1, rows: int | None = None) -> pa.Table:
+    def run(self, sql: str, relations: Readable, line: int = 1, column: int = 1, rows: int | None = None) -> pa.Table:
         """The rows of a query; at most so many, if a number is given."""
         frame = self.frame(sql, relations, line, column)
         try:

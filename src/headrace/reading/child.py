@@ -1,0 +1,197 @@
+"""One query process as its owner sees it: started, asked, watched, and killed."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, InvalidStateError
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.reading.question import Question, Told
+from headrace.reading.wire import Message, WireBroken, receive, send
+
+PROGRAM = (sys.executable, "-m", "headrace.reading.worker")
+_SEND_SECONDS = 10
+_WATCH_SECONDS = 0.2
+_ANSWER_ROOM = 1024 * 1024
+# Of the owner's environment only what a program needs to run: a query process has no use for keys and passwords.
+_ENVIRONMENT = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR", "JAVA_HOME", "SPARK_HOME", "LD_LIBRARY_PATH")
+
+
+class ProcessLost(Exception):
+    """The query process ended before it answered; `alone` if nothing else can have been the cause."""
+
+    def __init__(self, alone: bool) -> None:
+        super().__init__("the query process ended")
+        self.alone = alone
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """What a query process may have."""
+
+    memory: str
+    bytes: int
+    cores: int
+    jars: Path
+    slots: int = 32
+    resident: int = 0
+
+    def begin(self) -> Message:
+        """What it is told of that."""
+        head = {"memory": self.memory, "bytes": self.bytes, "cores": self.cores, "slots": self.slots}
+        return Message({**head, "jars": str(self.jars)})
+
+
+class Child:
+    """A query process; `ready` when it can be asked, `ended` when it cannot be any more."""
+
+    def __init__(self, allowance: Allowance, program: Sequence[str] = PROGRAM) -> None:
+        self._allowance = allowance
+        self._wire, theirs = socket.socketpair()
+        self._wire.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _SEND_SECONDS, 0))
+        self._told = Told()
+        self._numbers = itertools.count(1)
+        self._answers: dict[int, Future[Message]] = {}
+        self._lock = threading.Lock()
+        self._jvm: int | None = None
+        self._stopped_any = False
+        self.ready = threading.Event()
+        self.ended = threading.Event()
+        with theirs:
+            self._process = subprocess.Popen(
+                [*program, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                env=_environment(os.environ),
+                # A group of its own, so that its JVM is killed with it; but not a session of its own, in which Linux
+                # would count its niceness against itself alone.
+                process_group=0,
+            )
+        threading.Thread(target=self._listen, name="headrace-query-answers", daemon=True).start()
+        threading.Thread(target=self._watch, name="headrace-query-watch", daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return self._process.pid
+
+    def ask(self, question: Question) -> tuple[int, Future[Message]]:
+        """Put a question; its number, and what will be answered, or `ProcessLost`."""
+        number, answer = next(self._numbers), Future[Message]()
+        with self._lock:
+            self._answers[number] = answer
+        if self.ended.is_set():
+            self._lose(number, alone=False)
+            return number, answer
+        try:
+            with self._told.turn:
+                send(self._wire, self._told.message(number, question))
+        except WireBroken:
+            self.kill()
+        return number, answer
+
+    def stop(self, number: int) -> None:
+        """Have the process stop working on a question; it may take its time, or never do it."""
+        self._stopped_any = True
+        try:
+            with self._told.turn:
+                send(self._wire, Message({"stop": number}))
+        except WireBroken:
+            self.kill()
+
+    def kill(self) -> None:
+        """End the process and its JVM now; whoever waits for an answer hears that it is lost."""
+        if self.ended.is_set():
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._process.wait()
+        with contextlib.suppress(OSError):
+            self._wire.shutdown(socket.SHUT_RDWR)
+
+    def processor_seconds(self) -> float:
+        """How much of the processor it has had so far."""
+        return sum(map(processor_seconds, self._pids()))
+
+    def _pids(self) -> list[int]:
+        return [self.pid] if self._jvm is None else [self.pid, self._jvm]
+
+    def _listen(self) -> None:
+        try:
+            send(self._wire, self._allowance.begin())
+            self._jvm = receive(self._wire, 0).head.get("jvm")
+            self.ready.set()
+            while True:
+                message = receive(self._wire, self._allowance.bytes + _ANSWER_ROOM)
+                with self._lock:
+                    answer = self._answers.pop(message.head.get("answer", 0), None)
+                if answer is not None:
+                    _settle(lambda answer=answer, message=message: answer.set_result(message))
+        except WireBroken:
+            pass
+        finally:
+            self.kill()
+            self._wire.close()
+            self.ended.set()
+            self.ready.set()
+            waiting = list(self._answers)
+            for number in waiting:
+                self._lose(number, alone=len(waiting) == 1 and not self._stopped_any)
+
+    def _lose(self, number: int, *, alone: bool) -> None:
+        with self._lock:
+            answer = self._answers.pop(number, None)
+        if answer is not None:
+            _settle(lambda: answer.set_exception(ProcessLost(alone)))
+
+    def _watch(self) -> None:
+        """Kill the process when it takes more of the machine's memory than it may."""
+        while self._allowance.resident and not self.ended.wait(_WATCH_SECONDS):
+            if sum(map(resident_bytes, self._pids())) > self._allowance.resident:
+                self.kill()
+                return
+
+
+def _settle(settle: Callable[[], None]) -> None:
+    with contextlib.suppress(InvalidStateError):
+        settle()
+
+
+def _environment(own: Mapping[str, str]) -> dict[str, str]:
+    kept = {name: value for name, value in own.items() if name in _ENVIRONMENT}
+    # Where the owner found its modules, the process finds them too.
+    return {**kept, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
+def resident_bytes(pid: int) -> int:
+    """How much of the machine's memory a process has; 0 where that cannot be known."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def processor_seconds(pid: int) -> float:
+    """How much of the processor a process has had; 0 where that cannot be known."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, IndexError, ValueError):
+        return 0.0
+
+
+def heap_bytes(notation: str) -> int:
+    """The bytes that the JVM's notation of a heap stands for, such as 512m."""
+    return int(notation[:-1]) * 1024 ** (1 + "kmgt".index(notation[-1].lower()))

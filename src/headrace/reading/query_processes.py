@@ -1,0 +1,287 @@
+"""The query processes of a server: started when first needed, kept clear for the next query, replaced when they end.
+
+A query that is asked while another has run for long goes into another process, if there may be one. One that does not
+stop when it is told to is ended with its process, and those that were in it are asked again elsewhere. When a process
+runs out of memory nobody knows whose fault it was: each query that was in it is asked once more, alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, wait
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import pyarrow as pa
+
+from headrace.errors import HeadraceError, QueryError, QueryStopped, WorkFailed
+from headrace.reading.child import PROGRAM, Allowance, Child, ProcessLost
+from headrace.reading.error_forms import error_from_json
+from headrace.reading.question import Question, answer_rows
+from headrace.reading.wire import Message, WireBroken
+
+_LOOK_SECONDS = 0.2
+# A query that has run for so long may go on for long.
+_LONG_SECONDS = 2.0
+# How long one waits beside such a query before it is asked in a process that is clear.
+_BESIDE_SECONDS = 3.0
+_STOP_SECONDS = 1.0
+_IDLE_SECONDS = 60.0
+# How much of a processor a process takes that has nothing to do, at most.
+_IDLE_SHARE = 0.5
+_START_AGAIN_SECONDS = 5.0
+_ATTEMPTS = 4
+T = TypeVar("T")
+_log = logging.getLogger("headrace.reading")
+
+
+class Stop:
+    """The wish of an asker that a query be stopped."""
+
+    def __init__(self) -> None:
+        self.wanted: Future[None] = Future()
+
+    def stop(self) -> None:
+        """Wish it; more than once is the same as once."""
+        with suppress(InvalidStateError):
+            self.wanted.set_result(None)
+
+    def refuse(self) -> None:
+        """Raise if it was wished."""
+        if self.wanted.done():
+            raise QueryStopped("the query was stopped", hint="ask for less at a time, or allow it more time")
+
+
+@dataclass(eq=False)
+class _Seat:
+    """One query's part in a process."""
+
+    room: _Room
+    alone: bool
+    taken_at: float = field(default_factory=time.monotonic)
+
+
+@dataclass(eq=False)
+class _Room:
+    """A process and the queries in it."""
+
+    child: Child
+    seats: list[_Seat] = field(default_factory=list[_Seat])
+    left_at: float = field(default_factory=time.monotonic)
+    was_ready: bool = False
+    # The query that the process was ended for, because it did not stop.
+    ended_for: _Seat | None = None
+    # Since when something may still run that was stopped, and how much of the processor it had taken by then.
+    unsettled: tuple[float, float] | None = None
+
+    @property
+    def ready(self) -> bool:
+        return self.child.ready.is_set() and not self.child.ended.is_set()
+
+    @property
+    def crowded(self) -> bool:
+        """Whether a query in it may keep others waiting."""
+        long_ago = time.monotonic() - _LONG_SECONDS
+        return any(seat.alone or seat.taken_at < long_ago for seat in self.seats)
+
+    @property
+    def clear(self) -> bool:
+        """Whether a query is answered there as soon as can be."""
+        return self.ready and not self.crowded and self.unsettled is None
+
+
+class _Moved(Exception):
+    """A process that is clear was found for a query that waits beside a long one."""
+
+
+class QueryProcesses:
+    """Answers questions in query processes."""
+
+    def __init__(self, allowance: Allowance, most: int, program: Sequence[str] = PROGRAM) -> None:
+        self._allowance = allowance
+        self._most = most
+        self._program = program
+        self._changed = threading.Condition()
+        self._rooms: list[_Room] = []
+        self._tending: threading.Thread | None = None
+        self._failed_at: float | None = None
+        self._closed = False
+
+    def rows(self, question: Question, stop: Stop) -> pa.Table:
+        """The rows of a question."""
+        return self._answered(question, stop, answer_rows)
+
+    def plan(self, question: Question, stop: Stop) -> str:
+        """Spark's plan of a question."""
+        return self._answered(question, stop, lambda message: str(message.head["plan"]))
+
+    def pids(self) -> list[int]:
+        """The processes there are."""
+        with self._changed:
+            return [room.child.pid for room in self._rooms]
+
+    def close(self) -> None:
+        """End all processes."""
+        with self._changed:
+            self._closed = True
+            rooms = list(self._rooms)
+            self._changed.notify_all()
+        for room in rooms:
+            room.child.kill()
+        if self._tending is not None:
+            self._tending.join()
+
+    def _answered(self, question: Question, stop: Stop, read: Callable[[Message], T]) -> T:
+        alone = moved = False
+        for _ in range(_ATTEMPTS):
+            seat = self._sit_down(alone, stop)
+            try:
+                message = self._ask(seat, question, stop, may_move=not (alone or moved))
+                if "error" in message.head:
+                    raise error_from_json(message.head["error"])
+                return read(message)
+            except _Moved:
+                moved = True
+            except (WireBroken, KeyError):
+                # It is not to be believed any more.
+                seat.room.child.kill()
+            except ProcessLost as lost:
+                if seat.room.ended_for is None:
+                    if alone or lost.alone:
+                        raise _too_much() from None
+                    alone = True
+            finally:
+                self._leave(seat)
+        raise _not_answered()
+
+    def _sit_down(self, alone: bool, stop: Stop) -> _Seat:
+        """A part in a process; waits until there is one."""
+        with self._changed:
+            self._tend()
+            while True:
+                stop.refuse()
+                if self._closed:
+                    raise _not_answered()
+                room = self._free(alone)
+                if room is not None:
+                    seat = _Seat(room, alone)
+                    room.seats.append(seat)
+                    return seat
+                if self._failed_at is not None and not self._rooms:
+                    raise _not_answered()
+                self._changed.wait(_LOOK_SECONDS)
+
+    def _free(self, alone: bool) -> _Room | None:
+        """The process that a query may go into now."""
+        clear = [room for room in self._rooms if room.clear and not (alone and room.seats)]
+        if clear or alone:
+            return clear[0] if clear else None
+        shared = [room for room in self._rooms if room.ready and not any(seat.alone for seat in room.seats)]
+        return min(shared, key=lambda room: len(room.seats), default=None)
+
+    def _ask(self, seat: _Seat, question: Question, stop: Stop, *, may_move: bool) -> Message:
+        beside_long = not seat.room.clear
+        child = seat.room.child
+        number, answer = child.ask(question)
+        while not answer.done():
+            wait([answer, stop.wanted], _LOOK_SECONDS, FIRST_COMPLETED)
+            if answer.done():
+                break
+            if stop.wanted.done():
+                self._stop(seat, number, answer)
+                stop.refuse()
+            if beside_long and may_move and time.monotonic() - seat.taken_at > _BESIDE_SECONDS:
+                with self._changed:
+                    there = any(room.clear for room in self._rooms if room is not seat.room)
+                if there:
+                    child.stop(number)
+                    raise _Moved
+        return answer.result()
+
+    def _stop(self, seat: _Seat, number: int, answer: Future[Message]) -> None:
+        """Stop a query, with its process if need be."""
+        room = seat.room
+        room.child.stop(number)
+        wait([answer], _STOP_SECONDS)
+        if answer.done() and not room.child.ended.is_set():
+            # Spark calls a task cancelled that may still be at its last row.
+            room.unsettled = time.monotonic(), room.child.processor_seconds()
+            return
+        room.ended_for = seat
+        room.child.kill()
+
+    def _leave(self, seat: _Seat) -> None:
+        with self._changed:
+            seat.room.seats.remove(seat)
+            seat.room.left_at = time.monotonic()
+            self._changed.notify_all()
+
+    def _tend(self) -> None:
+        if self._tending is None:
+            self._tending = threading.Thread(target=self._tend_on, name="headrace-query-processes", daemon=True)
+            self._tending.start()
+
+    def _tend_on(self) -> None:
+        """Keep a process ready, and one that is clear where there may be one."""
+        while True:
+            with self._changed:
+                if self._closed:
+                    break
+                try:
+                    self._look_after()
+                except Exception:
+                    _log.exception("a query process could not be looked after")
+                self._changed.wait(_LOOK_SECONDS)
+        for room in self._rooms:
+            room.child.kill()
+
+    def _look_after(self) -> None:
+        now = time.monotonic()
+        for room in list(self._rooms):
+            if room.child.ended.is_set():
+                self._rooms.remove(room)
+                if not room.was_ready:
+                    self._failed_at = now
+            elif room.ready:
+                room.was_ready, self._failed_at = True, None
+                if room.unsettled is not None:
+                    self._settle(room, now)
+                elif len(self._rooms) > 1 and not room.seats and now - room.left_at > _IDLE_SECONDS:
+                    room.child.kill()
+        resting = self._failed_at is not None and now - self._failed_at < _START_AGAIN_SECONDS
+        starting = any(not room.child.ready.is_set() for room in self._rooms)
+        if not (resting or starting) and len(self._rooms) < self._most and all(room.crowded for room in self._rooms):
+            self._rooms.append(_Room(Child(self._allowance, self._program)))
+        self._changed.notify_all()
+
+    def _settle(self, room: _Room, now: float) -> None:
+        """See whether what was stopped in a process has come to its end; if not, the process is ended."""
+        assert room.unsettled is not None
+        since, before = room.unsettled
+        seconds = room.child.processor_seconds()
+        if room.seats:
+            room.unsettled = now, seconds
+        elif now - since > _STOP_SECONDS:
+            if seconds - before > _IDLE_SHARE * (now - since):
+                room.child.kill()
+            room.unsettled = None
+
+
+def _too_much() -> QueryError:
+    return QueryError(
+        "the query needed more memory than a query may have",
+        detail="Its process was ended. Nothing else was touched.",
+        hint="ask for less at a time; HEADRACE_SERVE_QUERY_MEMORY sets how much there is",
+    )
+
+
+def _not_answered() -> HeadraceError:
+    return WorkFailed(
+        "the query could not be run",
+        detail="The process that runs queries ends again and again, or does not start.",
+        hint="ask again later; the server's log tells why",
+    )

@@ -1,0 +1,124 @@
+"""What a query process is asked: a query, the relations that it may read, and how much of it is wanted."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from headrace.engine.frames import Content
+from headrace.reading.wire import Message, WireBroken, to_bytes, to_table
+
+Kind = Literal["rows", "plan"]
+_KEPT_BYTES = 64 * 1024 * 1024
+_KEPT_COUNT = 256
+
+
+@dataclass(frozen=True)
+class Question:
+    """One query over given relations: its rows, or Spark's plan of it."""
+
+    kind: Kind
+    sql: str
+    relations: Mapping[str, tuple[Content, StructType]]
+    line: int = 1
+    column: int = 1
+    rows: int | None = None
+
+
+class Told:
+    """What one query process was told of relations and still knows, so that it need not be told again."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count()
+        self._known: OrderedDict[tuple[Content, str], tuple[int, int]] = OrderedDict()
+        self._bytes = 0
+        self.turn = threading.Lock()
+
+    def message(self, number: int, question: Question) -> Message:
+        """The question as a message; send it before the next one is made (`turn`)."""
+        relations: dict[str, Any] = {}
+        parts: list[bytes] = []
+        for name, (content, schema) in question.relations.items():
+            relations[name] = self._relation(content, schema, parts)
+        head = {
+            "ask": number,
+            "kind": question.kind,
+            "sql": question.sql,
+            "line": question.line,
+            "column": question.column,
+            "rows": question.rows,
+            "relations": relations,
+            "forget": self._forget(),
+        }
+        return Message(head, parts)
+
+    def _relation(self, content: Content, schema: StructType, parts: list[bytes]) -> dict[str, Any]:
+        key = content, schema.json()
+        known = self._known.get(key)
+        if known is not None:
+            self._known.move_to_end(key)
+            return {"known": known[0]}
+        first = len(parts)
+        parts.append(to_bytes(content.rows))
+        if content.gone is not None:
+            parts.append(to_bytes(content.gone))
+        size = sum(map(len, parts[first:]))
+        number = next(self._numbers)
+        self._known[key] = number, size
+        self._bytes += size
+        return {
+            "number": number,
+            "schema": schema.jsonValue(),
+            "files": [str(path) for path in content.files],
+            "rows": first,
+            "gone": None if content.gone is None else first + 1,
+            "rest": None if content.rest is None else str(content.rest),
+        }
+
+    def _forget(self) -> list[int]:
+        """What the process need not know any more after this question."""
+        forgotten: list[int] = []
+        while len(self._known) > 1 and (self._bytes > _KEPT_BYTES or len(self._known) > _KEPT_COUNT):
+            _, (number, size) = self._known.popitem(last=False)
+            self._bytes -= size
+            forgotten.append(number)
+        return forgotten
+
+
+class Heard:
+    """The relations that a query process has heard of."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Content, StructType]] = {}
+
+    def question(self, message: Message) -> Question:
+        """The question of a message."""
+        head = message.head
+        relations = {name: self._relation(told, message.parts) for name, told in head["relations"].items()}
+        for number in head["forget"]:
+            self._known.pop(number, None)
+        return Question(head["kind"], head["sql"], relations, head["line"], head["column"], head["rows"])
+
+    def _relation(self, told: Mapping[str, Any], parts: Sequence[bytes]) -> tuple[Content, StructType]:
+        if "known" in told:
+            return self._known[told["known"]]
+        gone: pa.Table | None = None if told["gone"] is None else to_table(parts[told["gone"]]).combine_chunks()
+        rest = None if told["rest"] is None else Path(told["rest"])
+        content = Content(tuple(map(Path, told["files"])), gone, to_table(parts[told["rows"]]), rest)
+        found = self._known[told["number"]] = content, StructType.fromJson(told["schema"])
+        return found
+
+
+def answer_rows(message: Message) -> pa.Table:
+    """The rows of an answer."""
+    if len(message.parts) != 1:
+        raise WireBroken("an answer has one part, its rows")
+    return to_table(message.parts[0])

@@ -1,0 +1,192 @@
+"""A query process: `python -m headrace.reading.worker N`, where N is the number of an inherited socket.
+
+It starts a Spark of its own, says that it is ready, and answers questions, several at once, until the other side of
+the socket is gone; then it ends at once, and its JVM with it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from headrace.engine.frames import Frames
+from headrace.engine.queries import Queries
+from headrace.engine.stoppable import Stoppable
+from headrace.errors import HeadraceError, QueryError, ResultTooLarge
+from headrace.plans.catalyst import Catalyst
+from headrace.reading.error_forms import error_to_json
+from headrace.reading.question import Heard, Question
+from headrace.reading.wire import Message, WireBroken, receive, send, to_bytes
+from headrace.scratch import Scratch
+from headrace.session import large_session, start_spark
+from headrace.settings import Settings
+
+# Epochs come first: where both want the processor, queries get a tenth of it.
+_NICENESS = 10
+_MOST_ASKED_BYTES = 4 * 1024 * 1024 * 1024
+
+
+class Worker:
+    """Answers what it is asked over one socket."""
+
+    def __init__(self, wire: socket.socket, spark: SparkSession, scratch: Scratch, most_bytes: int) -> None:
+        self._wire = wire
+        self._spark = spark
+        self._scratch = scratch
+        self._most_bytes = most_bytes
+        self._speaking = threading.Lock()
+        self._asked: dict[int, Stoppable] = {}
+        # A session for each query that runs at the same time: one whose analysis never ends holds up no other.
+        self._idle: SimpleQueue[tuple[str, Queries]] = SimpleQueue()
+        self._numbers = itertools.count()
+
+    def warm_up(self) -> None:
+        """Have Spark load what every query needs."""
+        with self._queries() as queries:
+            queries.run("SELECT id, count(*) AS n FROM range(3) GROUP BY id ORDER BY id", {}, rows=2)
+
+    def listen(self) -> None:
+        """Answer until the other side is gone."""
+        heard = Heard()
+        while True:
+            message = receive(self._wire, _MOST_ASKED_BYTES)
+            number: int = message.head.get("stop") or message.head["ask"]
+            if "stop" in message.head:
+                asked = self._asked.get(number)
+                if asked is not None:
+                    threading.Thread(target=asked.stop, daemon=True).start()
+                continue
+            question = heard.question(message)
+            stoppable = self._asked[number] = Stoppable(self._spark.sparkContext)
+            threading.Thread(target=self._answer, args=(number, question, stoppable), daemon=True).start()
+
+    def _answer(self, number: int, question: Question, stoppable: Stoppable) -> None:
+        try:
+            with self._queries() as queries, stoppable.working():
+                answer = self._answered(number, question, queries)
+        except HeadraceError as error:
+            answer = Message({"answer": number, "error": error_to_json(error)})
+        except (PySparkException, Py4JError, Py4JJavaError) as error:
+            answer = Message({"answer": number, "error": error_to_json(_unforeseen(error))})
+        finally:
+            self._asked.pop(number, None)
+        with self._speaking:
+            send(self._wire, answer)
+
+    def _answered(self, number: int, question: Question, queries: Queries) -> Message:
+        if question.kind == "plan":
+            frame = queries.frame(question.sql, question.relations, question.line, question.column)
+            return Message({"answer": number, "plan": frame._jdf.queryExecution().toString()})
+        rows = queries.run(question.sql, question.relations, question.line, question.column, question.rows)
+        content = to_bytes(rows)
+        if len(content) > self._most_bytes:
+            raise too_many_bytes(self._most_bytes)
+        return Message({"answer": number}, [content])
+
+    @contextmanager
+    def _queries(self) -> Generator[Queries, None, None]:
+        try:
+            pool, queries = self._idle.get_nowait()
+        except Empty:
+            pool = f"query-{next(self._numbers)}"
+            queries = Queries(Frames(Catalyst(large_session(self._spark)), self._scratch.path))
+        # Tasks are handed out in turn to the pools; within one, the first query would have them all.
+        self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", pool)
+        try:
+            yield queries
+        finally:
+            self._idle.put((pool, queries))
+
+
+def too_many_bytes(most: int) -> ResultTooLarge:
+    """The refusal of an answer that has more bytes than a query may be answered with."""
+    return ResultTooLarge(
+        f"the query's rows have more than {most} bytes",
+        detail="The server answers with no more than that.",
+        hint="ask for fewer rows or columns at a time; HEADRACE_SERVE_QUERY_BYTES sets the bound",
+    )
+
+
+def _unforeseen(error: Exception) -> QueryError:
+    first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return QueryError("the query failed", detail=first, hint="ask again; if it fails again, ask for less at a time")
+
+
+def _spark(begin: Mapping[str, Any]) -> SparkSession:
+    settings = Settings(spark_memory=begin["memory"], spark_cores=begin["slots"], jars=begin["jars"])
+    return start_spark(
+        settings,
+        java_options="-XX:+ExitOnOutOfMemoryError -XX:MaxDirectMemorySize=256m -XX:TieredStopAtLevel=1",
+        **{
+            "spark.app.name": "headrace-query",
+            # It reads files that its owner names, and none of Delta's.
+            "spark.jars": None,
+            "spark.sql.extensions": None,
+            "spark.sql.catalog.spark_catalog": None,
+            # More places than processors, so that one query's long tasks leave some to others.
+            "spark.default.parallelism": str(begin["cores"]),
+            "spark.scheduler.mode": "FAIR",
+            "spark.driver.maxResultSize": str(begin["bytes"]),
+        },
+    )
+
+
+def _end() -> None:
+    """End this process and its JVM, whatever they are doing."""
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def _end_with_owner(wire: socket.socket) -> None:
+    """End as soon as nobody is at the other side, also while nothing is read from it."""
+    hung_up = select.poll()
+    hung_up.register(wire, getattr(select, "POLLRDHUP", select.POLLHUP))
+    hung_up.poll()
+    _end()
+
+
+def _end_with_jvm(process: Any) -> None:
+    process.wait()
+    _end()
+
+
+def main(descriptor: int) -> None:
+    """Be a query process."""
+    # Ctrl-C at a terminal is for the owner, who ends this process by hanging up.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if os.getpgrp() != os.getpid():
+        os.setpgrp()
+    os.nice(_NICENESS)
+    wire = socket.socket(fileno=descriptor)
+    threading.Thread(target=_end_with_owner, args=(wire,), daemon=True).start()
+    scratch = Scratch()
+    try:
+        begin = receive(wire, 0).head
+        spark = _spark(begin)
+        gateway: Any = spark.sparkContext._gateway  # pyright: ignore
+        threading.Thread(target=_end_with_jvm, args=(gateway.proc,), daemon=True).start()
+        worker = Worker(wire, spark, scratch, begin["bytes"])
+        worker.warm_up()
+        send(wire, Message({"ready": True, "jvm": gateway.proc.pid}))
+        worker.listen()
+    except WireBroken:
+        pass
+    finally:
+        scratch.close()
+        _end()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
