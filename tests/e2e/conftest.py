@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -67,15 +69,26 @@ def emptied(hr: Any, *names: str) -> None:
     hr.apply({name: changes for name, changes in deletes.items() if changes})
 
 
+@cache
+def query_processes() -> Any:
+    """The query processes that the servers of a run share: each takes seconds to start."""
+    from headrace.reading.queries import processes_for
+    from headrace.settings import Settings
+
+    processes = processes_for(Settings())
+    atexit.register(processes.close)
+    return processes
+
+
 @contextmanager
-def running(hr: Any, **overrides: Any) -> Iterator[Served]:
+def running(hr: Any, processes: Any = None, **overrides: Any) -> Iterator[Served]:
     """A server of an open home, in a thread of this process."""
     from headrace.serving.app import build_app
     from headrace.serving.server import Server
     from headrace.settings import Settings
 
     ready = threading.Event()
-    app = build_app(hr, Settings(**overrides))
+    app = build_app(hr, Settings(**overrides), processes or query_processes())
     server = Server(app, "127.0.0.1", 0, lambda _: ready.set())
     taken = server.bind()
     thread = threading.Thread(target=server.run, args=([taken],), daemon=True)

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.e2e.conftest import Served
+from tests.e2e.conftest import Served, query_processes
 
 ENDLESS = "SELECT count(*) AS n FROM range(100000000000) WHERE id % 7 = rand()"
 TYPES = """
@@ -153,13 +153,13 @@ def test_rows_are_limited(server_with: Callable[..., Any]) -> None:
 
 
 def test_a_query_that_takes_too_long_is_cancelled(server: Served) -> None:
-    tracker = server.hr.frames.catalyst.session.sparkContext.statusTracker()
+    assert server.asked("SELECT 1 AS a") == [{"a": 1}]
     asked_at = time.monotonic()
     answer = server.query(ENDLESS, timeout_seconds=3)
     assert (answer.status_code, answer.json()["code"]) == (400, "timeout")
     assert time.monotonic() - asked_at < 60
-    _until(lambda: not tracker.getActiveJobsIds())
     _until(lambda: server.service.asking.under_way == 0)
+    _until(_nothing_is_computed)
     # A change whose rows never come to an end is stopped too, and holds up no other.
     changing = server.query(f"INSERT INTO notes SELECT n, 'x' FROM ({ENDLESS})", timeout_seconds=3)
     assert (changing.status_code, changing.json()["code"]) == (400, "timeout")
@@ -168,14 +168,15 @@ def test_a_query_that_takes_too_long_is_cancelled(server: Served) -> None:
 
 
 def test_nobody_computes_for_a_client_that_hung_up(server: Served) -> None:
-    tracker = server.hr.frames.catalyst.session.sparkContext.statusTracker()
+    assert server.asked("SELECT 1 AS a") == [{"a": 1}]
     body = json.dumps({"sql": ENDLESS}).encode()
     with socket.create_connection(("127.0.0.1", server.port)) as client:
         head = f"POST /v1/query HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n"
         client.sendall(head.encode() + body)
-        _until(lambda: bool(tracker.getActiveJobsIds()))
-    _until(lambda: not tracker.getActiveJobsIds())
+        _until(lambda: server.service.asking.under_way == 1)
+        _until(lambda: not _nothing_is_computed())
     _until(lambda: server.service.asking.under_way == 0)
+    _until(_nothing_is_computed)
 
 
 def test_too_many_queries_are_turned_away(server_with: Callable[..., Any]) -> None:
@@ -189,6 +190,13 @@ def test_too_many_queries_are_turned_away(server_with: Callable[..., Any]) -> No
             assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
         _until(lambda: served.service.asking.under_way == 0)
         assert served.query("SELECT 1 AS a").status_code == 200
+
+
+def _nothing_is_computed() -> bool:
+    """Whether the query processes take next to nothing of the processor."""
+    before = query_processes().processor_seconds()
+    time.sleep(1)
+    return 0 <= query_processes().processor_seconds() - before < 0.3
 
 
 def _until(true: Callable[[], bool], seconds: float = 60) -> None:

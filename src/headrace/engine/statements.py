@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from datetime import UTC, date, datetime
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from headrace.engine.adopt import adopt
 from headrace.engine.alter import alter_table
+from headrace.engine.as_of import relations_of
 from headrace.engine.catalog import Table, View, ViewDefinition
 from headrace.engine.change_statements import work_out_changes
 from headrace.engine.define import make_table, table_contract
@@ -92,8 +92,15 @@ def _create_sources(home: Headrace, statements: Sequence[CreateSource]) -> None:
 
 def run_statement(home: Headrace, statement: Statement) -> pa.Table | Receipt | None:
     """Run one statement; an error that names no place of its own names the statement's."""
-    try:
+    with told_where(statement):
         return _run_statement(home, statement)
+
+
+@contextmanager
+def told_where(statement: Statement) -> Generator[None, None, None]:
+    """Inside, an error that names no place of its own comes to name the statement's."""
+    try:
+        yield
     except (RelationNameError, StatementError, ViewError, QueryError) as error:
         if error.line is None:
             error.met_at(statement.line, statement.column)
@@ -172,54 +179,8 @@ def run_query_text(home: Headrace, sql: str, epoch: int | None) -> pa.Table:
 
 def _run_query(home: Headrace, query: Query, epoch: int | None, rows: int | None = None) -> tuple[pa.Table, int]:
     """The rows of a query, at most so many, and the epoch that it read."""
-    wanted = {_epoch_of(home, travel.kind, travel.expression) for travel in query.time_travel}
-    if epoch is not None:
-        wanted.add(epoch)
-    if len(wanted) > 1:
-        raise QueryError(
-            "one query reads one epoch",
-            detail=f"It names the epochs {', '.join(str(one) for one in sorted(wanted))}.",
-            hint="ask for each epoch in a query of its own",
-        )
-    if wanted:
-        read = wanted.pop()
-        relations = home.relations_at(read)
-    else:
-        read, relations = _newest(home)
+    read, relations = relations_of(home, query, epoch, lambda sql: home.queries.run(sql, {}))
     return home.queries.run(query.plain_sql, relations, query.line, query.column, rows), read
-
-
-def _newest(home: Headrace) -> tuple[int, Relations]:
-    """The newest epoch and all relations at it."""
-    while True:
-        epoch, relations = home.epoch, home.relations()
-        # Epochs only rise: the same number before and after means that none came between.
-        if home.epoch == epoch:
-            return epoch, relations
-
-
-def _epoch_of(home: Headrace, kind: str, expression: str) -> int:
-    value = home.queries.run(f"SELECT {expression} AS x", {}).column(0)[0].as_py()
-    if kind == "version":
-        if type(value) is int or (isinstance(value, str) and value.isascii() and value.isdigit()):
-            return int(value)
-        raise QueryError(
-            "VERSION AS OF needs the number of an epoch",
-            detail=f"It is given {value!r}.",
-            hint="write VERSION AS OF 12",
-        )
-    if type(value) is date:
-        value = datetime(value.year, value.month, value.day)
-    elif isinstance(value, str):
-        with suppress(ValueError):
-            value = datetime.fromisoformat(value)
-    if not isinstance(value, datetime):
-        raise QueryError(
-            "TIMESTAMP AS OF needs a time",
-            detail=f"It is given {value!r}.",
-            hint="write TIMESTAMP AS OF '2026-01-31 12:00:00'",
-        )
-    return home.epoch_at(value if value.tzinfo else value.replace(tzinfo=UTC))
 
 
 def _create_table(home: Headrace, statement: CreateTable) -> None:

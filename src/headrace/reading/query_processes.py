@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -27,7 +27,7 @@ from headrace.reading.wire import Message, WireBroken
 _LOOK_SECONDS = 0.2
 # A query that has run for so long may go on for long.
 _LONG_SECONDS = 2.0
-# How long one waits beside such a query before it is asked in a process that is clear.
+# How long one waits behind an older query before it is asked in a process that is clear.
 _BESIDE_SECONDS = 3.0
 _STOP_SECONDS = 1.0
 _IDLE_SECONDS = 60.0
@@ -95,7 +95,7 @@ class _Room:
 
 
 class _Moved(Exception):
-    """A process that is clear was found for a query that waits beside a long one."""
+    """A process that is clear was found for a query that waits behind another."""
 
 
 class QueryProcesses:
@@ -123,6 +123,11 @@ class QueryProcesses:
         """The processes there are."""
         with self._changed:
             return [room.child.pid for room in self._rooms]
+
+    def processor_seconds(self) -> float:
+        """How much of the processor those have had so far."""
+        with self._changed:
+            return sum(room.child.processor_seconds() for room in self._rooms)
 
     def close(self) -> None:
         """End all processes."""
@@ -184,23 +189,26 @@ class QueryProcesses:
         return min(shared, key=lambda room: len(room.seats), default=None)
 
     def _ask(self, seat: _Seat, question: Question, stop: Stop, *, may_move: bool) -> Message:
-        beside_long = not seat.room.clear
         child = seat.room.child
         number, answer = child.ask(question)
+        awaited: list[Future[Any]] = [answer, stop.wanted]
         while not answer.done():
-            wait([answer, stop.wanted], _LOOK_SECONDS, FIRST_COMPLETED)
+            wait(awaited, _LOOK_SECONDS, FIRST_COMPLETED)
             if answer.done():
                 break
             if stop.wanted.done():
                 self._stop(seat, number, answer)
                 stop.refuse()
-            if beside_long and may_move and time.monotonic() - seat.taken_at > _BESIDE_SECONDS:
-                with self._changed:
-                    there = any(room.clear for room in self._rooms if room is not seat.room)
-                if there:
-                    child.stop(number)
-                    raise _Moved
+            if may_move and time.monotonic() - seat.taken_at > _BESIDE_SECONDS and self._better(seat):
+                child.stop(number)
+                raise _Moved
         return answer.result()
+
+    def _better(self, seat: _Seat) -> bool:
+        """Whether a query waits behind an older one, and there is a process where it would not."""
+        with self._changed:
+            behind = any(other.taken_at < seat.taken_at for other in seat.room.seats)
+            return behind and any(room.clear for room in self._rooms if room is not seat.room)
 
     def _stop(self, seat: _Seat, number: int, answer: Future[Message]) -> None:
         """Stop a query, with its process if need be."""

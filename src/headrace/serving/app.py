@@ -10,6 +10,8 @@ from fastapi import FastAPI
 from fastapi.concurrency import run_in_threadpool
 
 from headrace.home import Headrace
+from headrace.reading.queries import processes_for
+from headrace.reading.query_processes import QueryProcesses
 from headrace.serving import changes, completion, epochs, health, ingress, metrics, problems, query
 from headrace.serving.auth import Guarded
 from headrace.serving.described import with_keys
@@ -19,13 +21,17 @@ from headrace.serving.service import service_for
 from headrace.settings import Settings
 
 
-def build_app(hr: Headrace, settings: Settings) -> FastAPI:
-    """An application over an open home; it does not close the home."""
+def build_app(hr: Headrace, settings: Settings, processes: QueryProcesses | None = None) -> FastAPI:
+    """An application over an open home, which it does not close; nor does it end query processes that it is given."""
+    is_own = processes is None
+    processes = processes or processes_for(settings)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None, None]:
         yield
         await run_in_threadpool(app.state.service.close)
+        if is_own:
+            await run_in_threadpool(processes.close)
 
     # Without the pages of documentation, which would have a browser fetch scripts from elsewhere.
     app = FastAPI(
@@ -36,7 +42,7 @@ def build_app(hr: Headrace, settings: Settings) -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
-    service = app.state.service = service_for(hr, settings)
+    service = app.state.service = service_for(hr, settings, processes)
     problems.install(app)
     for group in (ingress, epochs, completion, query, changes, health, metrics):
         app.include_router(group.router)

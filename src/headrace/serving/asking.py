@@ -1,4 +1,4 @@
-"""Queries on their way through Spark: so many at once, each for so long, and none for an asker who has gone."""
+"""Statements on their way: so many at once, each for so long, and none for an asker who has gone."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError, wait
 from threading import Thread
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from fastapi import Request
 
-from headrace.engine.stoppable import Stoppable
 from headrace.errors import QueryStopped
-from headrace.home import Headrace
 from headrace.serving.problems import Refusal
 from headrace.serving.submissions import heard
 
@@ -28,25 +26,35 @@ class AskerGone(Exception):
     """The client hung up; nobody waits for an answer."""
 
 
-class Asking:
-    """Runs queries in threads of their own."""
+class Stops(Protocol):
+    """What stops the work for an asker."""
 
-    def __init__(self, hr: Headrace, places: int) -> None:
-        self._hr = hr
+    def stop(self) -> None:
+        """Stop it; call it again until it ends."""
+        ...
+
+
+class Asking:
+    """Runs statements in threads of their own."""
+
+    def __init__(self, places: int) -> None:
         self._places = places
         self._lock = threading.Lock()
-        self._taken = 0
-        self._running: dict[Future[Any], Stoppable] = {}
+        self._running: dict[Future[Any], Stops] = {}
 
     @property
     def under_way(self) -> int:
         """How many queries run."""
-        return self._taken
+        return len(self._running)
 
-    async def answer(self, request: Request, seconds: float, work: Callable[[Stoppable], T], *, changes: bool) -> T:
+    async def answer(
+        self, request: Request, seconds: float, stops: Stops, work: Callable[[], T], *, changes: bool
+    ) -> T:
         """What the work comes to within so many seconds; `changes` that were worked out are carried through."""
+        running: Future[T] = Future()
+        running.set_running_or_notify_cancel()
         with self._lock:
-            if self._taken >= self._places:
+            if len(self._running) >= self._places:
                 raise Refusal(
                     429,
                     "too_busy",
@@ -55,21 +63,22 @@ class Asking:
                     hint="send the request again after the seconds that Retry-After names",
                     headers={"Retry-After": "1"},
                 )
-            self._taken += 1
-        running: Future[T] = Future()
-        running.set_running_or_notify_cancel()
-        stoppable = self._running[running] = Stoppable(self._hr.frames.catalyst.session.sparkContext)
+            self._running[running] = stops
         running.add_done_callback(self._leave)
-        # A thread of its own for each: one that Spark never answers can be left behind without holding a place.
-        Thread(target=_run, args=(running, work, stoppable), name="headrace-query", daemon=True).start()
+        try:
+            # A thread of its own for each: one that is never answered can be left behind without holding a place.
+            Thread(target=_run, args=(running, work), name="headrace-query", daemon=True).start()
+        except BaseException as error:
+            running.set_exception(error)
+            raise
         gone = asyncio.ensure_future(_hang_up(request))
         try:
-            return await self._waited(running, gone, stoppable, seconds, changes)
+            return await self._waited(running, gone, stops, seconds, changes)
         finally:
             gone.cancel()
 
     async def _waited(
-        self, running: Future[T], gone: asyncio.Future[None], stoppable: Stoppable, seconds: float, changes: bool
+        self, running: Future[T], gone: asyncio.Future[None], stops: Stops, seconds: float, changes: bool
     ) -> T:
         result = asyncio.wrap_future(running)
         result.add_done_callback(heard)
@@ -78,7 +87,7 @@ class Asking:
         await asyncio.wait(awaited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if result.done():
             return result.result()
-        stopping = asyncio.ensure_future(_stop(stoppable, running, give_up=not changes))
+        stopping = asyncio.ensure_future(_stop(stops, running, give_up=not changes))
         await asyncio.wait({result, stopping}, timeout=None if changes else _END_SECONDS)
         with contextlib.suppress(QueryStopped):
             if result.done():
@@ -96,20 +105,19 @@ class Asking:
 
     def _leave(self, running: Future[Any]) -> None:
         with self._lock:
-            self._taken -= 1
             self._running.pop(running, None)
 
     def close(self) -> None:
         """Wait until every query has ended; one that takes long is stopped."""
         wait(list(self._running), _END_SECONDS)
-        for running, stoppable in list(self._running.items()):
-            stoppable.stop()
+        for running, stops in list(self._running.items()):
+            stops.stop()
             wait([running], _GIVE_UP_SECONDS)
 
 
-def _run(running: Future[T], work: Callable[[Stoppable], T], stoppable: Stoppable) -> None:
+def _run(running: Future[T], work: Callable[[], T]) -> None:
     try:
-        result = work(stoppable)
+        result = work()
     except BaseException as error:
         with contextlib.suppress(InvalidStateError):
             running.set_exception(error)
@@ -124,12 +132,12 @@ async def _hang_up(request: Request) -> None:
         continue
 
 
-async def _stop(stoppable: Stoppable, running: Future[Any], *, give_up: bool) -> None:
+async def _stop(stops: Stops, running: Future[Any], *, give_up: bool) -> None:
     """Cancel Spark jobs until the work has ended: one may start just as others are cancelled."""
     loop = asyncio.get_running_loop()
     given_up_at = loop.time() + _GIVE_UP_SECONDS
     while not running.done():
-        await loop.run_in_executor(None, stoppable.stop)
+        await loop.run_in_executor(None, stops.stop)
         await asyncio.sleep(_STOP_AGAIN_SECONDS)
         if give_up and loop.time() > given_up_at:
             # Where the JVM ran out of memory, the thread that was to answer may be dead and its socket silent.

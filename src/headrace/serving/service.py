@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from fastapi import Request
 
 from headrace.home import Headrace
+from headrace.reading.queries import ServedQueries
+from headrace.reading.query_processes import QueryProcesses
 from headrace.serving.asking import Asking
 from headrace.serving.completions import Completions
 from headrace.serving.limits import Pushes
@@ -38,6 +40,7 @@ class Service:
     completions: Completions
     pushes: Pushes
     asking: Asking
+    queries: ServedQueries
     streams: Streams
 
     def end(self) -> None:
@@ -52,7 +55,7 @@ class Service:
         self.streams.close()
 
 
-def service_for(hr: Headrace, settings: Settings) -> Service:
+def service_for(hr: Headrace, settings: Settings, processes: QueryProcesses) -> Service:
     """The parts of a server of this home."""
     metrics = Metrics(hr)
     service = Service(
@@ -62,7 +65,8 @@ def service_for(hr: Headrace, settings: Settings) -> Service:
         Submissions(hr, metrics),
         Completions(settings.serve_completions),
         Pushes(settings.serve_pushes, settings.serve_body_bytes, settings.serve_room_bytes),
-        Asking(hr, settings.serve_queries),
+        Asking(settings.serve_queries),
+        ServedQueries(hr, processes),
         Streams(hr, settings.serve_streams),
     )
     metrics.gauge("headrace_pushes_under_way", "Requests with changes.", lambda: service.pushes.under_way)

@@ -1,0 +1,70 @@
+"""Queries of a server: over one epoch of a home, in processes apart from its own."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headrace.engine.as_of import newest, relations_of
+from headrace.engine.queries import Relations
+from headrace.reading.child import Allowance, heap_bytes
+from headrace.reading.contents import Contents
+from headrace.reading.query_processes import QueryProcesses, Stop
+from headrace.reading.question import Kind, Question
+from headrace.settings import Settings
+from headrace.sql.syntax import Query
+from headrace.sql.tokens import quoted_value, scan
+
+if TYPE_CHECKING:
+    from headrace.home import Headrace
+
+# What a JVM and its Python take beside the heap: classes, compiled code, buffers, the rows of an answer.
+_BESIDE_HEAP = 3 * 1024**3 // 2
+
+
+class ServedQueries:
+    """Answers queries about a home without work for its own Spark."""
+
+    def __init__(self, home: Headrace, processes: QueryProcesses) -> None:
+        self._home = home
+        self._contents = Contents(home.frames)
+        self._processes = processes
+
+    def run(self, query: Query, epoch: int | None, rows: int, stop: Stop) -> tuple[pa.Table, int]:
+        """The rows of a query, at most so many, and the epoch that it read."""
+
+        def evaluate(sql: str) -> pa.Table:
+            return self._processes.rows(Question("rows", sql, {}, rows=1), stop)
+
+        read, relations = relations_of(self._home, query, epoch, evaluate)
+        return self._processes.rows(self._question("rows", query, relations, rows), stop), read
+
+    def plan(self, query: Query, stop: Stop) -> tuple[pa.Table, int]:
+        """Spark's plan of a query, line by line, and the epoch whose relations it would read."""
+        epoch, relations = newest(self._home)
+        lines = self._processes.plan(self._question("plan", query, relations, None), stop).splitlines()
+        return pa.table({"plan": pa.array(lines, type=pa.string())}), epoch
+
+    def _question(self, kind: Kind, query: Query, relations: Relations, rows: int | None) -> Question:
+        named = {name: relations[name] for name in words(query.plain_sql).intersection(relations)}
+        contents = {name: (self._contents.of(snapshot), schema) for name, (snapshot, schema) in named.items()}
+        return Question(kind, query.plain_sql, contents, query.line, query.column, rows)
+
+
+def processes_for(settings: Settings) -> QueryProcesses:
+    """The query processes of a server; none is started before it is needed."""
+    allowance = Allowance(
+        settings.serve_query_memory,
+        settings.serve_query_bytes,
+        settings.spark_cores or os.cpu_count() or 1,
+        settings.jars,
+        resident=heap_bytes(settings.serve_query_memory) + _BESIDE_HEAP,
+    )
+    return QueryProcesses(allowance, settings.serve_query_processes)
+
+
+def words(sql: str) -> set[str]:
+    """Every word of a text that may be the name of a relation."""
+    return {(quoted_value(one) if one.kind == "quoted" else one.text).lower() for one in scan(sql)}

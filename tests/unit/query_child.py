@@ -1,0 +1,80 @@
+"""A query process without Spark, which does what the text of a question tells it; run by tests of its supervision.
+
+echo X         the rows [X]                       pid        the number of this process
+wait S         the rows [] after S seconds, or a stopped query
+hang           no answer, whatever is said        die        end at once
+die once F     end, if there is no file F yet     fill       take 300 MB and more
+lie            an answer that says it is longer than may be
+noise          an answer that is none
+names          the names and row counts of the relations of the question
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import sys
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+
+from headrace.errors import QueryStopped
+from headrace.reading.error_forms import error_to_json
+from headrace.reading.question import Heard, Question
+from headrace.reading.wire import Message, WireBroken, receive, send, to_bytes
+
+
+def main() -> None:
+    wire = socket.socket(fileno=int(sys.argv[-1]))
+    if "broken" in sys.argv:
+        os._exit(3)
+    receive(wire, 0)
+    send(wire, Message({"ready": True, "jvm": None}))
+    heard, stopped, speaking = Heard(), dict[int, threading.Event](), threading.Lock()
+
+    def answer(number: int, question: Question) -> None:
+        verb, *arguments = question.sql.split()
+        if verb == "die" and (arguments[:1] != ["once"] or not Path(arguments[1]).exists()):
+            if arguments:
+                Path(arguments[1]).touch()
+            os._exit(1)
+        if verb == "hang":
+            return
+        if verb == "fill":
+            filled.append(b"x" * 300_000_000)
+            return
+        if verb == "wait" and stopped[number].wait(float(arguments[0])):
+            told = Message({"answer": number, "error": error_to_json(QueryStopped("stopped"))})
+        else:
+            rows = {
+                "echo": lambda: arguments,
+                "pid": lambda: [str(os.getpid())],
+                "names": lambda: [f"{name} {one.rows.num_rows}" for name, (one, _) in question.relations.items()],
+            }.get(verb, list)()
+            told = Message({"answer": number}, [to_bytes(pa.table({"x": pa.array(rows, pa.string())}))])
+        with speaking:
+            if verb == "lie":
+                wire.sendall(struct.pack(">IQ", 20, 2**60))
+            elif verb == "noise":
+                wire.sendall(b"\0\0\0\x05\0\0\0\0\0\0\0\0{{{{{")
+            else:
+                send(wire, told)
+
+    filled: list[bytes] = []
+    while True:
+        try:
+            message = receive(wire, 2**30)
+        except WireBroken:
+            os._exit(0)
+        if "stop" in message.head:
+            stopped[message.head["stop"]].set()
+            continue
+        number = message.head["ask"]
+        stopped[number] = threading.Event()
+        threading.Thread(target=answer, args=(number, heard.question(message)), daemon=True).start()
+
+
+if __name__ == "__main__":
+    main()

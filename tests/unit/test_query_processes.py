@@ -1,0 +1,259 @@
+"""Query processes and who looks after them, with a process of our own that hangs, dies and lies as it is told."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import LongType, StructField, StructType
+
+from headrace.engine.frames import Content
+from headrace.errors import HeadraceError, QueryError, QueryStopped, StatementError
+from headrace.reading import query_processes
+from headrace.reading.child import Allowance, heap_bytes
+from headrace.reading.error_forms import error_from_json, error_to_json
+from headrace.reading.query_processes import QueryProcesses, Stop
+from headrace.reading.question import Heard, Question, Told
+from headrace.reading.wire import Message, WireBroken, receive, send, to_bytes, to_table
+
+PROGRAM = (sys.executable, str(Path(__file__).with_name("query_child.py")))
+ONE = StructType([StructField("a", LongType())])
+
+
+class Pool(QueryProcesses):
+    """Query processes, asked by a line of text."""
+
+    def ask(self, text: str, stop: Stop | None = None, **relations: Content) -> list[str]:
+        given = {name: (content, ONE) for name, content in relations.items()}
+        return self.rows(Question("rows", text, given), stop or Stop()).column(0).to_pylist()
+
+
+@pytest.fixture
+def pool_of() -> Iterator[Callable[..., Pool]]:
+    made: list[Pool] = []
+
+    def make(most: int = 2, resident: int = 0, program: tuple[str, ...] = PROGRAM) -> Pool:
+        made.append(Pool(Allowance("64m", 1_000_000, 1, Path("/nowhere"), resident=resident), most, program))
+        return made[-1]
+
+    yield make
+    for pool in made:
+        pids = pool.pids()
+        pool.close()
+        for pid in pids:
+            with pytest.raises(ProcessLookupError):
+                os.kill(pid, 0)
+
+
+def test_a_process_is_started_when_first_needed_and_used_again(pool_of: Callable[..., Pool]) -> None:
+    pool = pool_of()
+    assert pool.pids() == []
+    (pid,) = pool.ask("pid")
+    assert pool.ask("pid") == [pid]
+    assert [int(pid)] == pool.pids()
+    assert pool.ask("echo a b") == ["a", "b"]
+
+
+def test_relations_are_told_once_and_forgotten_in_time(pool_of: Callable[..., Pool], monkeypatch: Any) -> None:
+    monkeypatch.setattr("headrace.reading.question._KEPT_COUNT", 2)
+    pool = pool_of()
+    one, two, three = (Content((), None, pa.table({"c0": pa.array(range(n), pa.int64())})) for n in (1, 2, 3))
+    assert pool.ask("names", a=one, b=two) == ["a 1", "b 2"]
+    assert pool.ask("names", b=one) == ["b 1"]
+    assert pool.ask("names", a=two, b=one, c=three) == ["a 2", "b 1", "c 3"]
+    for content, count in ((one, 1), (two, 2), (three, 3), (two, 2)):
+        assert pool.ask("names", t=content) == [f"t {count}"]
+
+
+def test_what_is_told_travels_once() -> None:
+    told, heard = Told(), Heard()
+    rows = pa.table({"c0": pa.array(range(1000), pa.int64())})
+    gone = pa.table({"low": [1], "high": [2]})
+    content = Content((Path("/a.parquet"), Path("/b")), gone, rows, Path("/rest"))
+    first = told.message(1, Question("rows", "SELECT 1", {"t": (content, ONE)}, 3, 4, 10))
+    again = told.message(2, Question("plan", "SELECT 2", {"u": (content, ONE)}))
+    assert len(first.parts) == 2
+    assert not again.parts
+    question = heard.question(first)
+    assert (question.kind, question.sql, question.line, question.column, question.rows) == (
+        "rows",
+        "SELECT 1",
+        3,
+        4,
+        10,
+    )
+    found, schema = question.relations["t"]
+    assert (found.files, found.rest, schema) == (content.files, content.rest, ONE)
+    assert found.rows.equals(rows)
+    assert found.gone is not None
+    assert found.gone.equals(gone)
+    assert heard.question(again).relations["u"][0] is found
+
+
+def test_a_query_is_stopped_and_its_process_goes_on(pool_of: Callable[..., Pool]) -> None:
+    pool = pool_of()
+    before = pool.ask("pid")
+    stop = Stop()
+    threading.Timer(0.3, stop.stop).start()
+    with pytest.raises(QueryStopped):
+        pool.ask("wait 60", stop)
+    assert pool.ask("pid") == before
+
+
+def test_a_query_that_does_not_stop_ends_its_process_and_the_next_is_answered(pool_of: Callable[..., Pool]) -> None:
+    pool = pool_of(most=1)
+    before = pool.ask("pid")
+    with ThreadPoolExecutor() as threads:
+        stop = Stop()
+        hanging = threads.submit(pool.ask, "hang", stop)
+        innocent = threads.submit(pool.ask, "wait 3")
+        time.sleep(0.5)
+        stop.stop()
+        with pytest.raises(QueryStopped):
+            hanging.result(10)
+        # It was in the process that was ended, and is answered all the same.
+        assert innocent.result(20) == []
+    assert pool.ask("pid") != before
+
+
+def test_a_query_alone_in_a_process_that_dies_is_told_so_at_once(pool_of: Callable[..., Pool]) -> None:
+    pool = pool_of()
+    assert pool.ask("echo x") == ["x"]
+    with pytest.raises(QueryError, match="more memory than a query may have"):
+        pool.ask("die")
+    assert pool.ask("echo y") == ["y"]
+
+
+def test_only_the_guilty_query_hears_of_it(pool_of: Callable[..., Pool]) -> None:
+    pool = pool_of()
+    pool.ask("echo warm")
+    with ThreadPoolExecutor() as threads:
+        innocent = [threads.submit(pool.ask, "wait 1.5") for _ in range(3)]
+        time.sleep(0.5)
+        guilty = threads.submit(pool.ask, "die")
+        with pytest.raises(QueryError, match="more memory"):
+            guilty.result(30)
+        assert [one.result(30) for one in innocent] == [[], [], []]
+
+
+def test_a_query_is_not_blamed_for_what_another_left_behind(pool_of: Callable[..., Pool], tmp_path: Path) -> None:
+    pool = pool_of()
+    pool.ask("echo warm")
+    stop = Stop()
+    threading.Timer(0.3, stop.stop).start()
+    with pytest.raises(QueryStopped):
+        pool.ask("wait 60", stop)
+    assert pool.ask(f"die once {tmp_path / 'died'}") == []
+
+
+def test_more_memory_than_allowed_ends_a_process(pool_of: Callable[..., Pool]) -> None:
+    pool = pool_of(resident=350_000_000)
+    with pytest.raises(QueryError, match="more memory"):
+        pool.ask("fill")
+    assert pool.ask("echo x") == ["x"]
+
+
+@pytest.mark.parametrize("kind", ["lie", "noise"])
+def test_a_process_that_lies_is_ended(pool_of: Callable[..., Pool], kind: str) -> None:
+    pool = pool_of()
+    before = pool.ask("pid")
+    with pytest.raises(QueryError):
+        pool.ask(kind)
+    assert pool.ask("pid") != before
+
+
+def test_a_query_behind_a_long_one_goes_elsewhere(pool_of: Callable[..., Pool], monkeypatch: Any) -> None:
+    monkeypatch.setattr(query_processes, "_LONG_SECONDS", 0.3)
+    monkeypatch.setattr(query_processes, "_BESIDE_SECONDS", 0.5)
+    pool = pool_of()
+    first = pool.ask("pid")
+    with ThreadPoolExecutor() as threads:
+        stop = Stop()
+        long = threads.submit(pool.ask, "wait 60", stop)
+        time.sleep(0.1)
+        # Asked beside the long one and answered by nobody there, it is asked again in a process that is clear.
+        behind = threads.submit(pool.ask, "wait 2")
+        assert behind.result(20) == []
+        assert pool.ask("pid") != first
+        assert len(pool.pids()) == 2
+        stop.stop()
+        with pytest.raises(QueryStopped):
+            long.result(10)
+
+
+def test_a_program_that_does_not_start_is_no_endless_wait(pool_of: Callable[..., Pool]) -> None:
+    asked_at = time.monotonic()
+    with pytest.raises(HeadraceError, match="could not be run"):
+        pool_of(program=(*PROGRAM, "broken")).ask("echo x")
+    assert time.monotonic() - asked_at < 20
+
+
+def test_a_process_ends_when_nobody_is_at_the_other_side() -> None:
+    """Held for the real worker by the tests of the server; here for the stand-in, on which the others lean."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = subprocess.Popen([*PROGRAM, str(theirs.fileno())], pass_fds=[theirs.fileno()])
+    send(ours, Message({}))
+    assert receive(ours, 0).head["ready"]
+    ours.close()
+    assert process.wait(20) == 0
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        struct.pack(">IQ", 2**31, 0),
+        struct.pack(">IQ", 2, 2**40) + b"{}",
+        struct.pack(">IQ", 2, 0) + b"{}",
+        struct.pack(">IQ", 2, 0) + b"[]",
+        struct.pack(">IQ", 13, 5) + b'{"parts":[4]}',
+        struct.pack(">IQ", 14, 0) + b'{"parts":[-4]}',
+        struct.pack(">IQ", 5, 0) + b"\xff\xff\xff\xff\xff",
+        struct.pack(">IQ", 5, 0) + b"{",
+        b"\0\0",
+    ],
+)
+def test_a_message_that_is_none_breaks_the_wire(said: bytes) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(said)
+        theirs.shutdown(socket.SHUT_WR)
+        with pytest.raises(WireBroken):
+            receive(ours, 1000)
+
+
+def test_messages_arrive_as_they_were_sent() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        parts = [b"", os.urandom(100_000), b"x"]
+        sending = threading.Thread(target=send, args=(ours, Message({"ask": 1, "sql": "ü\0"}, parts)))
+        sending.start()
+        message = receive(theirs, 200_000)
+        sending.join()
+        assert (message.head["sql"], message.parts) == ("ü\0", parts)
+    table = pa.table({"a": [1, None]})
+    assert to_table(to_bytes(table)).equals(table)
+    with pytest.raises(WireBroken):
+        to_table(b"no stream")
+
+
+def test_errors_come_out_as_they_went_in() -> None:
+    sent = StatementError("it cannot be read", detail="Here.", hint="mend it", line=2, column=7)
+    heard = error_from_json(error_to_json(sent))
+    assert (type(heard), str(heard), heard.line, heard.column) == (StatementError, str(sent), 2, 7)
+    assert type(error_from_json({"code": "owner_lost", "message": "no"})) is QueryError
+
+
+def test_heaps_in_bytes() -> None:
+    assert [heap_bytes(one) for one in ("512m", "1g", "3K")] == [512 * 1024**2, 1024**3, 3072]
