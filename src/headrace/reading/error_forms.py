@@ -14,6 +14,7 @@ from headrace.errors import (
     StatementError,
     UnsupportedStatement,
     ViewError,
+    WorkFailed,
 )
 
 # Only these may be told by a query process: none of them says anything about the home.
@@ -27,6 +28,7 @@ _KINDS: Mapping[str, type[HeadraceError]] = {
         StatementError,
         UnsupportedStatement,
         ViewError,
+        WorkFailed,
     )
 }
 

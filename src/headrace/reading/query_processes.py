@@ -18,10 +18,10 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from headrace.errors import HeadraceError, QueryError, QueryStopped, WorkFailed
 from headrace.reading.child import PROGRAM, Allowance, Child, ProcessLost
 from headrace.reading.error_forms import error_from_json
 from headrace.reading.question import Question, answer_rows
+from headrace.reading.refusals import not_run, stopped, too_much_memory
 from headrace.reading.wire import Message, WireBroken
 
 _LOOK_SECONDS = 0.2
@@ -53,7 +53,7 @@ class Stop:
     def refuse(self) -> None:
         """Raise if it was wished."""
         if self.wanted.done():
-            raise QueryStopped("the query was stopped", hint="ask for less at a time, or allow it more time")
+            raise stopped()
 
 
 @dataclass(eq=False)
@@ -157,11 +157,11 @@ class QueryProcesses:
             except ProcessLost as lost:
                 if seat.room.ended_for is None:
                     if alone or lost.alone:
-                        raise _too_much() from None
+                        raise too_much_memory() from None
                     alone = True
             finally:
                 self._leave(seat)
-        raise _not_answered()
+        raise not_run()
 
     def _sit_down(self, alone: bool, stop: Stop) -> _Seat:
         """A part in a process; waits until there is one."""
@@ -170,14 +170,14 @@ class QueryProcesses:
             while True:
                 stop.refuse()
                 if self._closed:
-                    raise _not_answered()
+                    raise not_run()
                 room = self._free(alone)
                 if room is not None:
                     seat = _Seat(room, alone)
                     room.seats.append(seat)
                     return seat
                 if self._failed_at is not None and not self._rooms:
-                    raise _not_answered()
+                    raise not_run()
                 self._changed.wait(_LOOK_SECONDS)
 
     def _free(self, alone: bool) -> _Room | None:
@@ -277,19 +277,3 @@ class QueryProcesses:
             if seconds - before > _IDLE_SHARE * (now - since):
                 room.child.kill()
             room.unsettled = None
-
-
-def _too_much() -> QueryError:
-    return QueryError(
-        "the query needed more memory than a query may have",
-        detail="Its process was ended. Nothing else was touched.",
-        hint="ask for less at a time; HEADRACE_SERVE_QUERY_MEMORY sets how much there is",
-    )
-
-
-def _not_answered() -> HeadraceError:
-    return WorkFailed(
-        "the query could not be run",
-        detail="The process that runs queries ends again and again, or does not start.",
-        hint="ask again later; the server's log tells why",
-    )

@@ -11,31 +11,35 @@ import os
 import select
 import signal
 import socket
+import subprocess
 import sys
 import threading
+import time
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from headrace.engine.frames import Frames
 from headrace.engine.queries import Queries
 from headrace.engine.stoppable import Stoppable
-from headrace.errors import HeadraceError, QueryError, ResultTooLarge
+from headrace.errors import HeadraceError, WorkFailed
 from headrace.plans.catalyst import Catalyst
+from headrace.plans.failures import FAILURES
 from headrace.reading.error_forms import error_to_json
 from headrace.reading.question import Heard, Question
+from headrace.reading.refusals import too_many_bytes, too_much_memory
 from headrace.reading.wire import Message, WireBroken, receive, send, to_bytes
 from headrace.scratch import Scratch
 from headrace.session import large_session, start_spark
 from headrace.settings import Settings
+from headrace.sql.query_errors import query_error
 
 # Epochs come first: where both want the processor, queries get a tenth of it.
 _NICENESS = 10
+_ENDING_SECONDS = 1.0
 _MOST_ASKED_BYTES = 4 * 1024 * 1024 * 1024
 
 
@@ -45,6 +49,8 @@ class Worker:
     def __init__(self, wire: socket.socket, spark: SparkSession, scratch: Scratch, most_bytes: int) -> None:
         self._wire = wire
         self._spark = spark
+        gateway: Any = spark.sparkContext._gateway  # pyright: ignore
+        self._jvm: subprocess.Popen[bytes] = gateway.proc
         self._scratch = scratch
         self._most_bytes = most_bytes
         self._speaking = threading.Lock()
@@ -53,10 +59,12 @@ class Worker:
         self._idle: SimpleQueue[tuple[str, Queries]] = SimpleQueue()
         self._numbers = itertools.count()
 
-    def warm_up(self) -> None:
-        """Have Spark load what every query needs."""
+    def begin(self) -> None:
+        """Have Spark load what every query needs, and say that it is there."""
+        threading.Thread(target=_end_with_jvm, args=(self._jvm,), daemon=True).start()
         with self._queries() as queries:
             queries.run("SELECT id, count(*) AS n FROM range(3) GROUP BY id ORDER BY id", {}, rows=2)
+        send(self._wire, Message({"ready": True, "jvm": self._jvm.pid}))
 
     def listen(self) -> None:
         """Answer until the other side is gone."""
@@ -78,13 +86,23 @@ class Worker:
             with self._queries() as queries, stoppable.working():
                 answer = self._answered(number, question, queries)
         except HeadraceError as error:
-            answer = Message({"answer": number, "error": error_to_json(error)})
-        except (PySparkException, Py4JError, Py4JJavaError) as error:
-            answer = Message({"answer": number, "error": error_to_json(_unforeseen(error))})
+            answer = Message({"answer": number, "error": error_to_json(self._blamed(error))})
+        except FAILURES as error:
+            answer = Message({"answer": number, "error": error_to_json(self._blamed(query_error(error)))})
         finally:
             self._asked.pop(number, None)
         with self._speaking:
             send(self._wire, answer)
+
+    def _blamed(self, error: HeadraceError) -> HeadraceError:
+        """The error as the asker should hear it: who lacks memory here has asked for too much."""
+        if not isinstance(error, WorkFailed):
+            return error
+        with suppress(subprocess.TimeoutExpired):
+            # A JVM that is ending takes this process with it, and the owner sees to the rest.
+            self._jvm.wait(_ENDING_SECONDS)
+            time.sleep(_ENDING_SECONDS)
+        return too_much_memory() if "memory" in error.detail.lower() else error
 
     def _answered(self, number: int, question: Question, queries: Queries) -> Message:
         if question.kind == "plan":
@@ -109,20 +127,6 @@ class Worker:
             yield queries
         finally:
             self._idle.put((pool, queries))
-
-
-def too_many_bytes(most: int) -> ResultTooLarge:
-    """The refusal of an answer that has more bytes than a query may be answered with."""
-    return ResultTooLarge(
-        f"the query's rows have more than {most} bytes",
-        detail="The server answers with no more than that.",
-        hint="ask for fewer rows or columns at a time; HEADRACE_SERVE_QUERY_BYTES sets the bound",
-    )
-
-
-def _unforeseen(error: Exception) -> QueryError:
-    first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return QueryError("the query failed", detail=first, hint="ask again; if it fails again, ask for less at a time")
 
 
 def _spark(begin: Mapping[str, Any]) -> SparkSession:
@@ -157,7 +161,7 @@ def _end_with_owner(wire: socket.socket) -> None:
     _end()
 
 
-def _end_with_jvm(process: Any) -> None:
+def _end_with_jvm(process: subprocess.Popen[bytes]) -> None:
     process.wait()
     _end()
 
@@ -175,11 +179,8 @@ def main(descriptor: int) -> None:
     try:
         begin = receive(wire, 0).head
         spark = _spark(begin)
-        gateway: Any = spark.sparkContext._gateway  # pyright: ignore
-        threading.Thread(target=_end_with_jvm, args=(gateway.proc,), daemon=True).start()
         worker = Worker(wire, spark, scratch, begin["bytes"])
-        worker.warm_up()
-        send(wire, Message({"ready": True, "jvm": gateway.proc.pid}))
+        worker.begin()
         worker.listen()
     except WireBroken:
         pass

@@ -1,0 +1,37 @@
+"""What the asker of a query hears when it was more than a query may be."""
+
+from __future__ import annotations
+
+from headrace.errors import QueryError, QueryStopped, ResultTooLarge, WorkFailed
+
+
+def too_much_memory() -> QueryError:
+    """The query ended its process, or would have."""
+    return QueryError(
+        "the query needed more memory than a query may have",
+        detail="Nothing else was touched.",
+        hint="ask for less at a time; HEADRACE_SERVE_QUERY_MEMORY sets how much there is",
+    )
+
+
+def too_many_bytes(most: int) -> ResultTooLarge:
+    """The query has more bytes than it may be answered with."""
+    return ResultTooLarge(
+        f"the query's rows have more than {most} bytes",
+        detail="The server answers with no more than that.",
+        hint="ask for fewer rows or columns at a time; HEADRACE_SERVE_QUERY_BYTES sets the bound",
+    )
+
+
+def stopped() -> QueryStopped:
+    """The asker has gone, or the time is over."""
+    return QueryStopped("the query was stopped", hint="ask for less at a time, or allow it more time")
+
+
+def not_run() -> WorkFailed:
+    """No process is there that could run it."""
+    return WorkFailed(
+        "the query could not be run",
+        detail="The process that runs queries ends again and again, or does not start.",
+        hint="ask again later; the server's log tells why",
+    )
