@@ -1,0 +1,378 @@
+"""GROUP BY, windows and LIMIT say of every change exactly what a recompute would show."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from decimal import ROUND_HALF_UP, Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql.types import DataType, DecimalType, DoubleType, IntegerType, LongType, StringType
+
+from headrace.engine.work import Work
+from headrace.errors import ViewEvaluationError
+from headrace.ir.nodes import Call, GroupFold, TopRows, Touched
+from headrace.plans.trees import read_by
+from headrace.rules import pieces, top
+from headrace.rules.build import build_rule
+from headrace.rules.fold import GroupFoldRule
+from headrace.rules.linear import SourceRule
+from headrace.rules.running import Running
+from headrace.rules.slices import SlicedRule
+from headrace.rules.top import TopRowsRule
+from headrace.rules.touched import TouchedRule
+from headrace.rules.ways import FirstRows, Look, OrderBy, Way
+from tests.driven_rules import (
+    Bench,
+    Epoch,
+    Home,
+    Model,
+    Row,
+    Rows,
+    column,
+    delta_of,
+    epochs,
+    netted,
+    plan,
+    repeated,
+    rows_of,
+    source,
+)
+
+INT, LONG, MONEY = IntegerType(), LongType(), DecimalType(10, 2)
+few = settings(max_examples=40, deadline=None)
+SMALL = st.one_of(st.none(), st.integers(0, 3))
+PRICES = st.one_of(st.none(), st.sampled_from([Decimal("-1.50"), Decimal("0.01"), Decimal("2.00"), Decimal("7.25")]))
+SALES = st.tuples(SMALL, st.one_of(st.none(), st.integers(-3, 3)), PRICES)
+
+R = source("r", 1, INT, INT, MONEY)
+
+
+class Reader:
+    """Reads handles that carry their own answers; what it is asked for is always a sequence."""
+
+    _gateway_client = object()
+
+    def items(self, _: object) -> None:
+        return None
+
+
+read_by(Reader())
+
+
+class Listed:
+    """A sequence as the JVM would hold it."""
+
+    _gateway_client = Reader._gateway_client
+
+    def __init__(self, *items: Any) -> None:
+        self._items = items
+
+    def size(self) -> int:
+        return len(self._items)
+
+    def apply(self, place: int) -> Any:
+        return self._items[place]
+
+
+def of_type(kind: DataType) -> Any:
+    return lambda: plan("DataType", json=lambda: kind.json())
+
+
+def call(number: int, name: str, result: DataType, inputs: tuple[int, ...], *buffers: DataType, distinct: bool = False):
+    """An aggregate with the buffers that Spark's has."""
+    attributes = [
+        plan(
+            "AttributeReference",
+            dataType=of_type(kind),
+            _headrace_attribute=f"{100 * number + i}\ntrue\n{kind.json()}\nb{i}",
+        )
+        for i, kind in enumerate(buffers)
+    ]
+    function = plan(name, aggBufferAttributes=lambda: Listed(*attributes))
+    java = plan("AggregateExpression", dataType=of_type(result), aggregateFunction=lambda: function)
+    java.__dict__["semanticEquals"] = lambda other: other is java
+    return Call(java, name, distinct, inputs)
+
+
+CALLS = (
+    call(1, "Count", LONG, (), LONG),
+    call(2, "Count", LONG, (1,), LONG),
+    call(3, "Count", LONG, (1,), LONG, distinct=True),
+    call(4, "Sum", LONG, (1,), LONG),
+    call(5, "Min", INT, (1,), INT),
+    call(6, "Max", MONEY, (2,), MONEY),
+    call(7, "Average", DecimalType(14, 6), (2,), DecimalType(20, 2), LONG),
+)
+TYPES = (LONG, LONG, LONG, LONG, INT, MONEY, DecimalType(14, 6))
+RESULTS = tuple(column(51 + i, kind) for i, kind in enumerate(TYPES))
+
+
+def aggregated(rows: list[Row]) -> Row:
+    numbers = [b for _, b, _ in rows if b is not None]
+    prices = [c for _, _, c in rows if c is not None]
+    mean = None
+    if prices:
+        mean = (sum(prices, Decimal(0)) / len(prices)).quantize(Decimal("0.000001"), ROUND_HALF_UP)
+    return (
+        len(rows),
+        len(numbers),
+        len(set(numbers)),
+        sum(numbers) if numbers else None,
+        min(numbers, default=None),
+        max(prices, default=None),
+        mean,
+    )
+
+
+def by_group(model: Model) -> Rows:
+    groups: dict[Any, list[Row]] = {}
+    for row in repeated(model["r"]):
+        groups.setdefault(row[0], []).append(row)
+    return Counter((key, *aggregated(rows)) for key, rows in groups.items())
+
+
+def grouped(bench: Bench, calls: tuple[Call, ...] = CALLS, results: tuple[Any, ...] = RESULTS) -> GroupFoldRule:
+    node = GroupFold(
+        plan(),
+        (R.output[0], *results),
+        R,
+        (R.output[0],),
+        calls,
+        (R.output[0].java, *(one.java for one in calls)),
+    )
+    return GroupFoldRule(bench, node, (), node, SourceRule(bench, R))
+
+
+@few
+@given(epochs(r=SALES))
+def test_groups_keep_their_aggregates(history: list[Epoch]) -> None:
+    bench = Bench("SELECT 'no query is needed for these'")
+    home = Home(bench, grouped(bench), [R], by_group)
+    for epoch in history:
+        home.step(epoch)
+    assert bench.asked[0].runs == 0
+
+
+def test_a_group_without_rows_is_gone_and_one_of_nulls_is_not() -> None:
+    bench = Bench("")
+    home = Home(bench, grouped(bench), [R], by_group)
+    home.step({("r", (1, 5, Decimal(1))): 1, ("r", (1, None, None)): 1})
+    home.step({("r", (1, 5, Decimal(1))): 0})
+    assert home.out == {(1, 1, 0, 0, None, None, None, None): 1}
+    home.step({("r", (1, None, None)): 0})
+    assert home.out == {}
+    assert all(store.snapshot().size == 0 or len(store.snapshot().all()) == 0 for store in home.stores.values())
+
+
+def test_a_sum_that_does_not_fit_is_told_with_its_view() -> None:
+    wide = source("r", 1, INT, LONG, MONEY)
+    summed = call(9, "Sum", LONG, (1,), LONG)
+    node = GroupFold(
+        plan(),
+        (wide.output[0], column(51, LONG)),
+        wide,
+        (wide.output[0],),
+        (summed,),
+        (wide.output[0].java, summed.java),
+    )
+    bench = Bench("")
+    rule = GroupFoldRule(bench, node, (), node, SourceRule(bench, wide))
+    home = Home(bench, rule, [wide], lambda m: Counter((k, b) for k, b, _ in repeated(m["r"])))
+    home.step({("r", (1, 2**62, None)): 1})
+    with pytest.raises(ViewEvaluationError, match="a sum in view v overflows"):
+        home.step({("r", (1, 2**62, Decimal(1))): 2})
+
+
+@few
+@given(epochs(r=SALES))
+def test_an_aggregate_of_everything_always_has_a_row(history: list[Epoch]) -> None:
+    counted = (CALLS[0], CALLS[3], CALLS[4])
+    node = GroupFold(plan(), (RESULTS[0], RESULTS[3], RESULTS[4]), R, (), counted, tuple(one.java for one in counted))
+    bench = Bench("")
+    rule = GroupFoldRule(bench, node, (), node, SourceRule(bench, R))
+    state = len(bench.stores) - 1
+    # Rows, then what is summed and counted of b, then the least of it.
+    fills: dict[int, Callable[[Model], Rows]] = {state: lambda _: Counter([(0, Decimal(0), 0, None)])}
+
+    def naive(model: Model) -> Rows:
+        whole = aggregated(repeated(model["r"]))
+        return Counter([(whole[0], whole[3], whole[4])])
+
+    home = Home(bench, rule, [R], naive, fills)
+    for epoch in history:
+        home.step(epoch)
+
+
+def listed(rows: list[Row]) -> str:
+    return "/".join(sorted("-" if b is None else str(b) for _, b, _ in rows))
+
+
+LISTED = "array_to_string(list_sort(list(coalesce(CAST(x1 AS VARCHAR), '-'))), '/')"
+
+
+@few
+@given(epochs(r=SALES))
+def test_touched_groups_are_computed_anew(history: list[Epoch]) -> None:
+    node = Touched(plan(), (R.output[0], column(51, StringType())), R, (1,), (plan("Aggregate"),), "collected")
+    bench = Bench(f"SELECT x0, {LISTED}, x3 FROM t0 GROUP BY x0, x3")
+
+    def naive(model: Model) -> Rows:
+        groups: dict[Any, list[Row]] = {}
+        for row in repeated(model["r"]):
+            groups.setdefault(row[0], []).append(row)
+        return Counter((key, listed(rows)) for key, rows in groups.items())
+
+    home = Home(bench, TouchedRule(bench, node, (), node, build_rule), [R], naive)
+    for epoch in history:
+        home.step(epoch)
+    assert bench.reasons == []
+
+
+@few
+@given(epochs(r=SALES))
+def test_without_a_key_all_is_computed_anew_and_that_is_told(history: list[Epoch]) -> None:
+    node = Touched(plan(), (column(51, StringType()),), R, (), (plan("Aggregate"),), "collected")
+    bench = Bench(f"SELECT coalesce({LISTED}, '') FROM t0")
+    home = Home(
+        bench,
+        TouchedRule(bench, node, (), node, build_rule),
+        [R],
+        lambda m: Counter([(listed(repeated(m["r"])),)]),
+    )
+    for epoch in history:
+        home.step(epoch)
+    assert bench.reasons == ["collected: a change reads the whole input"]
+
+
+def test_what_was_given_out_is_taken_back_to_the_last_bit() -> None:
+    """Each computation of this query is a little off; a recompute would take back what was never given."""
+    node = Touched(plan(), (R.output[0], column(51, DoubleType())), R, (1,), (plan("Aggregate"),), "inexact")
+    bench = Bench("SELECT x0, avg(x1) + random() * 1e-12, x0 FROM t0 GROUP BY x0")
+    rule = TouchedRule(bench, node, (), node, build_rule)
+    home = Home(bench, rule, [R], lambda m: Counter())
+    work_out: Rows = Counter()
+    model: Counter[Row] = Counter()
+    for change in ({(1, 2, None): 1}, {(1, 3, None): 1, (2, 1, None): 1}, {(1, 2, None): -1}, {(2, 1, None): -1}):
+        work = Work(home.stores, 1000)
+        work.leave("r", delta_of(home.stores["r"].schema, Counter(change)))
+        work_out = netted(work_out, rows_of(rule.delta(work)))
+        model = netted(model, Counter(change))
+        for name, delta in work.deltas.items():
+            home.stores[name].apply(delta)
+        groups = {row[0] for row in model}
+        assert sorted(key for key, _ in work_out) == sorted(groups)
+        assert set(work_out.values()) <= {1}
+
+
+P = source("p", 1, INT, INT, LONG)
+ORDERED = (OrderBy(2, False, True, INT), OrderBy(3, False, True, LONG))
+POINTS = st.tuples(st.integers(0, 1), st.integers(0, 12), st.integers(0, 2))
+OVER = "OVER (PARTITION BY x3, x0 ORDER BY x1 NULLS FIRST, x2 NULLS FIRST ROWS UNBOUNDED PRECEDING)"
+LAG = "lag(x2, 2) OVER (PARTITION BY x3, x0 ORDER BY x1, x2)"
+
+
+def partitions(model: Model) -> list[list[Row]]:
+    found: dict[Any, list[Row]] = {}
+    for row in repeated(model["p"]):
+        found.setdefault(row[0], []).append(row)
+    return [sorted(rows) for rows in found.values()]
+
+
+def lagged(model: Model) -> Rows:
+    return Counter(
+        (*row, rows[i - 2][2] if i >= 2 else None) for rows in partitions(model) for i, row in enumerate(rows)
+    )
+
+
+def summed_up(model: Model) -> Rows:
+    return Counter(
+        (*row, sum(one[2] for one in rows[: i + 1])) for rows in partitions(model) for i, row in enumerate(rows)
+    )
+
+
+def first_two(model: Model) -> Rows:
+    return Counter((*row, i + 1) for rows in partitions(model) for i, row in enumerate(rows) if i < 2)
+
+
+BACK = Way(ORDERED, ((Look(rows_behind=2),),), None)
+SUM = Running("sum", 3, LONG)
+ONWARD = Way(ORDERED, ((Look(from_start=True, running=SUM),),), None)
+FIRST = Way(ORDERED, ((Look(from_start=True, running=Running("rows")),),), FirstRows(2, False))
+WINDOWS = {
+    "lag": (BACK, f"SELECT x0, x1, x2, v, x3 FROM (SELECT *, {LAG} AS v FROM t0) WHERE x4", lagged),
+    # Before the slice: the number of values (x5) and their sum (x6).
+    "running sum": (
+        ONWARD,
+        "SELECT x0, x1, x2, CAST(v + coalesce(x6, 0) AS BIGINT), x3 "
+        f"FROM (SELECT *, sum(x2) {OVER} AS v FROM t0) WHERE x4",
+        summed_up,
+    ),
+    "first rows": (
+        FIRST,
+        f"SELECT x0, x1, x2, v, x3 FROM (SELECT *, row_number() {OVER.replace('ROWS UNBOUNDED PRECEDING', '')} AS v "
+        "FROM t0) WHERE x4 AND v <= 2",
+        first_two,
+    ),
+}
+
+
+@pytest.mark.parametrize("large", [0, 3, 256])
+@pytest.mark.parametrize("name", WINDOWS)
+@settings(max_examples=15, deadline=None)
+@given(history=epochs(p=POINTS))
+def test_windows_read_pieces_of_their_partitions(name: str, large: int, history: list[Epoch]) -> None:
+    way, sql, naive = WINDOWS[name]
+    bench = Bench(sql)
+    node = Touched(plan("Window"), (*P.output, column(51, LONG)), P, (1,), (plan("Project"),), "window")
+    home = Home(bench, SlicedRule(bench, node, way, (), node, build_rule), [P], naive)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(pieces, "FEW", large)
+        home.step({("p", (0, i, i % 3)): 1 for i in range(12)})
+        for epoch in history:
+            home.step(epoch)
+
+
+def test_a_change_at_the_end_of_a_large_partition_reads_its_end() -> None:
+    way, sql, naive = WINDOWS["running sum"]
+    bench = Bench(sql)
+    node = Touched(plan("Window"), (*P.output, column(51, LONG)), P, (1,), (plan("Project"),), "window")
+    home = Home(bench, SlicedRule(bench, node, way, (), node, build_rule), [P], naive, bound=50)
+    for start in range(0, 600, 20):
+        home.step({("p", (0, i, 1)): 1 for i in range(start, start + 20)})
+    assert home.refills <= 13, "up to 256 rows a partition is read whole"
+    held = home.refills
+    home.step({("p", (0, 595, 1)): 0})
+    home.step({("p", (0, 600, 7)): 1})
+    assert home.refills == held
+
+
+TOP = TopRows(plan(), P.output, P, (plan(),), 2, 1)
+
+
+@pytest.mark.parametrize("spare", [0, 200])
+@few
+@given(history=epochs(p=POINTS))
+def test_the_first_rows_of_an_order(spare: int, history: list[Epoch]) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(top, "_SPARE", spare)
+        bench = Bench("SELECT * FROM t0 ORDER BY x1, x2, x0")
+        rule = TopRowsRule(bench, TOP, (), TOP, SourceRule(bench, P))
+
+        def in_order(model: Model) -> list[Row]:
+            return sorted(repeated(model["p"]), key=lambda row: (row[1], row[2], row[0]))
+
+        home = Home(
+            bench,
+            rule,
+            [P],
+            lambda m: Counter(in_order(m)[1:3]),
+            {0: lambda m: Counter(in_order(m)[: 6 + spare]), 1: lambda m: Counter([(len(in_order(m)),)])},
+        )
+        home.step({("p", (0, i, 0)): 1 for i in range(12)})
+        for epoch in history:
+            home.step(epoch)
+        assert spare == 0 or home.refills == 0
