@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator
+import logging
+import time
+from collections.abc import AsyncGenerator, Mapping
 from typing import Annotated, Any
 
 import pyarrow as pa
 from fastapi import APIRouter, Depends, Header, Query
 from fastapi.responses import Response
 
-from headrace.engine.history import refuse_expired
-from headrace.errors import EpochExpired, HeadraceError
+from headrace.errors import HeadraceError, RelationNameError
 from headrace.json_forms import json_rows
-from headrace.rules.inputs import repeated
+from headrace.reading.following import Changes, Dropped, Position, Progress, Reset
 from headrace.serving.described import RelationName, refusals
 from headrace.serving.problems import Refusal, problem_of
 from headrace.serving.service import Service, service_of
@@ -21,16 +22,16 @@ from headrace.serving.streams import EventStream, Place
 
 router = APIRouter(tags=["changes out"])
 
-# Rows of one event, and epochs that are read from the log at once.
+# Rows of one event.
 _ROWS = 1_000
-_EPOCHS = 50
 _STREAM = (
     "Events: `changes` with epoch, committed_at and changes, each a row with _change_type; `snapshot` with epoch and "
-    "rows, first, if no epoch is named; `progress` with epoch, when epochs passed that changed nothing here; "
-    "`problem`, last. An epoch of many rows comes in several events; the one with last=true has the id, which is the "
-    "epoch: send it as Last-Event-ID to go on after it."
+    "rows, first, if no epoch is named; `reset` with epoch and columns, when the relation was replaced or altered: "
+    "what was sent before is void, and what it holds now follows as `snapshot`; `progress` with epoch, when epochs "
+    "passed that changed nothing here; `problem`, last. An epoch of many rows comes in several events; the one with "
+    "last=true has the id, which is the epoch: send it as Last-Event-ID to go on after it."
 )
-_META = ("_change_type", "_commit_version", "_commit_timestamp")
+_log = logging.getLogger("headrace.serving")
 
 
 @router.get(
@@ -50,10 +51,9 @@ async def changes(
     """Stream a relation's changes after an epoch; without one, what the relation holds now and then its changes."""
     start = _start(since, last_event_id)
     name = service.hr.catalog.get(relation).name
-    if start is not None:
-        _refuse_unreadable(service, start)
+    position = service.hr.following.begin(name, start)
     place = service.streams.enter()
-    return EventStream(_events(service, place, name, start), place, service.settings.serve_patience.total_seconds())
+    return EventStream(_events(service, place, position), place, service.settings.serve_patience.total_seconds())
 
 
 def _start(since: int | None, last_event_id: str | None) -> int | None:
@@ -65,103 +65,75 @@ def _start(since: int | None, last_event_id: str | None) -> int | None:
     return int(last_event_id)
 
 
-def _refuse_unreadable(service: Service, start: int) -> None:
-    refuse_expired(service.hr.ledger, start)
-    if start > service.hr.epoch:
-        raise EpochExpired(
-            f"epoch {start} has not been yet",
-            detail=f"The newest epoch is {service.hr.epoch}.",
-            hint=f"name an epoch from {service.hr.ledger.oldest} to {service.hr.epoch}",
-        )
-
-
-async def _events(service: Service, place: Place, name: str, start: int | None) -> AsyncGenerator[bytes, None]:
-    """The events, for ever; one that ends with an error says why in a last event."""
+async def _events(service: Service, place: Place, position: Position) -> AsyncGenerator[bytes, None]:
+    """The events, for ever; whatever ends them but the client is said in a last one."""
+    keep_alive = service.settings.serve_keep_alive.total_seconds()
+    told = reached = position.epoch
+    told_at = time.monotonic()
     try:
-        if start is None:
-            start, rows = await place.read(lambda: _snapshot(service, name))
-            async for event in _pieces(place, "snapshot", start, None, rows):
-                yield event
-            del rows
-        async for event in _changes_after(service, place, name, start):
-            yield event
-    except HeadraceError as error:
+        async for step in place.steps(position, keep_alive):
+            match step:
+                case Changes():
+                    async for event in _changes(place, step):
+                        yield event
+                    told = step.batches[-1].epoch
+                case Reset():
+                    async for event in _content(place, step, first=told is None):
+                        yield event
+                    told = step.position.epoch
+                case Dropped():
+                    raise RelationNameError(f"{step.relation} was dropped", detail=f"That was epoch {step.epoch}.")
+                case Progress() | None:
+                    # So that a client that comes back after a long silence does not ask for what has expired.
+                    if step is not None:
+                        reached = step.position.epoch
+                        if time.monotonic() - told_at < keep_alive:
+                            continue
+                    yield b": alive\n\n" if told == reached else _event("progress", {"epoch": reached}, reached)
+                    told = reached
+            reached = reached if step is None else step.position.epoch
+            told_at = time.monotonic()
+            # What it brought may be large, and the wait for the next long.
+            del step
+    except Exception as error:
+        if not isinstance(error, HeadraceError):
+            _log.exception("a change stream failed")
         yield _event("problem", problem_of(error))
 
 
-async def _changes_after(service: Service, place: Place, name: str, cursor: int) -> AsyncGenerator[bytes, None]:
-    hr, caught_up = service.hr, False
-    told = cursor
-    while not place.ending:
-        newest = hr.epoch
-        # Later than a relation's last change there is nothing to read; what came before this stream is not known.
-        if cursor < newest and (not caught_up or hr.changed_at.get(name, newest) > cursor):
-            until = min(newest, cursor + _EPOCHS)
-            for epoch, committed_at, rows in await place.read(lambda: _by_epoch(hr.changes(name, cursor, until))):  # noqa: B023 - read before it moves
-                async for event in _pieces(place, "changes", epoch, committed_at, rows):
-                    yield event
-                told = epoch
-            cursor = until
-            caught_up = cursor >= newest
-            continue
-        cursor, caught_up = newest, True
-        if not await place.newer_than(cursor, service.settings.serve_keep_alive.total_seconds()):
-            if place.ending:
-                return
-            if told < cursor:
-                # So that a client that comes back after a long silence does not ask for what has expired.
-                told = cursor
-                yield _event("progress", {"epoch": cursor}, cursor)
-            else:
-                yield b": alive\n\n"
+async def _changes(place: Place, step: Changes) -> AsyncGenerator[bytes, None]:
+    """What some epochs changed, one after the other."""
+    columns = step.position.columns
+    for batch in step.batches:
+        name = ("changes", step.position.relation, columns and columns.since, batch.epoch)
+        head = {"epoch": batch.epoch, "committed_at": batch.committed_at.isoformat()}
+        rows = batch.rows.add_column(0, "_change_type", batch.kinds)
+        async for event in _pieces(place, name, "changes", head, "changes", rows):
+            yield event
 
 
-def _snapshot(service: Service, name: str) -> tuple[int, pa.Table]:
-    """What a relation holds at the newest epoch."""
-    hr = service.hr
-    while True:
-        epoch, relations = hr.epoch, hr.relations()
-        if hr.epoch == epoch:
-            break
-    if name not in relations:
-        hr.catalog.get(name)
-    snapshot, schema = relations[name]
-    return epoch, repeated(snapshot.all()).rename_columns(schema.names)
-
-
-def _by_epoch(table: pa.Table) -> list[tuple[int, str, pa.Table]]:
-    """Each epoch with its time and its changes; they come in the order of epochs."""
-    versions = table.column("_commit_version").to_numpy()
-    parts: list[tuple[int, str, pa.Table]] = []
-    begin = 0
-    while begin < len(versions):
-        end = int(versions.searchsorted(versions[begin], side="right"))
-        committed_at = table.column("_commit_timestamp")[begin].as_py().isoformat()
-        kinds = table.column("_change_type")
-        rows = table.drop_columns(list(_META)).slice(begin, end - begin)
-        rows = rows.add_column(0, "_change_type", kinds.slice(begin, end - begin))
-        parts.append((int(versions[begin]), committed_at, rows))
-        begin = end
-    return parts
+async def _content(place: Place, step: Reset, *, first: bool) -> AsyncGenerator[bytes, None]:
+    """What a relation holds, in place of all that was sent before, if anything was."""
+    head = {"epoch": step.position.epoch}
+    if not first:
+        columns = [{"name": one.name, "type": one.dataType.simpleString()} for one in step.columns.fields]
+        yield _event("reset", {**head, "columns": columns})
+    async for event in _pieces(place, ("snapshot", step.reading), "snapshot", head, "rows", step.content):
+        yield event
 
 
 async def _pieces(
-    place: Place, kind: str, epoch: int, committed_at: str | None, rows: pa.Table
+    place: Place, name: tuple[object, ...], kind: str, head: Mapping[str, Any], field: str, rows: pa.Table
 ) -> AsyncGenerator[bytes, None]:
     """An epoch in events of bounded size; only the last has the id, so that half an epoch is sent again whole."""
-    field = "rows" if kind == "snapshot" else "changes"
     for begin in range(0, max(rows.num_rows, 1), _ROWS):
         last = begin + _ROWS >= rows.num_rows
 
         def piece(begin: int = begin, last: bool = last) -> bytes:
-            head: dict[str, Any] = {"epoch": epoch} if committed_at is None else {
-                "epoch": epoch,
-                "committed_at": committed_at,
-            }  # fmt: skip
             content = {**head, "last": last, field: json_rows(rows.slice(begin, _ROWS))}
-            return _event(kind, content, epoch if last else None)
+            return _event(kind, content, head["epoch"] if last else None)
 
-        yield await place.read(piece)
+        yield await place.text((*name, begin), piece)
 
 
 def _event(kind: str, content: object, epoch: int | None = None) -> bytes:

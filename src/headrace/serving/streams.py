@@ -1,4 +1,4 @@
-"""Streams of events: how many at once, who tells them of new epochs, and how they end."""
+"""Streams of events: how many at once, what they share, who wakes them, and how they end."""
 
 from __future__ import annotations
 
@@ -12,25 +12,29 @@ from fastapi.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from headrace.home import Headrace
+from headrace.reading.following import Dropped, Position, Progress, Step
 from headrace.serving.problems import Refusal
+from headrace.serving.shared import Shared
 
 T = TypeVar("T")
-_LOOK_SECONDS = 0.05
 _READERS = 2
+_TEXT_BYTES = 32 * 1024 * 1024
 
 
 class Streams:
-    """The open streams of one server; all are told of a new epoch by one look at the home."""
+    """The open streams of one server; a commit wakes them all, and what one has read and written serves the others."""
 
     def __init__(self, hr: Headrace, places: int) -> None:
+        self._following = hr.following
         self._hr = hr
         self._places = places
         self._taken = 0
-        self._looking: asyncio.Task[None] | None = None
+        self._forget: Callable[[], None] | None = None
         self._moved = asyncio.Event()
         self.ending = False
         # Few, so that many who catch up at once do not fill the memory.
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="headrace-stream")
+        self.shared = Shared(self._read, _TEXT_BYTES)
 
     @property
     def open(self) -> int:
@@ -55,29 +59,53 @@ class Streams:
         """Give a place back."""
         self._taken -= 1
 
-    async def read(self, work: Callable[[], T]) -> T:
-        """What a reading of the home comes to, off the event loop."""
+    async def _read(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._readers, work)
 
-    async def newer_than(self, epoch: int, seconds: float) -> bool:
-        """Whether an epoch newer than this came within so many seconds; no if the server ends."""
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.ensure_future(self._look())
+    async def steps(self, position: Position, seconds: float) -> AsyncGenerator[Step | None, None]:
+        """What happens to a relation from a position on, as it is committed; None after so many seconds of nothing.
+
+        It ends when the relation was dropped, the server ends or the home does.
+        """
+        while not self.over:
+            columns = position.columns
+            shape = None if columns is None else (columns.born, columns.since)
+            name = ("step", position.relation, position.epoch, shape)
+            step = await self.shared.read(name, lambda: self._following.step(position))  # noqa: B023 - read before it moves
+            if isinstance(step, Dropped):
+                yield step
+                return
+            if not isinstance(step, Progress) or step.position != position:
+                yield step
+            position = step.position
+            assert position.epoch is not None
+            # What it brought may be large, and the wait long.
+            del step
+            if not await self._newer_than(position.epoch, seconds):
+                yield None
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will come."""
+        return self.ending or self._following.ended
+
+    async def _newer_than(self, epoch: int, seconds: float) -> bool:
+        """Whether an epoch newer than this came within so many seconds."""
+        if self._forget is None:
+            self._forget = self._following.listen(self._woken_in(asyncio.get_running_loop()))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while self._hr.epoch <= epoch and not self.ending:
+                while self._hr.epoch <= epoch and not self.over:
                     await self._moved.wait()
-        return self._hr.epoch > epoch and not self.ending
+        return self._hr.epoch > epoch or self.over
 
-    async def _look(self) -> None:
-        """Look for new epochs while anyone listens; a look is one comparison."""
-        seen = self._hr.epoch
-        while self._taken and not self.ending:
-            await asyncio.sleep(_LOOK_SECONDS)
-            if self._hr.epoch != seen:
-                seen = self._hr.epoch
-                self._wake()
-        self._wake()
+    def _woken_in(self, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
+        def listener() -> None:
+            # A loop that has ended has nobody to wake.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._wake)
+
+        return listener
 
     def _wake(self) -> None:
         moved, self._moved = self._moved, asyncio.Event()
@@ -90,6 +118,8 @@ class Streams:
 
     def close(self) -> None:
         """Wait for readings that are under way."""
+        if self._forget is not None:
+            self._forget()
         self._readers.shutdown()
 
 
@@ -99,13 +129,8 @@ class Place:
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
         self._left = False
-        self.read = streams.read
-        self.newer_than = streams.newer_than
-
-    @property
-    def ending(self) -> bool:
-        """Whether the server ends."""
-        return self._streams.ending
+        self.steps = streams.steps
+        self.text = streams.shared.text
 
     def leave(self) -> None:
         """Give the place back."""

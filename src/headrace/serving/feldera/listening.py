@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator
-from itertools import islice
+import itertools
+import json
+import logging
+import time
+from collections.abc import AsyncGenerator
+from itertools import repeat
 from typing import Annotated
 
 import pyarrow as pa
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, RelationNameError, ViewError
+from headrace.reading.following import Changes, Dropped, Position, Reset
 from headrace.serving.feldera.pipelines import OfService, OfStanding
 from headrace.serving.feldera.spelling import CHANGES, json_rows
 from headrace.serving.feldera.standing import Standing
-from headrace.serving.feldera.wording import WordedRoute, unquoted
+from headrace.serving.feldera.wording import WordedRoute, unquoted, worded
 from headrace.serving.problems import Refusal
 from headrace.serving.service import Service
 from headrace.serving.streams import EventStream, Place
 
 ROWS_IN_CHUNK = 10_000
-EPOCHS_AT_ONCE = 100
 # How often a stream without news looks whether the pipeline was stopped.
 LOOK_SECONDS = 0.5
-CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 _LEAVING = frozenset({"delete", "update_preimage"})
+_log = logging.getLogger("headrace.serving")
 
 router = APIRouter(prefix="/v0/pipelines", tags=["feldera"], route_class=WordedRoute)
 
@@ -44,67 +48,103 @@ async def egress(
     found = service.hr.catalog.get(unquoted(relation)).name
     place = service.streams.enter()
     # Noted before the client hears anything: what it pushes after the greeting comes later than this.
-    chunks = follow(service, place, standing, found, service.hr.epoch, whole=send_snapshot)
+    position = service.hr.following.begin(found, None if send_snapshot else service.hr.epoch)
+    chunks = follow(service, place, standing, position)
     patience = service.settings.serve_patience.total_seconds()
     # The greeting is the first chunk, for which the client waits before it goes on.
     return EventStream(chunks, place, patience, greeting=_chunk(0), media_type="application/json")
 
 
-async def follow(
-    service: Service, place: Place, standing: Standing, relation: str, seen: int, *, whole: bool
-) -> AsyncGenerator[bytes, None]:
-    """A relation's changes after an epoch, and before them all it held then if the whole is asked for.
+async def follow(service: Service, place: Place, standing: Standing, position: Position) -> AsyncGenerator[bytes, None]:
+    """A relation's changes after a position, and before them all it holds if nothing of it is known yet.
 
-    Ends when the pipeline is stopped.
+    Ends when the pipeline is stopped. The client reads the columns of a view once, so it also ends when they change,
+    and says why in a last chunk.
     """
-    hr, stops, keep_alive = service.hr, standing.stops, service.settings.serve_keep_alive.total_seconds()
-    number, quiet = 1, 0.0
+    stops, keep_alive = standing.stops, service.settings.serve_keep_alive.total_seconds()
+    numbers, whole = itertools.count(1), position.epoch is None
+    told_at = time.monotonic()
     try:
-        if whole:
-            for piece in _pieces(await place.read(lambda: held_texts(hr.query(f"SELECT * FROM `{relation}`", seen)))):
-                yield _chunk(number, piece)
-                number += 1
-        yield _chunk(number, processed=seen)
-        while standing.stops == stops and not place.ending:
-            if await place.newer_than(seen, LOOK_SECONDS):
-                until = min(hr.epoch, seen + EPOCHS_AT_ONCE)
-                if hr.changed_at.get(relation, until) > seen:
-                    texts = await place.read(lambda: change_texts(hr.changes(relation, seen, until)))  # noqa: B023 - read before they move
-                    for piece in _pieces(texts):
-                        number += 1
-                        yield _chunk(number, piece)
-                seen, quiet = until, 0.0
-            elif quiet < keep_alive:
-                quiet += LOOK_SECONDS
-                continue
-            number, quiet = number + 1, 0.0
-            yield _chunk(number, processed=seen)
-    except HeadraceError:
-        # The relation was dropped, or the listener fell behind what is kept: the stream ends, and the client says so.
-        return
+        if not whole:
+            yield _chunk(next(numbers), processed=position.epoch)
+        async for step in place.steps(position, LOOK_SECONDS):
+            if standing.stops != stops:
+                return
+            match step:
+                case Changes():
+                    async for texts in _change_texts(place, step):
+                        yield _chunk(next(numbers), texts)
+                case Reset() if whole:
+                    async for texts in _held_texts(place, step):
+                        yield _chunk(next(numbers), texts)
+                case Reset():
+                    raise ViewError(
+                        f"{step.position.relation} was defined anew",
+                        detail=f"At epoch {step.position.epoch} it is no longer what this stream told of.",
+                        hint="listen to it again",
+                    )
+                case Dropped():
+                    raise RelationNameError(f"{step.relation} was dropped", detail=f"That was epoch {step.epoch}.")
+                case None if time.monotonic() - told_at < keep_alive:
+                    continue
+                case _:
+                    pass
+            whole, told_at = False, time.monotonic()
+            position = position if step is None else step.position
+            # What it brought may be large, and the wait for the next long.
+            del step
+            yield _chunk(next(numbers), processed=position.epoch)
+    except Exception as error:
+        if not isinstance(error, HeadraceError):
+            _log.exception("a change stream failed")
+        yield _chunk(next(numbers), error=error)
 
 
-def held_texts(rows: pa.Table) -> Iterator[str]:
-    """Each row as {"insert": row}."""
-    return (f'{{"insert":{row}}}' for row in json_rows(rows, CHANGES))
+async def _change_texts(place: Place, step: Changes) -> AsyncGenerator[bytes, None]:
+    """What some epochs changed, each change as {"insert": row} or {"delete": row}."""
+    columns = step.position.columns
+    for batch in step.batches:
+        name = ("chunk", step.position.relation, columns and columns.since, batch.epoch)
+        async for texts in _pieces(place, name, batch.rows, batch.kinds):
+            yield texts
 
 
-def change_texts(changes: pa.Table) -> Iterator[str]:
-    """Each change as {"insert": row} or {"delete": row}."""
-    kinds = changes.column("_change_type").to_pylist()
-    rows = json_rows(changes.drop_columns(list(CHANGE_COLUMNS)), CHANGES)
-    return (f'{{"{"delete" if kind in _LEAVING else "insert"}":{row}}}' for kind, row in zip(kinds, rows, strict=True))
+async def _held_texts(place: Place, step: Reset) -> AsyncGenerator[bytes, None]:
+    """What a relation holds, each row as {"insert": row}."""
+    async for texts in _pieces(place, ("held", step.reading), step.content, None):
+        yield texts
 
 
-def _pieces(texts: Iterator[str]) -> Iterator[list[str]]:
-    while piece := list(islice(texts, ROWS_IN_CHUNK)):
-        yield piece
+async def _pieces(
+    place: Place, name: tuple[object, ...], rows: pa.Table, kinds: pa.Array | None
+) -> AsyncGenerator[bytes, None]:
+    for begin in range(0, rows.num_rows, ROWS_IN_CHUNK):
+
+        def piece(begin: int = begin) -> bytes:
+            part = rows.slice(begin, ROWS_IN_CHUNK)
+            words = repeat("insert") if kinds is None else map(_word, kinds.slice(begin, ROWS_IN_CHUNK).to_pylist())
+            texts = (f'{{"{word}":{row}}}' for word, row in zip(words, json_rows(part, CHANGES), strict=False))
+            return ",".join(texts).encode()
+
+        yield await place.text((*name, begin), piece)
 
 
-def _chunk(number: int, changes: list[str] | None = None, *, processed: int | None = None) -> bytes:
-    parts = [f'"sequence_number":{number}']
+def _word(kind: str) -> str:
+    return "delete" if kind in _LEAVING else "insert"
+
+
+def _chunk(
+    number: int,
+    changes: bytes | None = None,
+    *,
+    processed: int | None = None,
+    error: BaseException | None = None,
+) -> bytes:
+    parts = [b'"sequence_number":%d' % number]
     if changes is not None:
-        parts.append(f'"json_data":[{",".join(changes)}]')
+        parts.append(b'"json_data":[%b]' % changes)
     if processed is not None:
-        parts.append(f'"processed_steps":{processed}')
-    return ("{" + ",".join(parts) + "}\n").encode()
+        parts.append(b'"processed_steps":%d' % processed)
+    if error is not None:
+        parts.append(json.dumps(worded(error), default=str).encode()[1:-1])
+    return b"{" + b",".join(parts) + b"}\n"

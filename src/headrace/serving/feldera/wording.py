@@ -39,17 +39,21 @@ def refused(error: BaseException) -> Response:
     plain = respond(error)
     # The client sends a request again that timed out at a gateway; a statement that took too long would run anew.
     plain.status_code = 400 if plain.status_code == 504 else plain.status_code
+    plain.body = json.dumps(worded(error), ensure_ascii=False, default=str).encode("utf-8", "replace")
+    plain.headers["content-length"] = str(len(plain.body))
+    return plain
+
+
+def worded(error: BaseException) -> dict[str, Any]:
+    """An error in the client's words, beside our own."""
     problem = problem_of(error)
     whole = f"{problem['message']}: {problem['detail']}" if problem["detail"] else problem["message"]
-    worded = {
+    return {
         **problem,
         "message": whole,
         "error_code": problem["code"],
         "details": {"hint": problem["hint"], **{name: problem[name] for name in problem if name not in _OWN}},
     }
-    plain.body = json.dumps(worded, ensure_ascii=False, default=str).encode("utf-8", "replace")
-    plain.headers["content-length"] = str(len(plain.body))
-    return plain
 
 
 def unquoted(name: str) -> str:
