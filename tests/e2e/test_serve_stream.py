@@ -6,14 +6,17 @@ import json
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.e2e.conftest import Served
+import headrace
+from headrace.serving import changes as route
+from tests.e2e.conftest import Served, running
 
 
 class Stream:
@@ -119,6 +122,79 @@ def test_an_expired_epoch_is_gone(server: Served, monkeypatch: pytest.MonkeyPatc
     answer = server.client.get(f"/v1/changes/parts?since={newest - 1}")
     assert (answer.status_code, answer.json()["code"]) == (410, "epoch_expired")
     assert f"oldest epoch that can be read is {newest}" in answer.json()["detail"]
+
+
+def test_a_replaced_view_is_a_reset_and_a_dropped_one_a_last_problem(server: Served) -> None:
+    hr = server.hr
+    hr.execute("CREATE TABLE marks (id INT PRIMARY KEY, n INT); CREATE VIEW marked AS SELECT id, n FROM marks")
+    first = server.push("marks", '[{"insert": {"id": 1, "n": 5}}, {"insert": {"id": 2, "n": 6}}]').json()["epoch"]
+    with listening(server, "marked", since=first) as view, listening(server, "marks", since=first) as table:
+        # The same columns: what differs is told as changes.
+        hr.execute("CREATE OR REPLACE VIEW marked AS SELECT id, n FROM marks WHERE n > 5")
+        difference = view.next()
+        assert difference["data"]["changes"] == [{"_change_type": "delete", "id": 1, "n": 5}]
+        hr.execute("CREATE OR REPLACE VIEW marked AS SELECT n + 1 AS more FROM marks")
+        replaced = hr.epoch
+        assert view.next()["data"] == {"epoch": replaced, "columns": [{"name": "more", "type": "int"}]}
+        content = view.next()
+        assert sorted(row["more"] for row in content["data"]["rows"]) == [6, 7]
+        assert (content["event"], content["id"]) == ("snapshot", str(replaced))
+        hr.execute("ALTER TABLE marks ADD COLUMN note STRING")
+        reset, rows = table.next(), table.next()
+        assert [one["name"] for one in reset["data"]["columns"]] == ["id", "n", "note"]
+        assert {"id": 1, "n": 5, "note": None} in rows["data"]["rows"]
+        with listening(server, "marked", last=first) as resumed:
+            assert [resumed.next()["event"] for _ in range(2)] == ["reset", "snapshot"]
+        hr.execute("DROP VIEW marked")
+        problem = view.next()
+        assert (problem["event"], problem["data"]["message"]) == ("problem", "marked was dropped")
+        assert "id" not in problem
+        with pytest.raises(EOFError):
+            view.next()
+        assert server.client.get("/v1/changes/marked", headers={"Last-Event-ID": str(replaced)}).status_code == 404
+    hr.execute("DROP TABLE marks")
+
+
+def test_a_client_goes_on_across_a_restart_and_a_replacement(spark: Any, tmp_path: Path) -> None:
+    home = str(tmp_path / "home")
+    with headrace.open(home, spark=spark) as hr:
+        hr.execute("CREATE TABLE t (id INT PRIMARY KEY, n INT); CREATE VIEW v AS SELECT id FROM t")
+        with running(hr) as served:
+            before = served.push("t", '{"insert": {"id": 1, "n": 2}}').json()["epoch"]
+            with listening(served, "t", since=before - 1) as stream:
+                assert stream.next()["id"] == str(before)
+        hr.execute("CREATE OR REPLACE VIEW v AS SELECT n, id FROM t")
+        with pytest.raises(headrace.EpochExpired, match="v was replaced"):
+            hr.changes("v", since=before)
+        after = hr.apply({"t": [{"insert": {"id": 2, "n": 3}}]}).epoch
+    with headrace.open(home, spark=spark) as hr, running(hr) as served:
+        with listening(served, "t", last=before) as stream:
+            assert stream.next()["id"] == str(after)
+            newer = served.push("t", '{"delete": {"id": 1}}').json()["epoch"]
+            assert stream.next()["id"] == str(newer)
+        with listening(served, "v", last=before) as stream:
+            assert [one["name"] for one in stream.next()["data"]["columns"]] == ["n", "id"]
+            content = stream.next()
+            assert (content["data"]["rows"], content["id"]) == ([{"n": 3, "id": 2}], str(newer))
+        assert hr.changes("v", since=after).num_rows == 1
+
+
+def test_a_hundred_listeners_cost_one_text_and_hear_at_once(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[int] = []
+    json_rows = route.json_rows
+    monkeypatch.setattr(route, "json_rows", lambda rows: written.append(rows.num_rows) or json_rows(rows))
+    begin = server.hr.epoch
+    limits = httpx.Limits(max_connections=200)
+    with ExitStack() as stack:
+        client = stack.enter_context(httpx.Client(base_url=server.url, timeout=60, limits=limits))
+        url = f"/v1/changes/parts?since={begin}"
+        streams = [Stream(stack.enter_context(client.stream("GET", url))) for _ in range(100)]
+        _until(lambda: server.service.streams.open == 100)
+        for number in range(5):
+            epoch = server.push("parts", json.dumps({"insert": {"id": number}})).json()["epoch"]
+            assert [stream.next()["id"] for stream in streams] == [str(epoch)] * 100
+        assert written == [1] * 5
+    _until(lambda: server.service.streams.open == 0)
 
 
 def test_clients_that_vanish_leave_nothing_behind(server: Served) -> None:
