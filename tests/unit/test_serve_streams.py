@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from headrace.errors import LedgerError
 from headrace.serving import changes as route
 from headrace.serving.feldera import listening
 from headrace.serving.feldera.standing import Standing
@@ -215,6 +216,22 @@ def test_streams_end_with_the_home(server: Server) -> None:
         await asyncio.sleep(0.05)
         await asyncio.to_thread(server.home.following.end)
         assert [await one for one in waiting] == [[], []]
+
+    run(work)
+
+
+def test_a_home_that_breaks_says_so_to_all_who_listen(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str) -> None:
+        raise LedgerError(f"the home is broken, {name} and all")
+
+    async def work() -> None:
+        stream = server.listen("t", 1)
+        waiting = asyncio.ensure_future(next_event(stream))
+        await asyncio.sleep(0.05)
+        monkeypatch.setattr(server.home.following, "_newest", refuse)
+        await asyncio.to_thread(server.home.following.end)
+        event = await waiting
+        assert (event["event"], event["data"]["message"]) == ("problem", "the home is broken, t and all")
 
     run(work)
 

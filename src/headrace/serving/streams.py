@@ -65,9 +65,11 @@ class Streams:
     async def steps(self, position: Position, seconds: float) -> AsyncGenerator[Step | None, None]:
         """What happens to a relation from a position on, as it is committed; None after so many seconds of nothing.
 
-        It ends when the relation was dropped, the server ends or the home does.
+        It ends when the relation was dropped, the server ends or the home does; of a home that ended, what it still
+        tells comes first, or why it tells nothing more.
         """
-        while not self.over:
+        while not self.ending:
+            ended = self._following.ended
             columns = position.columns
             shape = None if columns is None else (columns.born, columns.since)
             name = ("step", position.relation, position.epoch, shape)
@@ -81,13 +83,10 @@ class Streams:
             assert position.epoch is not None
             # What it brought may be large, and the wait long.
             del step
+            if ended:
+                return
             if not await self._newer_than(position.epoch, seconds):
                 yield None
-
-    @property
-    def over(self) -> bool:
-        """Whether nothing more will come."""
-        return self.ending or self._following.ended
 
     async def _newer_than(self, epoch: int, seconds: float) -> bool:
         """Whether an epoch newer than this came within so many seconds."""
@@ -95,9 +94,9 @@ class Streams:
             self._forget = self._following.listen(self._woken_in(asyncio.get_running_loop()))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while self._hr.epoch <= epoch and not self.over:
+                while self._hr.epoch <= epoch and not (self.ending or self._following.ended):
                     await self._moved.wait()
-        return self._hr.epoch > epoch or self.over
+        return self._hr.epoch > epoch or self.ending or self._following.ended
 
     def _woken_in(self, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
         def listener() -> None:
