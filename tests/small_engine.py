@@ -1,0 +1,119 @@
+"""An engine in memory: tables and views whose rules are plain functions, and a host that the loop runs in."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
+
+from headrace.engine.catalog import Catalog, Table, View, ViewDefinition
+from headrace.engine.receipt import Receipt
+from headrace.engine.work import Work, follow
+from headrace.errors import ViewEvaluationError
+from headrace.intake.table import TableContract
+from headrace.plans.catalyst import arrow_schema
+from headrace.state.delta import Delta
+from headrace.state.store import Snapshot, Store
+
+COLUMNS = StructType([StructField("id", LongType(), False), StructField("n", IntegerType())])
+Follow = Callable[[Any], Delta]
+
+
+class Following:
+    """A rule that is a function."""
+
+    types = ()
+
+    def __init__(self, function: Follow) -> None:
+        self._function = function
+        self.runs = 0
+
+    def delta(self, epoch: Any) -> Delta:
+        self.runs += 1
+        return self._function(epoch)
+
+
+def table(name: str, key: tuple[str, ...] = ("id",), sequence: str | None = None) -> Table:
+    contract = TableContract(name, COLUMNS, key, sequence)
+    store = Store(name, arrow_schema([field.dataType for field in COLUMNS.fields]))
+    buried = None
+    if sequence is not None:
+        buried = Store(f"{name}#tombstones", arrow_schema([LongType(), IntegerType(), TimestampType()]))
+    return Table(name, contract, store, buried)
+
+
+def view(name: str, *reads: str, rule: Any = None, hidden: tuple[str, ...] = ()) -> View:
+    resolved: Any = SimpleNamespace(reads=reads, uses_clock=False)
+    schema = arrow_schema([field.dataType for field in COLUMNS.fields])
+    rule = rule or Following(lambda epoch: epoch.delta_of(reads[0]))
+    workshop: Any = None
+    stores = {one: Store(one, arrow_schema([StringType()])) for one in hidden}
+    return View(ViewDefinition(name, ""), resolved, COLUMNS, Store(name, schema), workshop, rule, stores)
+
+
+def catalog_of(*relations: Table | View) -> Catalog:
+    catalog = Catalog()
+    catalog.relations = {one.name: one for one in relations}
+    return catalog
+
+
+def rows(snapshot: Snapshot) -> Counter[tuple[Any, ...]]:
+    """What a store holds."""
+    held = snapshot.all()
+    columns = [column.to_pylist() for column in held.rows.columns]
+    return Counter(dict(zip(zip(*columns, strict=True), held.weights.tolist(), strict=True)))
+
+
+class Host:
+    """A home without a disk: an epoch is committed when its deltas are in the stores."""
+
+    tombstone_retention = timedelta(days=1)
+
+    def __init__(self, *relations: Table | View) -> None:
+        self.catalog = catalog_of(*relations)
+        self.epoch = 0
+        self.heads: list[Mapping[str, Any]] = []
+        self.blamed: list[ViewEvaluationError] = []
+        self.before_commit: Callable[[], None] = lambda: None
+        self._keys: dict[str, Receipt] = {}
+
+    @property
+    def stores(self) -> dict[str, Store]:
+        return {store.name: store for store in self.catalog.stores()}
+
+    def holds(self, name: str) -> set[tuple[Any, ...]]:
+        return set(rows(self.stores[name].snapshot()))
+
+    def tick(self) -> datetime:
+        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.epoch)
+
+    def begin(self, now: datetime) -> Work:
+        return Work(self.stores, 1000)
+
+    def known(self, key: str | None) -> Receipt | None:
+        return None if key is None else self._keys.get(key)
+
+    def follow(self, work: Work) -> None:
+        frames: Any = None
+        follow(work, self.catalog, frames)
+
+    def commit(self, work: Work, now: datetime, head: Mapping[str, Any], *_: Any, **__: Any) -> None:
+        self.before_commit()
+        for name, delta in work.deltas.items():
+            self.stores[name].apply(delta)
+        self.epoch += 1
+        self.heads.append(head)
+
+    def blame(self, error: ViewEvaluationError) -> ViewEvaluationError:
+        self.blamed.append(error)
+        return error
+
+    def moves_anything(self, work: Work) -> bool:
+        return any(len(delta) for delta in work.deltas.values())
+
+    def remember(self, key: str, receipt: Receipt) -> None:
+        self._keys[key] = receipt

@@ -1,0 +1,103 @@
+"""The calls of one epoch: each on top of those before it, all of a call or nothing."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headrace.engine.bulk import Bulk
+from headrace.engine.group import Group, ViewMoved
+from headrace.engine.work import Work
+from headrace.errors import ChangesRejected, RelationNameError
+from tests.small_engine import Host, rows, table, view
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def host() -> Host:
+    return Host(table("t"), table("bag", key=()), table("s", sequence="n"), view("v", "t"), view("w", "bag"))
+
+
+@pytest.fixture
+def group(host: Host) -> Group:
+    return Group(host.catalog, Work(host.stores, 1000), NOW, timedelta(days=1))
+
+
+def put(number: int, n: int | None = 0) -> Any:
+    return {"insert": {"id": number, "n": n}}
+
+
+def bulk(*numbers: int, removed: tuple[int, ...] = ()) -> Bulk:
+    def columns(ids: tuple[int, ...]) -> pa.Table:
+        return pa.table({"c0": pa.array(ids, pa.int64()), "c1": pa.array([7] * len(ids), pa.int32())})
+
+    return Bulk(columns(removed), columns(numbers))
+
+
+def held(group: Group, name: str) -> dict[Any, int]:
+    return dict(rows(group.snapshot(name)))
+
+
+def test_a_call_counts_what_it_applied(group: Group) -> None:
+    assert group.take({"t": [put(1), put(2)], "bag": [put(1)]}) == ({"t": 2, "bag": 1}, {"t": 0, "bag": 0})
+    assert held(group, "t") == {(1, 0): 1, (2, 0): 1}
+
+
+def test_a_call_that_fails_in_one_table_leaves_no_other_changed(group: Group) -> None:
+    group.take({"t": [put(1)]})
+    with pytest.raises(ChangesRejected) as rejected:
+        group.take({"t": [put(1, 5), put(2)], "bag": [{"delete": {"id": 9, "n": 9}}], "s": [put(1, None)]})
+    assert {one.table for one in rejected.value.rejections} >= {"bag"}
+    assert held(group, "t") == {(1, 0): 1}
+    assert held(group, "bag") == {}
+    group.take({"t": [put(2)]})
+    assert {name: len(delta) for name, delta in group.deltas().items()}["t"] == 2
+
+
+def test_an_unknown_table_rejects_the_whole_call(group: Group) -> None:
+    with pytest.raises(RelationNameError):
+        group.take({"t": [put(1)], "nowhere": [put(1)]})
+    assert held(group, "t") == {}
+
+
+def test_whole_columns_and_single_rows_lie_on_top_of_each_other(group: Group) -> None:
+    group.take({"t": [put(1), put(2)]})
+    group.take({"t": bulk(2, 3)})
+    group.take({"t": [{"delete": {"id": 3}}, put(1, 9)]})
+    assert held(group, "t") == {(1, 9): 1, (2, 7): 1}
+    net = group.deltas()["t"]
+    assert sorted(zip(net.rows.column(0).to_pylist(), net.weights.tolist(), strict=True)) == [(1, 1), (2, 1)]
+
+
+def test_a_call_undone_after_whole_columns_gives_them_back(group: Group) -> None:
+    group.take({"t": [put(1)]})
+    with pytest.raises(ChangesRejected):
+        group.take({"t": bulk(1, 2), "bag": [{"delete": {"id": 9, "n": 9}}]})
+    assert held(group, "t") == {(1, 0): 1}
+
+
+def test_a_view_is_known_until_its_table_changes(group: Group) -> None:
+    group.take({"bag": [put(1)]})
+    assert dict(rows(group.relations()["v"][0])) == {}
+    group.take({"t": [put(1)]})
+    with pytest.raises(ViewMoved):
+        _ = group.relations()["v"]
+    assert set(group.relations()) == {"t", "bag", "s", "v", "w"}
+
+
+def test_a_change_that_came_and_went_moves_no_view(group: Group) -> None:
+    group.take({"t": [put(1)]})
+    group.take({"t": [{"delete": {"id": 1}}]})
+    assert dict(rows(group.relations()["v"][0])) == {}
+
+
+def test_late_changes_are_stale_also_behind_a_delete_of_the_same_epoch(group: Group) -> None:
+    group.take({"s": [put(1, 5)]})
+    group.take({"s": [{"delete": {"id": 1, "n": 7}}]})
+    assert group.take({"s": [put(1, 6)]}) == ({"s": 0}, {"s": 1})
+    assert held(group, "s") == {}
+    assert len(group.deltas()["s#tombstones"]) == 1

@@ -1,0 +1,238 @@
+"""The loop: calls in the order of their arrival, an epoch for those who wait together, a verdict for each."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headrace.engine.loop import Call, Loop
+from headrace.errors import ChangesRejected, KeyReused, ViewEvaluationError
+from headrace.state.delta import Delta
+from tests.small_engine import Following, Host, rows, table, view
+
+
+def insert(number: int, n: int | None = 0, **parts: Any) -> Call:
+    return Call({"t": [{"insert": {"id": number, "n": n}}]}, **parts)
+
+
+def delete(number: int) -> Call:
+    return Call({"t": [{"delete": {"id": number}}]})
+
+
+def picky(epoch: Any) -> Delta:
+    """A view's expression that fails on one value."""
+    delta = epoch.delta_of("t")
+    if 666 in delta.rows.column(1).to_pylist():
+        raise ViewEvaluationError("view v cannot be computed", view="v")
+    return delta
+
+
+@pytest.fixture
+def host() -> Host:
+    return Host(table("t"), view("v", "t", rule=Following(picky)))
+
+
+@pytest.fixture
+def loop(host: Host) -> Loop:
+    return Loop(host)
+
+
+def verdicts(loop: Loop, *calls: Call) -> list[Any]:
+    """Enter all, then wait for each: its receipt, or what it raised."""
+    for call in calls:
+        loop.enter(call)
+    found: list[Any] = []
+    for call in calls:
+        try:
+            found.append(loop.settle(call))
+        except Exception as error:
+            found.append(error)
+    return found
+
+
+def test_calls_that_wait_together_share_an_epoch_in_their_order(host: Host, loop: Loop) -> None:
+    first, second, third = insert(1, 10), delete(1), insert(1, 11)
+    receipts = verdicts(loop, first, second, third)
+    assert [one.epoch for one in receipts] == [1, 1, 1]
+    assert [dict(one.applied) for one in receipts] == [{"t": 1}] * 3
+    assert host.holds("t") == host.holds("v") == {(1, 11)}
+    assert len(host.heads) == 1
+
+
+def test_a_call_alone_has_an_epoch_of_its_own(host: Host, loop: Loop) -> None:
+    assert loop.submit(insert(1)).epoch == 1
+    receipt = loop.submit(insert(2))
+    assert receipt.epoch == 2
+    assert set(receipt.stages) == {"intake", "views", "ledger"}
+    assert loop.idle.is_set()
+
+
+def test_the_last_in_line_runs_the_epoch_for_all_before_it(host: Host, loop: Loop) -> None:
+    first, last = loop.enter(insert(1)), loop.enter(insert(2))
+    loop.settle(last)
+    assert first.done
+    assert first.receipt is not None
+
+
+def test_a_rejected_call_leaves_no_trace_and_others_go_on(host: Host, loop: Loop) -> None:
+    bad = Call({"t": [{"insert": {"id": 5, "n": 1}}, {"insert": {"id": None, "n": 1}}]})
+    one, rejected, two = verdicts(loop, insert(1), bad, insert(2))
+    assert isinstance(rejected, ChangesRejected)
+    assert (one.epoch, two.epoch) == (1, 1)
+    assert host.holds("t") == {(1, 0), (2, 0)}
+
+
+def test_when_all_are_rejected_there_is_no_epoch(host: Host, loop: Loop) -> None:
+    (rejected,) = verdicts(loop, Call({"nothing": []}))
+    assert isinstance(rejected, Exception)
+    assert host.epoch == 0
+
+
+def test_twins_in_one_epoch_are_applied_once(host: Host, loop: Loop) -> None:
+    first, twin = verdicts(loop, insert(1, key="k"), insert(1, key="k"))
+    assert first == twin
+    assert list(host.heads[0]["keys"]) == ["k"]
+    assert dict(first.applied) == {"t": 1}
+
+
+def test_a_known_key_gets_its_first_receipt_and_changes_nothing(host: Host, loop: Loop) -> None:
+    first = loop.submit(insert(1, key="k"))
+    loop.submit(insert(1, n=5))
+    assert loop.submit(insert(1, key="k")) == first
+    assert host.holds("t") == {(1, 5)}
+    assert host.epoch == 2
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_key_stands_for_one_content(host: Host, loop: Loop, together: bool) -> None:
+    first, other = insert(1, key="k", digest="a"), insert(2, key="k", digest="b")
+    found = verdicts(loop, first, other) if together else [*verdicts(loop, first), *verdicts(loop, other)]
+    assert found[0].epoch == 1
+    assert isinstance(found[1], KeyReused)
+    assert host.holds("t") == {(1, 0)}
+
+
+def test_a_key_of_a_rejected_call_may_be_used_again(host: Host, loop: Loop) -> None:
+    bad = Call({"t": [{"insert": {"id": None}}]}, key="k")
+    rejected, taken = verdicts(loop, bad, insert(1, key="k"))
+    assert isinstance(rejected, ChangesRejected)
+    assert taken.epoch == 1
+
+
+def reading(name: str, seen: list[Any]) -> Callable[[Any], Any]:
+    """A statement that copies how many rows a relation has."""
+
+    def changes(relations: Any) -> Any:
+        held = rows(relations[name][0])
+        seen.append(set(held))
+        return {"t": [{"insert": {"id": 100 + len(seen), "n": len(held)}}]}
+
+    return changes
+
+
+def test_a_statement_reads_tables_after_the_calls_before_it(host: Host, loop: Loop) -> None:
+    seen: list[Any] = []
+    verdicts(loop, insert(1), Call(reading("t", seen)), insert(2))
+    assert seen == [{(1, 0)}]
+    assert host.epoch == 1
+
+
+def test_a_statement_that_reads_a_moved_view_waits_for_the_next_epoch_with_all_behind_it(
+    host: Host, loop: Loop
+) -> None:
+    seen: list[Any] = []
+    receipts = verdicts(loop, insert(1), Call(reading("v", seen)), insert(2))
+    assert [one.epoch for one in receipts] == [1, 2, 2]
+    assert seen == [{(1, 0)}], "asked once the view was known, and only then"
+    assert host.holds("t") == {(1, 0), (101, 1), (2, 0)}
+
+
+def test_only_the_guilty_call_is_rejected(host: Host, loop: Loop) -> None:
+    before, guilty, after = verdicts(loop, insert(1), insert(2, 666), insert(3))
+    assert isinstance(guilty, ViewEvaluationError)
+    assert (before.epoch, after.epoch) == (1, 2)
+    assert host.holds("v") == {(1, 0), (3, 0)}
+    assert len(host.blamed) == 1
+
+
+def test_what_only_the_guilty_made_wrong_is_right_without_it(host: Host, loop: Loop) -> None:
+    """A call that was rejected on top of the guilty one is tried again where that one is not."""
+    loop.submit(insert(1))
+
+    def needs_one(relations: Any) -> Any:
+        if (1, 666) in rows(relations["t"][0]):
+            raise ChangesRejected([])
+        return {"t": [{"insert": {"id": 9, "n": 9}}]}
+
+    guilty, dependent = verdicts(loop, insert(1, 666), Call(needs_one))
+    assert isinstance(guilty, ViewEvaluationError)
+    assert dependent.epoch == 2
+    assert host.holds("t") == {(1, 0), (9, 9)}
+
+
+def test_an_error_of_the_commit_is_told_to_all_and_the_loop_goes_on(host: Host, loop: Loop) -> None:
+    def full() -> None:
+        raise OSError(28, "no space left on device")
+
+    host.before_commit = full
+    found = verdicts(loop, insert(1), insert(2))
+    assert [type(one) for one in found] == [OSError, OSError]
+    host.before_commit = lambda: None
+    assert loop.submit(insert(1)).epoch == 1
+    assert host.holds("t") == {(1, 0)}
+
+
+def test_an_interrupt_reaches_who_runs_the_epoch_and_settles_all(host: Host, loop: Loop) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    host.before_commit = interrupted
+    first, second = loop.enter(insert(1)), loop.enter(insert(2))
+    with pytest.raises(KeyboardInterrupt):
+        loop.settle(second)
+    assert first.done
+    assert first.receipt is None
+    with pytest.raises(KeyboardInterrupt):
+        loop.settle(first)
+    assert loop.idle.is_set()
+    assert gc.isenabled()
+    host.before_commit = lambda: None
+    assert loop.submit(insert(3)).epoch == 1
+
+
+def test_quiet_calls_that_move_nothing_make_no_epoch(host: Host, loop: Loop) -> None:
+    quiet = Call({}, quiet=True)
+    assert loop.submit(quiet).epoch == 0
+    assert host.heads == []
+    loud = Call({})
+    assert loop.submit(loud).epoch == host.epoch
+
+
+def test_who_comes_while_an_epoch_runs_shares_the_next(host: Host, loop: Loop) -> None:
+    started, go_on = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        started.set()
+        assert go_on.wait(20)
+
+    host.before_commit = slow
+    calls = [insert(number) for number in range(6)]
+    threads = [threading.Thread(target=loop.submit, args=(calls[0],))]
+    threads[0].start()
+    assert started.wait(20)
+    threads += [threading.Thread(target=loop.submit, args=(call,)) for call in calls[1:]]
+    for thread in threads[1:]:
+        thread.start()
+    until = time.monotonic() + 20
+    while len(loop._waiting) < 5 and time.monotonic() < until:  # pyright: ignore[reportPrivateUsage]
+        time.sleep(0.01)
+    go_on.set()
+    for thread in threads:
+        thread.join(20)
+    assert [call.receipt.epoch for call in calls if call.receipt] == [1, 2, 2, 2, 2, 2]
+    assert len(host.holds("v")) == 6
