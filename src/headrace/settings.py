@@ -4,12 +4,27 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import AfterValidator, Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from headrace.errors import SetupError
+
+_SHORTEST_KEY = 8
+
+
+def _usable_key(key: str) -> str:
+    """An API key that is none by mistake, and that fits into a header."""
+    if not key.strip():
+        raise ValueError("an API key is empty; is the variable that it comes from set?")
+    if key != key.strip() or not key.isprintable():
+        raise ValueError("an API key has blanks around it or characters that no header takes")
+    if len(key) < _SHORTEST_KEY:
+        raise ValueError(
+            f"an API key is shorter than {_SHORTEST_KEY} characters; openssl rand -hex 32 makes a good one"
+        )
+    return key
 
 
 class Settings(BaseSettings):
@@ -92,10 +107,10 @@ class Settings(BaseSettings):
         ge=timedelta(0),
         description="How long a file that is no longer needed stays for whoever may still be reading it.",
     )
-    api_keys: tuple[str, ...] = Field(
+    api_keys: tuple[Annotated[str, AfterValidator(_usable_key)], ...] = Field(
         default=(),
-        description="Keys of which a request to the server must carry one; a JSON array in the environment. "
-        "Without any, the server listens on this machine only.",
+        description="Keys of which a request to the server must carry one; a JSON array in the environment, "
+        f"each of at least {_SHORTEST_KEY} characters. Without any, the server listens on this machine only.",
     )
     serve_pushes: int = Field(
         default=256,
@@ -190,6 +205,12 @@ def read_settings(**given: Any) -> Settings:
     """The settings given, the others from the environment; one that cannot be is an error that names it."""
     try:
         return Settings(**given)
+    except SettingsError as error:
+        raise SetupError(
+            "a setting is not as it must be",
+            detail=f"{error}.",
+            hint="lists are written as JSON in the environment: HEADRACE_API_KEYS='[\"...\"]'; without any, unset it",
+        ) from None
     except ValidationError as error:
         faults = ((".".join(str(part) for part in one["loc"]), one["msg"]) for one in error.errors())
         raise SetupError(

@@ -344,11 +344,11 @@ def test_names_and_keys_can_be_asked_for(hr: headrace.Headrace, url: str) -> Non
     from feldera.rest.errors import FelderaAPIError
 
     limits = {"serve_query_time": timedelta(minutes=9)}
-    with running(hr, serve_pipelines=("shop", "till"), api_keys=("secret",), **limits) as server:
+    with running(hr, serve_pipelines=("shop", "till"), api_keys=("a-secret",), **limits) as server:
         address = server.url
         with pytest.raises(FelderaAPIError, match="a valid API key is needed"):
             FelderaClient(address)
-        client = FelderaClient(address, api_key="secret")
+        client = FelderaClient(address, api_key="a-secret")
         assert [one.name for one in Pipeline.all(client)] == ["shop", "till"]
         till = Pipeline.get("till", client)
         assert list(till.query("SELECT 1 AS one")) == [{"one": 1}]

@@ -192,11 +192,11 @@ def test_what_keeps_it_from_sending(
     assert "hint: start headrace serve" in capsys.readouterr().err
     assert push("--hour", "yesterday", "--data", tmp_path) == 2
     assert "is no hour such as 2025-11-30T00" in capsys.readouterr().err
-    with running(hr, serve_pipelines=("till",), api_keys=("secret",)) as server:
+    with running(hr, serve_pipelines=("till",), api_keys=("a-secret",)) as server:
         address = server.url
         assert push("--hour", hour, "--url", address, "--data", tmp_path, "--json") == 1
         assert json.loads(capsys.readouterr().err)["code"] == "unauthorized"
-        assert push("--hour", hour, "--url", address, "--data", tmp_path, "--api-key", "secret") == 1
+        assert push("--hour", hour, "--url", address, "--data", tmp_path, "--api-key", "a-secret") == 1
         assert "there is no pipeline ecommerce-medallion-architecture" in capsys.readouterr().err
-        told = ("--hour", hour, "--url", address, "--data", tmp_path, "--api-key", "secret", "--pipeline", "till")
+        told = ("--hour", hour, "--url", address, "--data", tmp_path, "--api-key", "a-secret", "--pipeline", "till")
         assert push(*told) == 0

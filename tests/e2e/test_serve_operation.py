@@ -21,23 +21,31 @@ from tests.e2e.conftest import Served
 
 
 def test_a_key_is_needed_where_there_is_one(server_with: Callable[..., Any]) -> None:
-    with server_with(api_keys=("first", "second-ö")) as served, httpx.Client(base_url=served.url) as stranger:
+    with server_with(api_keys=("first-key", "second-ö")) as served, httpx.Client(base_url=served.url) as stranger:
         for path in ("/v1/completion?token=x", "/metrics", "/openapi.json", "/nowhere"):
-            for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic first"}, {"X-API-Key": ""}):
+            for headers in (
+                {},
+                {"Authorization": "Bearer wrong"},
+                {"Authorization": "Basic first-key"},
+                {"X-API-Key": ""},
+            ):
                 answer = stranger.get(path, headers=headers)
                 assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
                 assert answer.headers["www-authenticate"] == "Bearer"
         assert stranger.post("/v1/ingress/parts", content='{"insert": {"id": 1}}').status_code == 401
-        assert stranger.get("/healthz").status_code == stranger.get("/readyz").status_code == 200
+        assert stranger.get("/healthz").status_code == 200
+        assert stranger.get("/readyz").json() == {"status": "ready"}
+        assert stranger.get("/readyz", headers={"X-API-Key": "wrong-key"}).json() == {"status": "ready"}
+        assert set(stranger.get("/readyz", headers={"X-API-Key": "first-key"}).json()) == {"status", "epoch"}
         for headers in (
-            {"Authorization": "Bearer first"},
-            {"authorization": "bearer first"},
-            {"X-API-Key": "first"},
+            {"Authorization": "Bearer first-key"},
+            {"authorization": "bearer first-key"},
+            {"X-API-Key": "first-key"},
             {"X-API-Key": "second-ö".encode()},
-            {"X-API-Key": "first", "Host": "elsewhere.example", "Origin": "https://elsewhere.example"},
+            {"X-API-Key": "first-key", "Host": "elsewhere.example", "Origin": "https://elsewhere.example"},
         ):
             assert stranger.get("/metrics", headers=headers).status_code == 200, headers
-        document = stranger.get("/openapi.json", headers={"X-API-Key": "first"}).json()
+        document = stranger.get("/openapi.json", headers={"X-API-Key": "first-key"}).json()
         assert set(document["components"]["securitySchemes"]) == {"bearer", "header"}
     assert served.hr.relations()["parts"][0].size == 0
 
@@ -187,7 +195,7 @@ def test_other_machines_are_not_served_without_a_key(tmp_path: Path) -> None:
 def test_the_command_begins_and_ends(tmp_path: Path) -> None:
     """A process of its own, for a project: it says where it listens, and a signal closes the home before it ends."""
     home = tmp_path / "home"
-    (tmp_path / "headrace.yml").write_text("name: shop\nstorage: home\nsettings: {api_keys: [k]}\n")
+    (tmp_path / "headrace.yml").write_text("name: shop\nstorage: home\nsettings: {api_keys: [long enough]}\n")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
@@ -197,7 +205,7 @@ def test_the_command_begins_and_ends(tmp_path: Path) -> None:
         line = command.stdout.readline()
         assert json.loads(line) == {"url": f"http://127.0.0.1:{port}", "home": str(home), "epoch": 0}
         ready = httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=60)
-        assert ready.json() == {"status": "ready", "epoch": 0}
+        assert ready.json() == {"status": "ready"}
         assert httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=60).status_code == 401
         command.send_signal(signal.SIGTERM)
         _, err = command.communicate(timeout=120)

@@ -77,9 +77,8 @@ def serve(
         else:
             opened_project = open_project(project)
             place, settings = home or opened_project.home, opened_project.content.settings
-    if api_key:
-        settings = settings.model_copy(update={"api_keys": (*settings.api_keys, *api_key)})
-    with errors_reported(as_json=as_json, debug=debug):
+        if api_key:
+            settings = read_settings(**{**settings.model_dump(), "api_keys": (*settings.api_keys, *api_key)})
         refuse_open_listening(host, settings.api_keys)
 
     def listening(url: str) -> None:

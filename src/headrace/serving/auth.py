@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import re
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
+from fastapi import Request
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -15,6 +17,13 @@ from headrace.serving.problems import Refusal, respond
 
 # What a load balancer asks for; it tells a stranger only that a server is here.
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
+# What a browser says of a request that no other page had a part in; a sister domain is another page.
+_OWN_SITES = frozenset({"same-origin", "none"})
+_HOST = re.compile(r"(?P<name>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(?::(?P<port>[0-9]{1,5}))?", re.ASCII)
+_PORTS = {"http": 80, "https": 443}
+_KNOWN = "headrace.known"
+
+Origin = tuple[str, str, int]
 
 
 def refuse_open_listening(host: str, keys: Sequence[str]) -> None:
@@ -37,8 +46,16 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def is_known(request: Request) -> bool:
+    """Whether the request may see more than that a server is here, also where it needs no key."""
+    return bool(request.scope.get(_KNOWN))
+
+
 class Guarded:
-    """Lets a request pass if it carries one of the keys; if there are none, if it is meant for this machine."""
+    """Lets a request pass if it carries one of the keys; if there are none, if it is meant for this machine.
+
+    What a page of another site has a browser send never passes.
+    """
 
     def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
         self._app = app
@@ -46,10 +63,13 @@ class Guarded:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
-        if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
+        if scope["type"] == "http":
             headers = Headers(scope=scope)
-            refusal = self._unknown_key(headers) if self._keys else _foreign(headers)
-            if refusal is not None:
+            refusal = _sent_by_another_page(headers) or (
+                self._unknown_key(headers) if self._keys else _foreign(headers, scope.get("scheme", "http"))
+            )
+            scope[_KNOWN] = refusal is None
+            if refusal is not None and scope["path"] not in OPEN_PATHS:
                 await respond(refusal)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
@@ -58,7 +78,7 @@ class Guarded:
         given = _given(headers)
         # Every key is compared, in constant time: how long it takes tells nothing.
         matches = [hmac.compare_digest(given, key) for key in self._keys]
-        if any(matches):
+        if given and any(matches):
             return None
         return Refusal(
             401,
@@ -76,23 +96,47 @@ def _given(headers: Headers) -> bytes:
     return given.encode("latin-1")
 
 
-def _foreign(headers: Headers) -> Refusal | None:
-    """Refuse what a page of another site makes the user's browser send: no key would stop it here."""
-    host, origin = headers.get("host", ""), headers.get("origin")
-    if not is_loopback(_name(f"//{host}")) or (origin is not None and _name(origin) != _name(f"//{host}")):
-        return Refusal(
-            403,
-            "foreign_site",
-            "without an API key only this machine is served",
-            detail="The request names another host, or comes from a page of another site.",
-            hint="use http://127.0.0.1 or http://localhost, or start the server with an API key",
-            headers={"Connection": "close"},
-        )
+def _sent_by_another_page(headers: Headers) -> Refusal | None:
+    """Refuse what a browser itself says was caused by a page of another site."""
+    if any(site.lower() not in _OWN_SITES for site in headers.getlist("sec-fetch-site")):
+        return _foreign_site("The browser says that a page of another site sent the request.")
     return None
 
 
-def _name(url: str) -> str:
+def _foreign(headers: Headers, scheme: str) -> Refusal | None:
+    """Refuse what a page of another site makes the user's browser send: no key would stop it here."""
+    own = _origin(scheme, headers.get("host", ""))
+    if own is None or not is_loopback(own[1]):
+        return _foreign_site("The request names another host than this machine.")
+    # Browsers that tell neither the site nor the origin of a request tell the page it came from.
+    page = headers.get("origin") if "sec-fetch-site" in headers or "origin" in headers else headers.get("referer")
+    if page is not None and _page_origin(page) != own:
+        return _foreign_site("The request comes from a page of another site.")
+    return None
+
+
+def _foreign_site(detail: str) -> Refusal:
+    return Refusal(
+        403,
+        "foreign_site",
+        "pages of other sites are not served",
+        detail=detail,
+        hint="use a program instead of a browser; without an API key, by http://127.0.0.1 or http://localhost",
+        headers={"Connection": "close"},
+    )
+
+
+def _page_origin(url: str) -> Origin | None:
     try:
-        return urlsplit(url).hostname or ""
+        parts = urlsplit(url)
     except ValueError:
-        return ""
+        return None
+    return _origin(parts.scheme, parts.netloc)
+
+
+def _origin(scheme: str, host: str) -> Origin | None:
+    """Scheme, name and port; none of what is no plain host, such as one with a user's name before it."""
+    found = _HOST.fullmatch(host)
+    if found is None or scheme not in _PORTS:
+        return None
+    return scheme, found["name"].lower(), int(found["port"] or _PORTS[scheme])

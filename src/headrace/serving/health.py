@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, Request
 
+from headrace.serving.auth import is_known
 from headrace.serving.described import refusals
 from headrace.serving.problems import Refusal
 from headrace.serving.service import Service, service_of
@@ -20,8 +21,11 @@ async def healthz() -> dict[str, str]:
 
 
 @router.get("/readyz", responses=refusals(503))
-def readyz(service: Annotated[Service, Depends(service_of)]) -> dict[str, object]:
-    """Whether the home is open, still owned by this process, and Spark is there to follow its views."""
+def readyz(request: Request, service: Annotated[Service, Depends(service_of)]) -> dict[str, object]:
+    """Whether the home is open, still owned by this process, and Spark is there to follow its views.
+
+    Whoever may use the server is also told the newest epoch.
+    """
     if service.hr.closed:
         raise _not_ready("The home is closed.")
     if service.submissions.lost is not None:
@@ -33,7 +37,10 @@ def readyz(service: Annotated[Service, Depends(service_of)]) -> dict[str, object
         raise _not_ready("Spark does not answer.") from error
     if stopped:
         raise _not_ready("Spark has stopped.")
-    return {"status": "ready", "epoch": service.hr.epoch}
+    told: dict[str, object] = {"status": "ready"}
+    if is_known(request):
+        told["epoch"] = service.hr.epoch
+    return told
 
 
 def _not_ready(detail: str) -> Refusal:

@@ -38,7 +38,7 @@ from headrace.sql.statements import (
 router = APIRouter(tags=["reading"])
 
 _CHANGES = (Insert, Update, Delete)
-_READS = (Query, Show, Describe, Explain, ExplainQuery)
+READS = (Query, Show, Describe, Explain, ExplainQuery)
 
 
 _ROWS: dict[str, Any] = {
@@ -133,7 +133,7 @@ async def answer(
     else:
         stops = Stoppable(service.hr.frames.catalyst.session.sparkContext)
         work = partial(run_for_asker, service.hr, statement, rows, stops, epoch)
-    changes = not isinstance(statement, _READS)
+    changes = not isinstance(statement, READS)
     content, of_epoch = await service.asking.answer(request, seconds, stops, work, changes=changes)
     if isinstance(content, Receipt):
         service.metrics.count(content)
@@ -183,7 +183,7 @@ def _only(sql: str) -> Statement:
 
 
 def _refuse_definitions(statement: Statement, service: Service) -> None:
-    if not isinstance(statement, (*_READS, *_CHANGES)) and not service.settings.serve_definitions:
+    if not isinstance(statement, (*READS, *_CHANGES)) and not service.settings.serve_definitions:
         raise Refusal(
             403,
             "definitions_refused",

@@ -14,9 +14,14 @@ from headrace.serving.asking import AskerGone
 from headrace.serving.feldera.pipelines import OfService, OfStanding
 from headrace.serving.feldera.results import Format, respond
 from headrace.serving.feldera.wording import WordedRoute
-from headrace.serving.query import answer, too_large
+from headrace.serving.problems import Refusal
+from headrace.serving.query import READS, answer, too_large
+from headrace.sql.statements import parse
 
 router = APIRouter(prefix="/v0/pipelines", tags=["feldera"], route_class=WordedRoute)
+
+# How the client calls itself. No page can have a browser say so in a request that it may send elsewhere.
+_CLIENT = "feldera-python-sdk"
 
 
 @router.get("/{name}/query")
@@ -29,6 +34,8 @@ async def query(
 ) -> Response:
     """The rows of a SELECT over the newest epoch; of an INSERT, UPDATE or DELETE how many rows it changed."""
     standing.refuse_stopped()
+    if not service.settings.api_keys and not request.headers.get("user-agent", "").startswith(_CLIENT):
+        await run_in_threadpool(_refuse_changes, sql)
     most, seconds = service.settings.serve_query_rows, service.settings.serve_query_time.total_seconds()
     try:
         content, _ = await answer(request, service, sql, most + 1, seconds)
@@ -42,3 +49,14 @@ async def query(
     if table.num_rows > most:
         raise too_large(most)
     return await run_in_threadpool(respond, table, format)
+
+
+def _refuse_changes(sql: str) -> None:
+    """Without a key, a link or a picture must not change anything: those are fetched by GET."""
+    if not all(isinstance(statement, READS) for statement in parse(sql)):
+        raise Refusal(
+            403,
+            "change_by_get",
+            "without an API key a GET changes nothing",
+            hint="send the statement with POST /v1/query or through the feldera client, or start the server with a key",
+        )
