@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.serving.lines import Unreadable, read_json, read_lines
+from headrace.serving.lines import MOST_BAD, TooManyRepeats, Unreadable, read_json, read_lines
 
 _values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.decimals(allow_nan=False, allow_infinity=False) | st.text(),
@@ -162,3 +162,32 @@ def test_five_thousand_lines_take_milliseconds() -> None:
         seconds.append(time.process_time() - started_at)
     # About 25 ms where it was written; the bound is for slow machines.
     assert min(seconds) < 0.25
+
+
+def test_a_number_beyond_every_exponent_is_a_bad_line() -> None:
+    lines = b'{"insert": {"d": 1}}\n{"insert": {"id": 2, "d": 1e99999999999999999999}}\n'
+    read = read_lines(lines)
+    assert [(one.line, one.reason.partition(":")[0]) for one in read.bad] == [(2, "not a number that can be read")]
+    for text in ("[1e99999999999999999999]", '{"a": -1e-99999999999999999999}', "1E+99999999999999999999"):
+        with pytest.raises(Unreadable):
+            read_json(text)
+
+
+def test_weights_are_bounded_by_what_they_stand_for() -> None:
+    line = b'{"weight": 10000, "data": {"x": 1}}\n'
+    assert len(read_lines(line * 10, "weighted", 99_990).changes) == 100_000
+    with pytest.raises(TooManyRepeats):
+        read_lines(line * 10, "weighted", 99_989)
+    with pytest.raises(TooManyRepeats):
+        read_lines(b"[" + b",".join([line] * 10) + b"]", "weighted", 99_989)
+    ones = b'{"weight": -1, "data": {"x": 1}}\n{"weight": 0, "data": {"x": 1}}\n' * 100
+    assert len(read_lines(ones, "weighted", 0).changes) == 100
+
+
+@pytest.mark.parametrize("body", [b"x\n" * 1_000_000, b"[" + b"7,\n" * 400_000 + b"7]"])
+def test_of_a_million_bad_lines_few_are_kept(body: bytes) -> None:
+    started_at = time.perf_counter()
+    read = read_lines(body, "weighted")
+    assert len(read.bad) == MOST_BAD
+    assert [one.line for one in read.bad[:2]] == [1, 2]
+    assert time.perf_counter() - started_at < 10

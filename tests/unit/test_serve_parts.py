@@ -65,6 +65,36 @@ def test_places_and_room_are_given_back() -> None:
     assert pushes.under_way == 0
 
 
+def test_a_body_counts_as_what_it_becomes() -> None:
+    pushes = Pushes(places=3, body_bytes=8_000, room_bytes=20_000)
+    first = pushes.enter()
+    first.grow(2_000)
+    with pytest.raises(Refusal) as dense:
+        first.become(1_001)
+    assert dense.value.status == 413
+    # Alone it may hold more than the room; beside it, others may not.
+    first.become(1_000)
+    second = pushes.enter()
+    with pytest.raises(Refusal) as full:
+        second.grow(1)
+    assert full.value.status == 429
+    first.leave()
+    second.grow(100)
+    second.become(100)
+    third = pushes.enter()
+    third.grow(1_000)
+    with pytest.raises(Refusal) as beside:
+        third.become(500)
+    assert beside.value.status == 429
+    second.leave()
+    third.become(500)
+    third.leave()
+    fourth = pushes.enter()
+    fourth.grow(8_000)
+    fourth.leave()
+    assert pushes.under_way == 0
+
+
 @pytest.mark.parametrize(
     ("host", "loopback"),
     [

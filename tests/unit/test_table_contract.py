@@ -176,3 +176,12 @@ def test_a_sequence_without_an_order_is_refused() -> None:
     schema = StructType([StructField("id", LongType()), StructField("m", MapType(LongType(), LongType()))])
     with pytest.raises(UnsupportedStatement, match="a MAP has no order"):
         TableContract("t", schema, ("id",), "m")
+
+
+def test_of_very_many_refused_changes_the_first_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.intake.table.MOST_REASONS", 10)
+    contract = TableContract("t", StructType([StructField("id", IntegerType())]), ("id",))
+    for bad in ({"insert": {"id": "x"}}, {"insert": 7}, 7):
+        decoded, reasons = contract.decode_all([bad] * 1000)
+        assert sorted(reasons) == list(range(10))
+        assert decoded == [None] * 1000

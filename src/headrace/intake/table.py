@@ -18,6 +18,8 @@ from headrace.intake.values import column_converter, converter, names_by_lower
 
 NO_CHANGE = 'a change is {"insert": row} or {"delete": row}'
 SHOWN_COLUMNS = 20
+# Of more refused changes than this, the rest is not looked at: each costs its reason, and nothing is applied.
+MOST_REASONS = 100_000
 
 
 class Decoded(NamedTuple):
@@ -89,7 +91,7 @@ class TableContract:
         return self._decoder.decode(change)
 
     def decode_all(self, changes: Sequence[object]) -> tuple[list[Decoded | None], dict[int, str]]:
-        """The changes in order, None where one is refused, and the reasons by position."""
+        """The changes in order, None where one is refused, and the reasons by position, `MOST_REASONS` at most."""
         return self._decoder.decode_all(changes)
 
 
@@ -175,6 +177,8 @@ class _Decoder:
                 delete, row = self._open(change)
             except BadValue as bad:
                 reasons[index] = bad.reason
+                if len(reasons) >= MOST_REASONS:
+                    break
                 continue
             if delete:
                 deletes.append(index)
@@ -197,6 +201,8 @@ class _Decoder:
                         decoded[index] = self.decode(changes[index])
                     except BadValue as bad:
                         reasons[index] = bad.reason
+                        if len(reasons) >= MOST_REASONS:
+                            break
                 continue
             for index, change in zip(indexes, done, strict=True):
                 decoded[index] = change

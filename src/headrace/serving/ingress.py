@@ -16,7 +16,8 @@ from headrace.engine.receipt import Receipt
 from headrace.errors import ChangesRejected
 from headrace.serving.bodies import read_body
 from headrace.serving.described import ReceiptBody, RelationName, TokenBody, body, refusals
-from headrace.serving.lines import BadLine, Lines, UpdateFormat, read_lines
+from headrace.serving.limits import Place, too_large
+from headrace.serving.lines import MOST_BAD, BadLine, Lines, TooManyRepeats, UpdateFormat, read_lines
 from headrace.serving.problems import SHOWN_REJECTIONS, Refusal
 from headrace.serving.service import Service, service_of
 from headrace.serving.submissions import outcome
@@ -64,7 +65,7 @@ async def ingress(
     place = service.pushes.enter()
     try:
         sent = await read_body(request, place)
-        read = await run_in_threadpool(_read, service, table, sent, update_format)
+        read = await run_in_threadpool(_read, service, table, sent, update_format, place)
     except BaseException:
         place.leave()
         raise
@@ -82,9 +83,14 @@ async def answered(service: Service, submission: Future[Receipt], wait: bool) ->
     return JSONResponse({"token": service.completions.issue(submission)}, 202)
 
 
-def _read(service: Service, table: str, sent: bytes, update_format: UpdateFormat) -> Lines:
+def _read(service: Service, table: str, sent: bytes, update_format: UpdateFormat, place: Place) -> Lines:
     """The changes of a body; with a line that cannot be read, all that is wrong with the others is told as well."""
-    read = read_lines(sent, update_format)
+    try:
+        read = read_lines(sent, update_format, place.repeats)
+    except TooManyRepeats:
+        raise too_large(
+            0, f"Its weights stand for more than {place.repeats} rows beyond those that it names."
+        ) from None
     if not read.bad:
         return read
     _, reasons = service.hr.catalog.table(table).contract.decode_all(read.changes)
@@ -100,11 +106,12 @@ def with_lines(error: BaseException, lines: Sequence[int]) -> BaseException:
 
 def bad_lines(bad: Sequence[BadLine]) -> Refusal:
     """The refusal of a body for its bad lines, each with its reason."""
+    many = "at least " if len(bad) >= MOST_BAD else ""
     shown = sorted(bad, key=lambda one: one.line)[:SHOWN_REJECTIONS]
     return Refusal(
         422,
         "changes_rejected",
-        f"{len(bad)} change{'s' if len(bad) != 1 else ''} rejected",
+        f"{many}{len(bad)} change{'s' if len(bad) != 1 else ''} rejected",
         detail="; ".join(f"line {one.line}: {one.reason}" for one in shown[:20]),
         hint="mend the listed lines and send the request again; nothing of it was applied",
         extra={"rejected": len(bad), "rejections": [{"line": one.line, "reason": one.reason} for one in shown]},

@@ -7,6 +7,12 @@ import threading
 from headrace.serving.problems import Refusal
 
 RETRY_AFTER_SECONDS = 1
+# What one value of a body takes as a Python object, and how many of the bytes allowed stand for one value: a body of
+# nothing but brackets becomes many times its size.
+VALUE_BYTES = 64
+BYTES_PER_VALUE = 8
+# What one more row of a weight takes until its epoch is over.
+REPEAT_BYTES = 256
 
 
 class Pushes:
@@ -46,6 +52,20 @@ class Pushes:
                 raise _busy(f"Changes of {self._held_bytes} bytes wait for their epoch; {self._room_bytes} may.")
             self._held_bytes += more
 
+    def become(self, size: int, values: int) -> int:
+        """Account for what a body of this size becomes once it is read, and how many bytes more that is.
+
+        413 if it holds too many values; 429 if others hold the room that it needs. Alone it may take it all.
+        """
+        if values * BYTES_PER_VALUE > self.body_bytes:
+            raise too_large(self.body_bytes, f"It holds {values} values; {self.body_bytes // BYTES_PER_VALUE} may.")
+        more = max(values * VALUE_BYTES - size, 0)
+        with self._lock:
+            if self._held_bytes > size and self._held_bytes + more > self._room_bytes:
+                raise _busy(f"Changes of {self._held_bytes} bytes wait for their epoch; {self._room_bytes} may.")
+            self._held_bytes += more
+        return more
+
     def shrink(self, size: int) -> None:
         """Give back the room and the place of one request."""
         with self._lock:
@@ -70,6 +90,15 @@ class Place:
         self._pushes.grow(self._size, more)
         self._size += more
 
+    def become(self, values: int) -> None:
+        """Hold what the body becomes as so many values."""
+        self._size += self._pushes.become(self._size, values)
+
+    @property
+    def repeats(self) -> int:
+        """How many rows the weights of one body may stand for beyond the rows that it names."""
+        return self._pushes.body_bytes // REPEAT_BYTES
+
     def leave(self) -> None:
         """Give everything back."""
         if not self._left:
@@ -77,13 +106,13 @@ class Place:
             self._pushes.shrink(self._size)
 
 
-def too_large(limit: int) -> Refusal:
+def too_large(limit: int, detail: str = "") -> Refusal:
     """The refusal of a body that is larger than the limit; the rest of it is not read."""
     return Refusal(
         413,
         "too_large",
         "the body is too large",
-        detail=f"The limit is {limit} bytes.",
+        detail=detail or f"The limit is {limit} bytes.",
         hint="send it in several requests; HEADRACE_SERVE_BODY_BYTES sets how large a body with changes may be",
         headers={"Connection": "close"},
     )

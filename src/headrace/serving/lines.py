@@ -16,8 +16,14 @@ UpdateFormat = Literal["insert_delete", "raw", "weighted"]
 
 # One change of weight 1,000,000,000 is a short line; what it stands for would fill the memory.
 LARGEST_WEIGHT = 10_000
+# More are not looked for: whoever sends so many has sent something else than changes.
+MOST_BAD = 10_000
 _SPACE = " \t\r\n"
 _BROKEN = re.compile("[\udc80-\udcff]")
+
+
+class TooManyRepeats(ValueError):
+    """Weights that stand for more rows than a body may become."""
 
 
 class Unreadable(ValueError):
@@ -41,8 +47,12 @@ class Lines:
     bad: list[BadLine] = field(default_factory=list[BadLine])
 
 
-def read_lines(body: bytes, update_format: UpdateFormat = "insert_delete") -> Lines:
-    """The changes of a body: a JSON array of changes, or lines that hold a change or an array of changes each."""
+def read_lines(body: bytes, update_format: UpdateFormat = "insert_delete", repeats: int = 1_000_000) -> Lines:
+    """The changes of a body: a JSON array of changes, or lines that hold a change or an array of changes each.
+
+    A weight repeats its row; `TooManyRepeats` if all weights together do so more often than they may. Of more than
+    `MOST_BAD` bad lines the rest of the body is not read.
+    """
     try:
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -50,7 +60,7 @@ def read_lines(body: bytes, update_format: UpdateFormat = "insert_delete") -> Li
         text = body.decode("utf-8-sig", "surrogateescape")
         if text.lstrip(_SPACE).startswith("["):
             return Lines(bad=[BadLine(body.count(b"\n", 0, error.start) + 1, _no_text(body[error.start]))])
-    as_changes = _FORMATS[update_format]
+    as_changes = _Weighted(repeats) if update_format == "weighted" else _FORMATS[update_format]
     if text.lstrip(_SPACE).startswith("["):
         whole = _read_array(text, as_changes)
         if whole is not None:
@@ -76,6 +86,8 @@ def _read_each_line(text: str, as_changes: _AsChanges) -> Lines:
                 changes.extend(as_changes(value))
         except Unreadable as error:
             bad.append(BadLine(number, str(error)))
+            if len(bad) >= MOST_BAD:
+                break
         if len(changes) > len(lines):
             lines.extend([number] * (len(changes) - len(lines)))
     return Lines(changes, lines, bad)
@@ -112,6 +124,8 @@ def _read_array(text: str, as_changes: _AsChanges) -> Lines | None:
             changes.extend(as_changes(element))
         except Unreadable as error:
             bad.append(BadLine(starts[place], str(error)))
+            if len(bad) >= MOST_BAD:
+                break
         if len(changes) > len(lines):
             lines.extend([starts[place]] * (len(changes) - len(lines)))
     return Lines(changes, lines, bad)
@@ -165,6 +179,8 @@ def _decode(text: str, begin: int) -> tuple[Any, int]:
         raise Unreadable("nested too deeply") from None
     except Unreadable:
         raise
+    except ArithmeticError:
+        raise Unreadable("not a number that can be read: its exponent is too large") from None
     except ValueError as error:
         raise Unreadable(f"not a number that can be read: {error}") from None
 
@@ -194,16 +210,25 @@ def _raw(value: Any) -> Sequence[object]:
     return ({"insert": value},)
 
 
-def _weighted(value: Any) -> Sequence[object]:
-    if not isinstance(value, dict) or set(cast("dict[str, Any]", value)) != {"weight", "data"}:
-        raise Unreadable('a weighted change is {"weight": number, "data": row}')
-    weight, row = value["weight"], cast("object", value["data"])
-    if type(weight) is not int:
-        raise Unreadable("a weight is a whole number")
-    if abs(weight) > LARGEST_WEIGHT:
-        raise Unreadable(f"a weight is from -{LARGEST_WEIGHT} to {LARGEST_WEIGHT}")
-    return [{"insert" if weight > 0 else "delete": row}] * abs(weight)
+class _Weighted:
+    """Rows so often as their weights say, up to so many repetitions in all."""
+
+    def __init__(self, repeats: int) -> None:
+        self._left = repeats
+
+    def __call__(self, value: Any) -> Sequence[object]:
+        if not isinstance(value, dict) or set(cast("dict[str, Any]", value)) != {"weight", "data"}:
+            raise Unreadable('a weighted change is {"weight": number, "data": row}')
+        weight, row = value["weight"], cast("object", value["data"])
+        if type(weight) is not int:
+            raise Unreadable("a weight is a whole number")
+        if abs(weight) > LARGEST_WEIGHT:
+            raise Unreadable(f"a weight is from -{LARGEST_WEIGHT} to {LARGEST_WEIGHT}")
+        self._left -= max(abs(weight) - 1, 0)
+        if self._left < 0:
+            raise TooManyRepeats
+        return [{"insert" if weight > 0 else "delete": row}] * abs(weight)
 
 
 _AsChanges = Callable[[Any], Sequence[object]]
-_FORMATS: dict[UpdateFormat, _AsChanges] = {"insert_delete": _insert_delete, "raw": _raw, "weighted": _weighted}
+_FORMATS: dict[UpdateFormat, _AsChanges] = {"insert_delete": _insert_delete, "raw": _raw}
