@@ -1,11 +1,12 @@
 PYTHON ?= python3
 MINUTES ?= 20
 KILLS ?= 200
+SIEGE ?= 10
 BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-fast check demo quickstart bench bench-epoch bench-endurance judge soak crash lock clean
+.PHONY: help setup test test-fast check demo quickstart bench bench-epoch bench-endurance judge soak crash siege lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,6 +68,9 @@ soak: setup ## fresh seeds for MINUTES=20
 
 crash: setup ## kill -9 at every named point and at KILLS=200 random instants; nothing is lost
 	@$(BIN)/python -m tests.checks.crash --kills $(KILLS)
+
+siege: setup ## hostile queries, bodies and streams beside honest ones for SIEGE=10 minutes; prints what they cost
+	@$(BIN)/python -m tests.checks.siege --minutes $(SIEGE)
 
 lock: setup ## resolve the dependencies anew (needs uv on the PATH)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header \
