@@ -23,6 +23,7 @@ HeadraceError
 │   └── EpochExpired      an epoch that is no longer, or not yet, readable
 ├── HomeBusy *            another process owns the home
 ├── OwnerLost             this process owned the home, and another took it over
+├── HomeBroken            an epoch is committed, but the open home could not take it in
 ├── ReadOnly              a write through a read-only opening
 └── SetupError            Java, jars or the machine are not as needed
 """
@@ -250,6 +251,22 @@ class OwnerLost(HeadraceError):
     """This process owned the home until another took it over; it can commit nothing any more."""
 
     code = "owner_lost"
+
+
+class HomeBroken(HeadraceError):
+    """An epoch is committed, but this open home could not take it in; it goes on when it is opened again."""
+
+    code = "home_broken"
+
+    def __init__(self, epoch: int, cause: BaseException) -> None:
+        super().__init__(
+            f"epoch {epoch} is committed, but this open home could not take it in",
+            detail=f"{type(cause).__name__}: {cause}. What was sent for epoch {epoch} is in it, once; nothing that was "
+            "sent since then is.",
+            hint="open the home again: its newest epoch says what is there",
+        )
+        self.epoch = epoch
+        self.cause = cause
 
 
 class ReadOnly(HeadraceError):

@@ -6,11 +6,10 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, TypeVar
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
@@ -18,32 +17,33 @@ from pyspark.sql.types import StructType
 from headrace.engine.adopt import adopt
 from headrace.engine.answers import to_answer
 from headrace.engine.blame import with_guilty_row
-from headrace.engine.catalog import Catalog, Table, View, ViewDefinition
+from headrace.engine.catalog import Catalog, View, ViewDefinition
 from headrace.engine.control import Control, Verb
 from headrace.engine.define import make_view
 from headrace.engine.digest import digest_of
 from headrace.engine.explain import Explanation, explain_view
-from headrace.engine.fold import Fold, Foldable, Moment, shape_of, sweep_after_crash
+from headrace.engine.fold import Fold, Moment, moment_of, shapes_of, sweep_after_crash
 from headrace.engine.frames import Frames
 from headrace.engine.history import RelationsAt, changes_table, refuse_expired
 from headrace.engine.judge import Verdict, recompute
 from headrace.engine.loop import Call, Loop
 from headrace.engine.merger import Merger
+from headrace.engine.present import Prepared, Present, prepare
 from headrace.engine.progress import Listener, Progress
 from headrace.engine.queries import Queries, Relations
-from headrace.engine.receipt import Receipt
+from headrace.engine.receipt import Receipt, Receipts
 from headrace.engine.recover import recover
+from headrace.engine.ticker import Ticker, move_clock
 from headrace.engine.work import Work, follow
 from headrace.errors import (
     EpochExpired,
-    HeadraceError,
+    HomeBroken,
     LedgerError,
-    OwnerLost,
     ReadOnly,
     ViewEvaluationError,
 )
+from headrace.interrupts import interrupts_held
 from headrace.ledger.backup import backup
-from headrace.ledger.base import Shape
 from headrace.ledger.durable import crash_point
 from headrace.ledger.ledger import Ledger, now_utc
 from headrace.ledger.migrations import migrate, pending
@@ -58,7 +58,7 @@ from headrace.settings import Settings, read_settings
 from headrace.sql.one_row import CLOCK, CLOCK_SCHEMA
 from headrace.sql.resolve import register
 from headrace.state import mapped
-from headrace.state.delta import Delta, consolidate
+from headrace.state.delta import Delta
 from headrace.state.store import Snapshot, Store
 
 T = TypeVar("T")
@@ -100,17 +100,13 @@ class Headrace:
         self._disk = Scratch()
         self.catalyst = Catalyst(small_session(spark))
         self.frames = Frames(Catalyst(large_session(spark)), self._disk.path)
-        # What statements work on, one at a time; readers and fold see what was committed of it.
-        self.catalog = Catalog()
-        self._committed = Catalog()
         self.clock = Store(CLOCK, arrow_schema(f.dataType for f in CLOCK_SCHEMA.fields))
         self.ledger = Ledger(path, settings.inline_bytes)
         self.readers = Readers(path, may_write=ownership is not None)
-        self.reset_at: dict[str, int] = {}
-        self.changed_at: dict[str, int] = {}
-        self.epoch = 0
-        self.committed_at = datetime(1970, 1, 1, tzinfo=UTC)
-        self._receipts: dict[str, Receipt] = {}
+        # One value, replaced by each epoch; while `_visible` is held, the stores are of the same epoch.
+        self._present = Present()
+        self._receipts = Receipts()
+        self._broken_by: tuple[int, BaseException] | None = None
         self._last_work: Work | None = None
         self._visible = threading.RLock()
         self._loop = Loop(self)
@@ -125,11 +121,9 @@ class Headrace:
             self._leaves.close()
             self._disk.close()
             raise
-        self._committed = self.catalog.copy()
-        self.following = Following(self.ledger, self.epoch, self.newest)
+        self.following = Following(self.ledger, self.epoch, self.newest_of)
         self._fold = Fold(path, self.ledger, self.readers, settings, self._moment, self._check_owner)
-        self._ticking = threading.Event()
-        self._ticker: threading.Thread | None = None
+        self._ticker = Ticker(settings.clock_resolution_seconds, lambda: self.catalog.reads_clock, self._tick_alone)
         self._control: Control | None = None
         try:
             if ownership is not None:
@@ -138,16 +132,16 @@ class Headrace:
             self.close()
             raise
 
-    def _begin_to_own(self, ownership: Ownership, outdated: list[ViewDefinition]) -> None:
+    def _begin_to_own(self, ownership: Ownership, outdated: Sequence[ViewDefinition]) -> None:
         """What only an owner does: tidy up, answer others, fold, follow the clock."""
-        sweep_after_crash(self.path, self.ledger, self.shapes())
+        sweep_after_crash(self.path, self.ledger, shapes_of(self.all_stores(), self.catalog))
         self._control = self._listen(ownership)
         if outdated:
             self.define(lambda: adopt(self, views=outdated))
         self._fold.start()
-        self._start_ticking()
+        self._ticker.start()
 
-    def _load(self, ownership: Ownership | None) -> list[ViewDefinition]:
+    def _load(self, ownership: Ownership | None) -> Sequence[ViewDefinition]:
         """Bring the home to its newest epoch; files that an owner folds away meanwhile are looked for again.
 
         The views that must be filled anew before they can follow a change.
@@ -165,13 +159,14 @@ class Headrace:
                 if ownership is not None:
                     self.ledger.claim(ownership.fence)
                     crash_point("home claimed")
-                outdated = recover(self, self._leaves.path)
+                recovered = recover(self, self._leaves.path)
+                self._present = recovered.present
+                self._receipts.add(recovered.receipts)
                 mapped.release()
-                return outdated
+                return recovered.outdated
             except LedgerError:
                 if ownership is not None or attempt == _READ_ATTEMPTS - 1:
                     raise
-                self.catalog.relations.clear()
         raise AssertionError("the last attempt returns or raises")
 
     def __enter__(self) -> Headrace:
@@ -188,9 +183,7 @@ class Headrace:
             return
         if self._control is not None:
             self._control.close()
-        self._ticking.set()
-        if self._ticker is not None:
-            self._ticker.join()
+        self._ticker.stop()
         self._fold.stop()
         with self._loop.turn:
             self.closed = True
@@ -217,8 +210,10 @@ class Headrace:
         The digest is what the key stands for from now on; without one, it is that of the changes.
         """
         self._refuse_read_only()
+        self._refuse_broken()
+        catalog = self.catalog
         for name in changes:
-            self.catalog.table(name)
+            catalog.table(name)
         if key is not None:
             digest = digest or digest_of(changes)
         # Where nothing is to be changed, no epoch is made.
@@ -244,32 +239,15 @@ class Headrace:
         if self._control is not None:
             self._control.offer(name, verb)
 
-    def _start_ticking(self) -> None:
-        """Follow the clock while the home is idle, if any view reads it."""
-        if self.read_only or self._ticker is not None or not self._reads_clock():
-            return
-        self._ticker = threading.Thread(target=self._tick_on, name="headrace-clock", daemon=True)
-        self._ticker.start()
-
-    def _reads_clock(self) -> bool:
-        return any(view.resolved.uses_clock for view in self.catalog.views())
-
-    def _tick_on(self) -> None:
-        """Make an epoch whenever time alone moves a row; one that moves nothing is not committed."""
-        while not self._ticking.wait(self.settings.clock_resolution_seconds):
-            if self._reads_clock() and not self._ticking.is_set():
-                try:
-                    self._loop.submit(Call({}, quiet=True))
-                except OwnerLost:
-                    return
-                except HeadraceError:
-                    # A view that fails by the clock alone fails again, loudly, at the next change.
-                    continue
-
     def submit(self, call: Call) -> Receipt:
         """Have changes applied that depend on what the relations hold when their turn comes."""
         self._refuse_read_only()
+        self._refuse_broken()
         return self._loop.submit(call)
+
+    def _tick_alone(self) -> None:
+        """Make an epoch if time alone moves a row; one that moves nothing is not committed."""
+        self._loop.submit(Call({}, quiet=True))
 
     def watch(self, listener: Listener) -> AbstractContextManager[None]:
         """Inside, the listener is told how far backfills, fills and the judge have come."""
@@ -283,10 +261,11 @@ class Headrace:
 
     def changes(self, name: str, since: int = 0, until: int | None = None) -> pa.Table:
         """A relation's changes after one epoch, up to and including another, with Spark's change columns."""
-        with self._visible:
-            committed, now = self._committed, self.epoch
-        last = now if until is None else until
-        return changes_table(self.ledger, committed.history, committed.get(name), since, last, now)
+        self._refuse_broken()
+        newest = self._present
+        last = newest.epoch if until is None else until
+        catalog = newest.catalog
+        return changes_table(self.ledger, catalog.history, catalog.get(name), since, last, newest.epoch)
 
     def explain(self, name: str) -> Explanation:
         """How a view is kept current."""
@@ -303,61 +282,77 @@ class Headrace:
 
     def _status(self) -> dict[str, Any]:
         """What others may ask about the home while it is open here."""
+        newest = self._present
+        return {
+            "home": str(self.path),
+            "epoch": newest.epoch,
+            "committed_at": newest.committed_at.isoformat(),
+            "tables": [table.name for table in newest.catalog.tables()],
+            "views": [view.name for view in newest.catalog.views()],
+            "pid": os.getpid(),
+            "fold_failure": self.fold_failure,
+            "clock_failure": self._ticker.failures.text,
+            "merge_failure": self._merger.failures.text,
+            "broken": None if self.broken is None else str(self.broken),
+        }
+
+    @property
+    def epoch(self) -> int:
+        """The newest epoch."""
+        return self._present.epoch
+
+    @property
+    def committed_at(self) -> datetime:
+        """When the newest epoch was committed."""
+        return self._present.committed_at
+
+    @property
+    def catalog(self) -> Catalog:
+        """All relations of the newest epoch, as a value."""
+        return self._present.catalog
+
+    @property
+    def changed_at(self) -> Mapping[str, int]:
+        """The epoch in which each relation last changed."""
+        return self._present.changed_at
+
+    @property
+    def reset_at(self) -> Mapping[str, int]:
+        """The epoch in which the log of each relation began anew."""
+        return self._present.reset_at
+
+    @property
+    def broken(self) -> HomeBroken | None:
+        """Why this open home cannot go on, if an epoch was committed that it could not take in."""
+        return None if self._broken_by is None else HomeBroken(*self._broken_by)
+
+    def newest(self) -> tuple[int, dict[str, tuple[Snapshot, StructType]]]:
+        """The newest epoch, and all relations that a query may read at it."""
+        self._refuse_broken()
         with self._visible:
-            return {
-                "home": str(self.path),
-                "epoch": self.epoch,
-                "committed_at": self.committed_at.isoformat(),
-                "tables": [table.name for table in self.catalog.tables()],
-                "views": [view.name for view in self.catalog.views()],
-                "pid": os.getpid(),
-                "fold_failure": self.fold_failure,
-            }
+            newest = self._present
+            held = {name: (one.store.snapshot(), one.schema) for name, one in newest.catalog.relations.items()}
+            return newest.epoch, held
 
     def relations(self) -> dict[str, tuple[Snapshot, StructType]]:
         """All relations that a query may read, all of the newest epoch."""
-        with self._visible:
-            return {name: (one.store.snapshot(), one.schema) for name, one in self._committed.relations.items()}
+        return self.newest()[1]
 
-    def newest(self, name: str) -> Newest:
+    def newest_of(self, name: str) -> Newest:
         """One relation as it is at the newest epoch, if it is there, with all that its followers ask for."""
+        self._refuse_broken()
         with self._visible:
-            one = self._committed.relations.get(name)
+            present = self._present
+            one = present.catalog.relations.get(name)
             content = None if one is None else one.store.snapshot()
-            changed_at = self.changed_at.get(name, self.epoch)
-            return Newest(self.epoch, self._committed.history, one, content, changed_at)
-
-    def snapshots(self) -> dict[str, Snapshot]:
-        """Every store at the newest epoch, all of the same epoch."""
-        with self._visible:
-            return {store.name: store.snapshot() for store in (self.clock, *self._committed.stores())}
-
-    def shapes(self) -> dict[str, Shape]:
-        """What the base of every store looks like."""
-        return self._shapes(self.catalog)
-
-    def _shapes(self, catalog: Catalog) -> dict[str, Shape]:
-        return {
-            store.name: shape_of(store.name, catalog.relations.get(store.name), store.schema)
-            for store in (self.clock, *catalog.stores())
-        }
+            changed_at = present.changed_at.get(name, present.epoch)
+            return Newest(present.epoch, present.catalog.history, one, content, changed_at)
 
     def _moment(self) -> Moment:
         """What fold works on."""
+        self._refuse_broken()
         with self._visible:
-            shapes = self._shapes(self._committed)
-            stores = {
-                name: Foldable(shapes[name], snapshot, self.changed_at.get(name, 0), self._shaped_at(name))
-                for name, snapshot in self.snapshots().items()
-            }
-            return Moment(self.epoch, stores)
-
-    def _shaped_at(self, name: str) -> int:
-        """Since when a store has its present columns."""
-        columns = self.catalog.history.at(name, self.epoch)
-        if columns is not None and isinstance(self.catalog.relations.get(name), Table):
-            return columns.since
-        return self.reset_at.get(name, 0)
+            return moment_of(self._present, self.all_stores())
 
     def fold(self) -> dict[str, Any]:
         """Bring every base to the newest epoch now."""
@@ -367,7 +362,7 @@ class Headrace:
     @property
     def fold_failure(self) -> str | None:
         """Why the last fold in the background failed, if it did; nothing is lost, but the log grows."""
-        return None if self._fold.failure is None else str(self._fold.failure)
+        return self._fold.failures.text
 
     def backup(self, destination: str | os.PathLike[str]) -> dict[str, Any]:
         """Copy the newest epoch, older ones included, to an empty place, while epochs go on."""
@@ -377,9 +372,10 @@ class Headrace:
 
     def relations_at(self, epoch: int) -> Relations:
         """Every relation at an earlier epoch, under the columns of that epoch, from the ledger."""
+        self._refuse_broken()
         with self._visible:
-            newest = self.epoch
-            held = {name: (one, one.store.snapshot()) for name, one in self._committed.relations.items()}
+            newest, catalog = self.epoch, self.catalog
+            held = {name: (one, one.store.snapshot()) for name, one in catalog.relations.items()}
         refuse_expired(self.ledger, epoch)
         if epoch < 0 or epoch > newest:
             raise EpochExpired(
@@ -387,7 +383,7 @@ class Headrace:
                 detail=f"The newest epoch is {newest}.",
                 hint=f"name an epoch from 0 to {newest}",
             )
-        return RelationsAt(self.ledger, self.catalog.history, held, newest, epoch)
+        return RelationsAt(self.ledger, catalog.history, held, newest, epoch)
 
     def epoch_at(self, moment: datetime) -> int:
         """The newest epoch that was committed at or before a moment."""
@@ -395,26 +391,28 @@ class Headrace:
         newest = self.epoch
         found = [one.epoch for one in list(self.ledger.heads()) if one.committed_at <= moment and one.epoch <= newest]
         if not found:
-            raise EpochExpired(
-                f"there is no epoch at or before {moment.isoformat()}",
-                hint="name a later time",
-            )
+            raise EpochExpired(f"there is no epoch at or before {moment.isoformat()}", hint="name a later time")
         return max(found)
 
     def all_stores(self) -> list[Store]:
         """Every store, hidden ones included."""
-        return list(self._stores().values())
+        return list(self._stores(self.catalog).values())
 
-    def _stores(self) -> dict[str, Store]:
-        return {store.name: store for store in (self.clock, *self.catalog.stores())}
+    def _stores(self, catalog: Catalog) -> dict[str, Store]:
+        return {store.name: store for store in (self.clock, *catalog.stores())}
 
     def _refuse_read_only(self) -> None:
         if self.read_only:
             raise ReadOnly("the home was opened read-only", hint="open it without read_only=True to change it")
 
+    def _refuse_broken(self) -> None:
+        if (broken := self.broken) is not None:
+            raise broken
+
     def _check_owner(self) -> None:
         """Only who owns the home now may write there."""
         self._refuse_read_only()
+        self._refuse_broken()
         if self._ownership is not None:
             self._ownership.check()
 
@@ -429,34 +427,16 @@ class Headrace:
         """The time of the next epoch: never before the last one, at the clock's resolution."""
         return max(now_utc(), self.committed_at)
 
-    def begin(self, now: datetime) -> Work:
-        """The work of a new epoch, with the clock moved to its time."""
-        work = Work(self._stores(), self.settings.small_bound, self.progress.tell)
-        self.move_clock(work, now)
+    def begin(self, now: datetime, catalog: Catalog | None = None) -> Work:
+        """The work of a new epoch, over the catalog that it is to leave, with the clock moved to its time."""
+        planned = catalog or self.catalog
+        work = Work(self._stores(planned), self.settings.small_bound, self.progress.tell)
+        move_clock(work, planned, now, self.settings.clock_resolution_seconds)
         return work
-
-    def move_clock(self, work: Work, now: datetime) -> None:
-        """Set the epoch's clock, if any view reads it."""
-        if not self._reads_clock() and not work.before(CLOCK).runs:
-            return
-        resolution = self.settings.clock_resolution_seconds
-        seconds = now.timestamp() // resolution * resolution
-        moment = datetime.fromtimestamp(seconds, UTC)
-        known = work.before(CLOCK).all()
-        rows = [*known.rows.column(0).to_pylist(), moment]
-        weights = np.concatenate([-known.weights, np.ones(1, dtype=np.int64)])
-        table = pa.table([pa.array(rows, type=self.clock.schema.types[0])], schema=self.clock.schema)
-        delta: Delta = consolidate(table, weights)
-        if len(delta):
-            work.leave(CLOCK, delta)
 
     def known(self, key: str | None) -> Receipt | None:
         """The receipt of an idempotency key that was used before."""
-        return None if key is None else self._receipts.get(key)
-
-    def remember(self, key: str, receipt: Receipt) -> None:
-        """Keep the receipt of an idempotency key."""
-        self._receipts[key] = receipt
+        return None if key is None else self._receipts.get(key, self.ledger.oldest)
 
     def follow(self, work: Work) -> None:
         """Bring every view up to date."""
@@ -467,7 +447,7 @@ class Headrace:
         """The error with the row that caused it, where one can be found."""
 
         def try_change(name: str, change: Delta) -> None:
-            work = Work(self._stores(), self.settings.small_bound)
+            work = Work(self._stores(self.catalog), self.settings.small_bound)
             work.leave(name, change)
             follow(work, self.catalog, self.frames)
 
@@ -477,42 +457,67 @@ class Headrace:
         """Whether an epoch changes more than the clock."""
         return any(len(delta) for name, delta in work.deltas.items() if name != CLOCK)
 
-    def commit(
-        self,
-        work: Work,
-        now: datetime,
-        head: Mapping[str, Any],
-        swap: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Make an epoch durable, then visible, all of it at once; a definition may swap relations in between."""
+    def commit(self, work: Work, now: datetime, head: Mapping[str, Any], catalog: Catalog | None = None) -> None:
+        """Make an epoch durable, then visible, all of it at once, with the catalog that a definition leaves.
+
+        All that can fail is done before the append. What is raised after it breaks the home, and tells so.
+        """
         self._check_owner()
-        epoch = self.epoch + 1
-        self.ledger.commit(epoch, now, head, work.deltas)
+        if self.ledger.settled_epoch() > self.epoch:
+            # An interrupt of an interrupt: nobody was left to notice that the last epoch exists.
+            self._broken_by = self.ledger.epoch, InterruptedError("its commit was cut short")
+            self._refuse_broken()
+        planned = catalog or self.catalog
+        prepared = prepare(self._present, now, head, work.deltas, planned, self._stores(planned).values())
+        epoch = prepared.present.epoch
+        crash_point("epoch prepared")
+        with interrupts_held() as held:
+            try:
+                self.ledger.commit(epoch, now, head, work.deltas)
+                crash_point("epoch committed")
+                self._show(prepared, work.deltas)
+                held.note = f"epoch {epoch} is committed"
+                crash_point("epoch shown")
+            except BaseException as error:
+                self._break(epoch, error)
+                raise
+        for store, _ in prepared.runs:
+            self._merger.submit(store)
+
+    def _show(self, prepared: Prepared, deltas: Mapping[str, Delta]) -> None:
+        """Let everyone see a committed epoch: assignments only."""
         with self._visible:
-            swap()
-            self.catalog.record(epoch, head)
-            self._committed = self.catalog.copy()
-            for name in head.get("reset", ()):
-                self.reset_at[name] = epoch
-            stores = self._stores()
-            changed = [name for name, delta in work.deltas.items() if name in stores and len(delta)]
-            for name in changed:
-                stores[name].add(work.deltas[name])
-                self.changed_at[name] = epoch
-            self.epoch = epoch
-            self.committed_at = now
-            self.following.add(epoch, now, work.deltas)
+            for store, runs in prepared.runs:
+                store.add_runs(runs)
+            present = self._present = prepared.present
+            self.following.add(present.epoch, present.committed_at, deltas)
+        self._receipts.add(prepared.receipts)
+        self._receipts.forget(self.ledger.oldest)
         self.following.wake()
-        for name in changed:
-            self._merger.submit(stores[name])
+
+    def _break(self, epoch: int, error: BaseException) -> None:
+        """Go no further, if an epoch exists that could not be shown; who sent it is told that it does."""
+        if self.ledger.epoch < epoch:
+            return
+        self._broken_by = epoch, error
+        broken = HomeBroken(epoch, error)
+        if isinstance(error, Exception):
+            raise broken from error
+        error.add_note(str(broken))
+
+    def between_epochs(self, make: Callable[[], T]) -> T:
+        """Run something while no epoch and no definition is under way."""
+        with self._loop.turn:
+            return make()
 
     def define(self, make: Callable[[], T]) -> T:
         """Run a definition between epochs."""
         self._refuse_read_only()
+        self._refuse_broken()
         with self._loop.turn:
             made = make()
             mapped.release()
-            self._start_ticking()
+            self._ticker.start()
             return made
 
     def make_view(self, definition: ViewDefinition, catalog: Catalog | None = None) -> View:

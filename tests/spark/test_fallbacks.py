@@ -107,7 +107,7 @@ def test_many_changes_since_a_large_run_are_read_through_files(spark: SparkSessi
         hr.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v INT)")
         hr.execute("INSERT INTO t SELECT id, CAST(id AS INT) FROM range(1000000)")
         hr.execute("UPDATE t SET v = v + 1 WHERE id < 150000")
-        assert len(hr.snapshots()["t"].runs) == 2
+        assert len(hr.newest()[1]["t"][0].runs) == 2
         assert hr.query("SELECT COUNT(*) AS n, SUM(v - id) AS s FROM t").to_pylist() == [{"n": 1_000_000, "s": 150_000}]
 
 

@@ -112,7 +112,7 @@ def test_what_would_lose_a_value_is_not_wider(old: DataType, new: DataType) -> N
 
 def test_a_definition_without_ids_has_its_places_as_ids() -> None:
     history = ColumnHistory()
-    history.record(1, {"define": [defined("t", None, "a", "b")], "reset": ["t"]})
+    history = history.recorded(1, {"define": [defined("t", None, "a", "b")], "reset": ["t"]})
     found = history.at("t", 5)
     assert found is not None
     assert (found.since, found.born, found.ids) == (1, 1, (0, 1))
@@ -122,17 +122,17 @@ def test_a_definition_without_ids_has_its_places_as_ids() -> None:
 
 def test_an_id_is_never_given_twice() -> None:
     history = ColumnHistory()
-    history.record(1, {"define": [defined("t", [0, 1], "a", "b")], "reset": ["t"]})
-    history.record(4, {"define": [defined("t", [0], "a")], "closed": ["t"]})
+    history = history.recorded(1, {"define": [defined("t", [0, 1], "a", "b")], "reset": ["t"]})
+    history = history.recorded(4, {"define": [defined("t", [0], "a")], "closed": ["t"]})
     assert history.fresh_id("t") == 2
     assert [(one.since, one.born, one.closed) for one in history.between("t", 1, 9)] == [(4, 1, True)]
 
 
 def test_a_table_made_again_begins_anew() -> None:
     history = ColumnHistory()
-    history.record(1, {"define": [defined("t", [0], "a")], "reset": ["t"]})
-    history.record(3, {"drop": ["t"]})
-    history.record(5, {"define": [defined("t", [0], "a")], "reset": ["t"]})
+    history = history.recorded(1, {"define": [defined("t", [0], "a")], "reset": ["t"]})
+    history = history.recorded(3, {"drop": ["t"]})
+    history = history.recorded(5, {"define": [defined("t", [0], "a")], "reset": ["t"]})
     assert history.at("t", 4) is None
     born = [None if (one := history.at("t", epoch)) is None else one.born for epoch in range(1, 6)]
     assert born == [1, 1, None, None, 5]
@@ -140,8 +140,8 @@ def test_a_table_made_again_begins_anew() -> None:
 
 def test_entries_are_read_under_the_columns_asked_for() -> None:
     history = ColumnHistory()
-    history.record(1, {"define": [defined("t", [0, 1], "a", "b")], "reset": ["t"]})
-    history.record(3, {"define": [defined("t", [0, 1, 2], "a", "b", "c")]})
+    history = history.recorded(1, {"define": [defined("t", [0, 1], "a", "b")], "reset": ["t"]})
+    history = history.recorded(3, {"define": [defined("t", [0, 1, 2], "a", "b", "c")]})
     first, last = history.at("t", 2), history.at("t", 3)
     assert first is not None
     assert last is not None

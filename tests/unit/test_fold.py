@@ -99,7 +99,7 @@ class Home:
         """The table at an earlier epoch."""
         history = ColumnHistory()
         for head in (ledger or self.ledger).heads():
-            history.record(head.epoch, head.content)
+            history = history.recorded(head.epoch, head.content)
         table = Table("t", CONTRACT, self.stores["t"])
         return state_at(ledger or self.ledger, history, table, newest, self.epoch, epoch)[0]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,6 +24,8 @@ from headrace.state.delta import Delta
 if TYPE_CHECKING:
     from headrace.home import Headrace
 
+_log = logging.getLogger("headrace.definitions")
+
 
 @dataclass(frozen=True)
 class Settled:
@@ -43,26 +46,27 @@ def adopt(
     Views may be new or replace others, whose dependents are filled anew.
     """
     watch = Stopwatch()
-    before = dict(home.catalog.relations)
+    before = home.catalog
+    epoch = home.epoch
+    catalog = before.having(*tables)
     made: list[View] = []
     try:
         for table in tables:
-            home.catalog.relations[table.name] = table
             register(home.catalyst, table.name, table.schema)
-        for definition in _with_dependents(home.catalog, views):
-            view = _made(home, definition, views)
-            home.catalog.relations[view.name] = view
+        for definition in _with_dependents(catalog, views):
+            view = _made(home, catalog, definition, views)
             made.append(view)
+            catalog = catalog.having(view)
             register(home.catalyst, view.name, view.schema)
-        settled = settle_stores(made, before)
+        settled = settle_stores(made, before.relations)
         now = home.tick()
-        work = home.begin(now)
+        work = home.begin(now, catalog)
         watch.lap("definitions")
-        readings = read_sources(home, work, now, sources)
+        readings = read_sources(home, catalog, work, now, sources)
         watch.lap("intake")
         # The clock has moved for all who read it, not only for the views made here.
-        follow(work, home.catalog, home.frames, but={one.name for one in made})
-        fill_views(home, home.catalog, work, made)
+        follow(work, catalog, home.frames, but={one.name for one in made})
+        fill_views(home, catalog, work, made)
         watch.lap("views")
         for name, content in settled.closed.items():
             work.leave(closed_name(name), content)
@@ -72,13 +76,10 @@ def adopt(
             "closed": list(settled.closed),
             "sources": [source_definition(one) for one in readings.sources],
         }
-        home.commit(work, now, {word: content for word, content in head.items() if content})
+        home.commit(work, now, {word: content for word, content in head.items() if content}, catalog)
         watch.lap("ledger")
-    except BaseException:
-        home.catalog.relations.clear()
-        home.catalog.relations.update(before)
-        restore_names(home, [*tables, *made], before)
-        raise
+    finally:
+        leave_names(home, [*tables, *made], before, adopted=home.epoch > epoch)
     dead = dict.fromkeys(readings.applied, 0)
     return Receipt(home.epoch, readings.applied, readings.stale, dead, watch.seconds, watch.stages)
 
@@ -103,14 +104,14 @@ def _with_dependents(catalog: Catalog, views: Sequence[ViewDefinition]) -> list[
     return ordered
 
 
-def _made(home: Headrace, definition: ViewDefinition, views: Sequence[ViewDefinition]) -> View:
+def _made(home: Headrace, catalog: Catalog, definition: ViewDefinition, views: Sequence[ViewDefinition]) -> View:
     if definition in views:
         try:
-            return home.make_view(definition)
+            return home.make_view(definition, catalog)
         except HeadraceError as error:
             error.about = definition.name
             raise
-    return remake(home, home.catalog, home.catalog.view(definition.name), " and ".join(one.name for one in views))
+    return remake(home, catalog, catalog.view(definition.name), " and ".join(one.name for one in views))
 
 
 def remake(home: Headrace, catalog: Catalog, dependent: View, changed: str) -> View:
@@ -151,11 +152,27 @@ def fill_views(home: Headrace, catalog: Catalog, work: Work, made: Sequence[View
             raise evaluation_error(one.name, error, defining=True) from None
 
 
-def restore_names(home: Headrace, made: Sequence[Relation], before: Mapping[str, Relation]) -> None:
-    """The analyzer knows again what it knew before."""
+def leave_names(home: Headrace, made: Sequence[Relation], before: Catalog, adopted: bool) -> None:
+    """Clear away what is no longer followed: the views that were replaced, or, where nothing came of it, the new ones.
+
+    In that case the analyzer knows again what it knew before.
+    """
+    views = [before.relations.get(one.name) for one in made] if adopted else made
+    for one in views:
+        if isinstance(one, View):
+            one.workshop.clear()
+    if not adopted:
+        restore_names(home, made, before.relations)
+
+
+def restore_names(home: Headrace, made: Sequence[Relation], known: Mapping[str, Relation]) -> None:
+    """The analyzer knows these names as the known relations have them; where it is out of reach, nothing else fails."""
     for one in made:
-        old = before.get(one.name)
-        if old is None:
-            forget(home.catalyst, one.name)
-        else:
-            register(home.catalyst, one.name, old.schema)
+        old = known.get(one.name)
+        try:
+            if old is None:
+                forget(home.catalyst, one.name)
+            else:
+                register(home.catalyst, one.name, old.schema)
+        except Exception as error:
+            _log.warning("the analyzer was not told of %s: %s", one.name, error)

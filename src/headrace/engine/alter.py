@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
-from headrace.engine.adopt import Settled, fill_views, remake, restore_names, settle_stores
+from headrace.engine.adopt import Settled, fill_views, leave_names, remake, settle_stores
 from headrace.engine.catalog import Catalog, Table, View
 from headrace.engine.columns import Columns, converted
 from headrace.engine.define import column_field, column_type, make_table
@@ -177,20 +177,20 @@ def _adopt(home: Headrace, old: Table, altered: _Altered) -> None:
     """Make the new columns durable and visible, with the views that follow from them."""
     table = make_table(altered.contract, altered.ids)
     _carry_rows(old, table)
-    planned = home.catalog.copy()
-    planned.relations[table.name] = table
-    before = home.catalog.relations
+    before, epoch = home.catalog, home.epoch
+    catalog = before.having(table)
     made: list[View] = []
+    follows: list[View] = []
     register(home.catalyst, table.name, table.schema)
     try:
         if altered.dropped or altered.widened is not None:
-            made = _remake_views(home, planned, table, altered.widened)
-        settled = settle_stores(made, before)
-        work = Work({store.name: store for store in (home.clock, *planned.stores())}, home.settings.small_bound)
+            catalog = _remake_views(home, catalog, table, altered.widened, made, follows)
+        settled = settle_stores(made, before.relations)
+        work = Work({store.name: store for store in (home.clock, *catalog.stores())}, home.settings.small_bound)
         if altered.dropped:
             settled.closed[table.name] = old.store.snapshot().all()
         _carry_tombstones(old, table, work, settled)
-        fill_views(home, planned, work, made)
+        fill_views(home, catalog, work, made)
         for name, content in settled.closed.items():
             work.leave(closed_name(name), content)
         head: dict[str, Any] = {
@@ -198,14 +198,9 @@ def _adopt(home: Headrace, old: Table, altered: _Altered) -> None:
             "reset": settled.resets,
             "closed": list(settled.closed),
         }
-
-        def swap() -> None:
-            home.catalog.relations = planned.relations
-
-        home.commit(work, home.tick(), head, swap)
-    except BaseException:
-        restore_names(home, [table, *made], before)
-        raise
+        home.commit(work, home.tick(), head, catalog)
+    finally:
+        leave_names(home, [table, *made, *follows], before, adopted=home.epoch > epoch)
 
 
 def _carry_rows(old: Table, table: Table) -> None:
@@ -236,22 +231,25 @@ def _carry_tombstones(old: Table, table: Table, work: Work, settled: Settled) ->
     work.leave(table.tombstones.name, consolidate(pa.table(columns, schema=schema), np.asarray(buried.weights)))
 
 
-def _remake_views(home: Headrace, planned: Catalog, table: Table, widened: int | None) -> list[View]:
-    """Make the views over a table again; those that must be filled anew are returned, each after what it reads."""
-    filled: dict[str, View] = {}
+def _remake_views(
+    home: Headrace, catalog: Catalog, table: Table, widened: int | None, filled: list[View], kept: list[View]
+) -> Catalog:
+    """The catalog with the views over a table made again, each after what it reads: those that must be filled anew,
+    and those that hold what they held."""
     for view in home.catalog.dependents(table.name):
-        follows = any(name in filled for name in view.resolved.reads)
+        follows = any(one.name in view.resolved.reads for one in filled)
         if not follows and table.name not in view.resolved.reads:
             continue
-        remade = remake(home, planned, view, table.name)
-        planned.relations[view.name] = remade
+        remade = remake(home, catalog, view, table.name)
         reads = widened is not None and (table.name, widened) in columns_read(view.resolved)
         if follows or reads or not _same_stores(view, remade):
+            filled.append(remade)
             register(home.catalyst, view.name, remade.schema)
-            filled[view.name] = remade
         else:
+            kept.append(remade)
             remade.store, remade.hidden = view.store, view.hidden
-    return list(filled.values())
+        catalog = catalog.having(remade)
+    return catalog
 
 
 def _same_stores(view: View, remade: View) -> bool:

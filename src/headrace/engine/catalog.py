@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from pyspark.sql.types import StructType
@@ -103,28 +103,34 @@ def source_definition(source: Source) -> dict[str, Any]:
     return definition
 
 
+@dataclass(frozen=True, eq=False)
 class Catalog:
-    """All relations by name, in the order they were made: a view comes after what it reads."""
+    """All relations by name, in the order they were made: a view comes after what it reads.
 
-    def __init__(self) -> None:
-        self.relations: dict[str, Relation] = {}
-        self.sources: dict[str, Source] = {}
-        self.history = ColumnHistory()
+    A value: who holds one sees the same relations for ever, whatever is defined meanwhile.
+    """
 
-    def copy(self) -> Catalog:
-        """A catalog of its own with the same relations and the same history."""
-        other = Catalog()
-        other.relations, other.history = dict(self.relations), self.history
-        other.sources = dict(self.sources)
-        return other
+    relations: Mapping[str, Relation] = field(default_factory=dict[str, Relation])
+    sources: Mapping[str, Source] = field(default_factory=dict[str, Source])
+    history: ColumnHistory = field(default_factory=ColumnHistory)
 
-    def record(self, epoch: int, head: Mapping[str, Any]) -> None:
-        """Take note of what an epoch's head tells, beside the relations that it makes."""
-        self.history.record(epoch, head)
-        for name in head.get("drop_sources", ()):
-            self.sources.pop(name, None)
-        for definition in head.get("sources", ()):
-            self.sources[definition["name"]] = Source(**definition, epoch=epoch)
+    def having(self, *made: Relation) -> Catalog:
+        """The catalog with these relations too, each in place of one of the same name."""
+        return replace(self, relations={**self.relations, **{one.name: one for one in made}})
+
+    def without(self, name: str) -> Catalog:
+        """The catalog without a relation."""
+        return replace(self, relations={known: one for known, one in self.relations.items() if known != name})
+
+    def recorded(self, epoch: int, head: Mapping[str, Any]) -> Catalog:
+        """The catalog with what an epoch's head tells, beside the relations that it makes."""
+        history = self.history.recorded(epoch, head)
+        gone, come = head.get("drop_sources", ()), head.get("sources", ())
+        if history is self.history and not gone and not come:
+            return self
+        sources = {name: one for name, one in self.sources.items() if name not in gone}
+        sources.update({one["name"]: Source(**one, epoch=epoch) for one in come})
+        return replace(self, history=history, sources=sources)
 
     def __contains__(self, name: str) -> bool:
         return name.lower() in self.relations
@@ -177,6 +183,11 @@ class Catalog:
             waiting = [view for view in waiting if view not in ready]
         return ordered
 
+    @property
+    def reads_clock(self) -> bool:
+        """Whether any view moves with time alone."""
+        return any(isinstance(one, View) and one.resolved.uses_clock for one in self.relations.values())
+
     def users(self, name: str) -> list[View]:
         """The views that read a relation directly."""
         return [view for view in self.views() if name in view.resolved.reads]
@@ -218,4 +229,4 @@ class Catalog:
                 yield relation.tombstones
 
 
-__all__ = ["Any", "Catalog", "Relation", "Source", "Table", "View", "ViewDefinition", "source_definition"]
+__all__ = ["Catalog", "Relation", "Source", "Table", "View", "ViewDefinition", "source_definition"]

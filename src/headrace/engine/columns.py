@@ -52,15 +52,18 @@ class Columns:
 
 
 class ColumnHistory:
-    """The columns of all relations, as the ledger's definitions tell."""
+    """The columns of all relations, as the ledger's definitions tell; a value that never changes."""
 
-    def __init__(self) -> None:
-        self._known: dict[str, list[tuple[int, Columns | None]]] = {}
+    def __init__(self, known: Mapping[str, tuple[tuple[int, Columns | None], ...]] | None = None) -> None:
+        self._known = {} if known is None else known
 
-    def record(self, epoch: int, head: Mapping[str, Any]) -> None:
-        """Take note of what an epoch defined and dropped."""
+    def recorded(self, epoch: int, head: Mapping[str, Any]) -> ColumnHistory:
+        """The history with what an epoch defined and dropped."""
+        if not head.get("drop") and not head.get("define"):
+            return self
+        known = dict(self._known)
         for name in head.get("drop", ()):
-            self._known.setdefault(name, []).append((epoch, None))
+            known[name] = (*known.get(name, ()), (epoch, None))
         for definition in head.get("define", ()):
             name = definition["name"]
             before = self.at(name, epoch - 1)
@@ -74,7 +77,8 @@ class ColumnHistory:
                 ids=tuple(ids),
                 closed=name in head.get("closed", ()),
             )
-            self._known.setdefault(name, []).append((epoch, columns))
+            known[name] = (*known.get(name, ()), (epoch, columns))
+        return ColumnHistory(known)
 
     def at(self, name: str, epoch: int) -> Columns | None:
         """The columns that a relation had at the end of an epoch; None where it was not there."""

@@ -99,7 +99,7 @@ def make_table(contract: TableContract, ids: Sequence[int] | None = None) -> Tab
     return Table(contract.name, contract, store, tombstones, known)
 
 
-def make_view(catalyst: Catalyst, catalog: Catalog, folder: Path, definition: ViewDefinition) -> View:
+def make_view(catalyst: Catalyst, catalog: Catalog, scratch: Path, definition: ViewDefinition) -> View:
     """A view with its rule, not yet filled and not yet known to the analyzer."""
     with _seen_as(catalyst, catalog, definition):
         resolved = resolve(
@@ -109,7 +109,22 @@ def make_view(catalyst: Catalyst, catalog: Catalog, folder: Path, definition: Vi
     schema = _named_schema(definition, resolved.schema)
     for field in schema.fields:
         refuse_type(f"column {field.name} of view {definition.name}", field.dataType)
-    workshop = Workshop(catalyst, folder, definition.name)
+    workshop = Workshop(catalyst, scratch, definition.name)
+    try:
+        rule, reasons, key = _made_rule(catalog, definition, resolved, schema, workshop)
+    except BaseException:
+        workshop.clear()
+        raise
+    store = Store(definition.name, arrow_schema(f.dataType for f in schema.fields))
+    hidden = {one.name: Store(one.name, one.schema) for one in workshop.stores}
+    return View(definition, resolved, schema, store, workshop, rule, hidden, tuple(reasons), key)
+
+
+def _made_rule(
+    catalog: Catalog, definition: ViewDefinition, resolved: Resolved, schema: StructType, workshop: Workshop
+) -> tuple[Rule | None, list[str], tuple[str, ...]]:
+    """The rule that follows a view, the reasons for what is not incremental, and the key of its rows."""
+    catalyst = workshop.catalyst
     rule: Rule | None = None
     reasons: list[str] = []
     key: tuple[str, ...] = ()
@@ -127,18 +142,15 @@ def make_view(catalyst: Catalyst, catalog: Catalog, folder: Path, definition: Vi
             key = _derived_key(catalog, node, schema)
         except NoRule as missing:
             reasons.append(f"{missing}: recomputed in full, with a diff")
-            for query in workshop.queries:
-                query.close()
-            workshop = Workshop(catalyst, folder, definition.name)
+            rule = None
+            workshop.forget()
     if definition.policy == "incremental" and reasons:
         raise ViewError(
             f"view {definition.name} cannot be maintained incrementally",
             detail="; ".join(reasons),
             hint="rewrite what is named, or choose REFRESH POLICY AUTO",
         )
-    store = Store(definition.name, arrow_schema(f.dataType for f in schema.fields))
-    hidden = {one.name: Store(one.name, one.schema) for one in workshop.stores}
-    return View(definition, resolved, schema, store, workshop, rule, hidden, tuple(reasons), key)
+    return rule, reasons, key
 
 
 @contextmanager

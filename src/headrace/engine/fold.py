@@ -6,19 +6,20 @@ while a finished file is named.
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from headrace.engine.catalog import Relation, Table
-from headrace.errors import HeadraceError, OwnerLost
+from headrace.engine.catalog import Catalog, Relation, Table
+from headrace.engine.failures import Failures
+from headrace.engine.present import Present
+from headrace.errors import HomeBroken, OwnerLost
 from headrace.ledger.base import Base, Shape
 from headrace.ledger.durable import crash_point, is_temporary, remove_folder
 from headrace.ledger.ledger import Ledger, now_utc, summed
@@ -28,13 +29,10 @@ from headrace.objects import Place
 from headrace.settings import Settings
 from headrace.state import mapped
 from headrace.state.delta import concat
-from headrace.state.store import Snapshot
+from headrace.state.store import Snapshot, Store
 
-_log = logging.getLogger("headrace.fold")
 _SMALL_FILES = 32
 _NICENESS = 10
-# Seconds between two folds that fail, at most.
-_LONGEST_PAUSE = 300.0
 
 
 @dataclass(frozen=True)
@@ -78,6 +76,29 @@ def shape_of(name: str, relation: Relation | None, schema: Any) -> Shape:
     return Shape(names, schema, tuple(names.index(column) for column in key))
 
 
+def shapes_of(stores: Iterable[Store], catalog: Catalog) -> dict[str, Shape]:
+    """What the base of every store looks like."""
+    return {store.name: shape_of(store.name, catalog.relations.get(store.name), store.schema) for store in stores}
+
+
+def moment_of(present: Present, stores: Sequence[Store]) -> Moment:
+    """What is to be folded at the newest epoch."""
+    shapes, changed_at = shapes_of(stores, present.catalog), present.changed_at
+    foldable = {
+        one.name: Foldable(shapes[one.name], one.snapshot(), changed_at.get(one.name, 0), _shaped_at(present, one.name))
+        for one in stores
+    }
+    return Moment(present.epoch, foldable)
+
+
+def _shaped_at(present: Present, name: str) -> int:
+    """Since when a store has its present columns."""
+    columns = present.catalog.history.at(name, present.epoch)
+    if columns is not None and isinstance(present.catalog.relations.get(name), Table):
+        return columns.since
+    return present.reset_at.get(name, 0)
+
+
 def base_path(home: Place, name: str) -> Place:
     """Where the base of a store lies."""
     return home / ("state" if is_hidden(name) else "tables") / plain_name(name)
@@ -110,8 +131,12 @@ class Fold:
         self._stopped = threading.Event()
         self._worker = ThreadPoolExecutor(1, "headrace-fold", initializer=_give_way)
         self._thread = threading.Thread(target=self._run, name="headrace-fold-timer", daemon=True)
-        self._failures = 0
-        self.failure: Exception | None = None
+        self.failures = Failures(f"the fold of {home}")
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why the last fold failed, if it did."""
+        return self.failures.last
 
     def start(self) -> None:
         """Fold in the background from now on."""
@@ -127,29 +152,25 @@ class Fold:
     def _run(self) -> None:
         seen, quiet_since = -1, time.monotonic()
         while not self._stopped.wait(1.0):
-            moment = self._moment()
-            if moment.epoch != seen:
-                seen, quiet_since = moment.epoch, time.monotonic()
-            if seen > self._folded_epoch and self._due(time.monotonic() - quiet_since):
-                try:
+            try:
+                epoch = self._moment().epoch
+                if epoch != seen:
+                    seen, quiet_since = epoch, time.monotonic()
+                if seen > self._folded_epoch and self._due(time.monotonic() - quiet_since):
                     self.now()
-                except OwnerLost as error:
-                    self.failure = error
-                    return
-                except Exception as error:
-                    # Nothing is lost: the log still has it all. It is tried again, less and less often; seldom from the
-                    # start where trying alone mends nothing.
-                    self.failure, self._folded_at = error, time.monotonic()
-                    self._failures += 1
-                    _log.warning("the fold of %s failed, and is tried again: %s", self._home, error)
+            except (OwnerLost, HomeBroken) as error:
+                self.failures.note(error)
+                return
+            except Exception as error:
+                # Nothing is lost: the log still has it all.
+                self.failures.note(error)
 
     def _due(self, quiet: float) -> bool:
-        age = time.monotonic() - self._folded_at
-        if self._failures and age < _pause(self._failures, self.failure):
+        if self.failures.pausing:
             return False
         return (
             quiet >= self._settings.fold_when_idle.total_seconds()
-            or age >= self._settings.fold_at_latest.total_seconds()
+            or time.monotonic() - self._folded_at >= self._settings.fold_at_latest.total_seconds()
             or self._ledger.size - self._folded_size >= self._settings.fold_log_bytes
         )
 
@@ -180,7 +201,7 @@ class Fold:
             self._sweep(moment.epoch)
             self._folded_epoch, self._folded_size = moment.epoch, self._ledger.size
             self._folded_at = time.monotonic()
-            self.failure, self._failures = None, 0
+            self.failures.clear()
             report.oldest, report.seconds = self._ledger.oldest, self._folded_at - started
             mapped.release()
             return report
@@ -249,12 +270,6 @@ class Fold:
                 crash_point("file swept")
 
 
-def _pause(failures: int, last: Exception | None) -> float:
-    """Seconds until a fold that has failed so often is tried again."""
-    terminal = isinstance(last, HeadraceError) and not last.transient
-    return _LONGEST_PAUSE if terminal else min(2.0**failures, _LONGEST_PAUSE)
-
-
 def _give_way() -> None:
     """Let epochs have the processor first; where threads have no priority of their own, nothing changes."""
     if sys.platform == "linux":
@@ -283,4 +298,14 @@ def sweep_after_crash(home: Place, ledger: Ledger, names: Mapping[str, Shape]) -
                 crash_point("ruins swept")
 
 
-__all__ = ["Fold", "Foldable", "Moment", "Report", "base_path", "shape_of", "sweep_after_crash"]
+__all__ = [
+    "Fold",
+    "Foldable",
+    "Moment",
+    "Report",
+    "base_path",
+    "moment_of",
+    "shape_of",
+    "shapes_of",
+    "sweep_after_crash",
+]

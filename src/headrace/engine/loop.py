@@ -17,7 +17,8 @@ from headrace.engine.group import Changes, Group, ViewMoved
 from headrace.engine.queries import Relations
 from headrace.engine.receipt import Receipt
 from headrace.engine.work import Work
-from headrace.errors import KeyReused, ViewEvaluationError
+from headrace.errors import HomeBroken, KeyReused, LedgerError, ViewEvaluationError
+from headrace.interrupts import interrupts_held
 
 
 @dataclass(eq=False)
@@ -106,7 +107,7 @@ class Loop:
         except BaseException as error:
             for call in group:
                 if call.receipt is None:
-                    call.error = error
+                    call.error = self._heard(error)
             if isinstance(error, ViewEvaluationError):
                 self._find_guilty(group, error)
             elif not isinstance(error, Exception):
@@ -115,6 +116,14 @@ class Loop:
             for call in group:
                 call.done = True
             self.idle.set()
+
+    def _heard(self, error: BaseException) -> Exception:
+        """What the callers of an epoch hear of its end; an interrupt is for the thread that it hits."""
+        if isinstance(error, Exception):
+            return error
+        return self._host.broken or LedgerError(
+            "the epoch was interrupted", detail="Nothing of it was committed.", hint="send the call again"
+        )
 
     def _find_guilty(self, group: Sequence[Call], error: ViewEvaluationError) -> None:
         """Try each call apart, the rejected ones too: what they were checked on top of may not come to be."""
@@ -170,15 +179,16 @@ class Loop:
             "keys": {key: receipts[call].to_json() for key, call in keyed.items()},
             "digests": {key: call.digest for key, call in keyed.items()},
         }
-        self._host.commit(work, now, head)
-        watch.lap("ledger")
-        for call in accepted:
-            kept = receipts[call]
-            call.receipt = Receipt(epoch, kept.applied, kept.stale, kept.dead, watch.seconds, watch.stages, call.digest)
-            if call.key is not None:
-                self._host.remember(call.key, call.receipt)
-        for twin, first in twins:
-            twin.receipt = None if twin.error is not None else first.receipt
+        # An interrupt waits until each call has its receipt: all of them are committed by then.
+        with interrupts_held():
+            self._host.commit(work, now, head)
+            watch.lap("ledger")
+            for call in accepted:
+                kept = receipts[call]
+                stages = watch.stages
+                call.receipt = Receipt(epoch, kept.applied, kept.stale, kept.dead, watch.seconds, stages, call.digest)
+            for twin, first in twins:
+                twin.receipt = None if twin.error is not None else first.receipt
 
 
 @contextmanager
@@ -214,8 +224,20 @@ def _accept(call: Call, group: Group) -> bool:
 class Host(Protocol):
     """What the loop needs of the home it runs in."""
 
-    epoch: int
-    catalog: Catalog
+    @property
+    def epoch(self) -> int:
+        """The newest epoch."""
+        ...
+
+    @property
+    def catalog(self) -> Catalog:
+        """The relations of the newest epoch."""
+        ...
+
+    @property
+    def broken(self) -> HomeBroken | None:
+        """Why the home cannot go on, if an epoch was committed that it could not take in."""
+        ...
 
     @property
     def tombstone_retention(self) -> timedelta:
@@ -248,8 +270,4 @@ class Host(Protocol):
 
     def moves_anything(self, work: Work) -> bool:
         """Whether an epoch changes more than the clock."""
-        ...
-
-    def remember(self, key: str, receipt: Receipt) -> None:
-        """Keep the receipt of an idempotency key."""
         ...

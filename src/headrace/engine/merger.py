@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+from headrace.engine.failures import Failures
 from headrace.state.store import Store
 
 # With this many runs a store is slow to read: it is brought into order even while an epoch runs.
@@ -18,16 +19,24 @@ class Merger:
     def __init__(self, idle: threading.Event) -> None:
         self._idle = idle
         self._thread = ThreadPoolExecutor(1, "headrace-merge")
+        self.failures = Failures("bringing stores into order")
 
     def submit(self, store: Store) -> None:
-        """Have a store merged when no epoch runs, or at once if its runs have become many."""
-        self._thread.submit(self._merge, store)
+        """Have a store merged when no epoch runs, or at once if its runs have become many. Never raises."""
+        try:
+            self._thread.submit(self._merge, store)
+        except Exception as error:
+            self.failures.note(error)
 
     def close(self) -> None:
         """Finish the store at hand and leave the others; no epoch may be running."""
         self._thread.shutdown(cancel_futures=True)
 
     def _merge(self, store: Store) -> None:
-        while len(store.snapshot().runs) < MANY_RUNS and not self._idle.wait(_LOOK_AGAIN):
-            pass
-        store.merge()
+        try:
+            while len(store.snapshot().runs) < MANY_RUNS and not self._idle.wait(_LOOK_AGAIN):
+                pass
+            store.merge()
+            self.failures.clear()
+        except Exception as error:
+            self.failures.note(error)

@@ -35,3 +35,32 @@ class Receipt:
     def from_json(content: Mapping[str, Any], digest: str = "") -> Receipt:
         """A receipt that the ledger kept."""
         return Receipt(**content, digest=digest)
+
+
+class Receipts:
+    """The receipts of idempotency keys, in the order of their epochs; they expire with these, as they do on disk."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, Receipt] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def get(self, key: str, oldest: int) -> Receipt | None:
+        """The receipt of a key, unless its epoch is older than the oldest that is kept."""
+        found = self._held.get(key)
+        return found if found is not None and found.epoch >= oldest else None
+
+    def add(self, receipts: Mapping[str, Receipt]) -> None:
+        """Keep the receipts of an epoch; a key that has expired may be used again."""
+        for key in receipts:
+            self._held.pop(key, None)
+        self._held.update(receipts)
+
+    def forget(self, oldest: int) -> None:
+        """Let go of what has expired."""
+        while self._held:
+            key = next(iter(self._held))
+            if self._held[key].epoch >= oldest:
+                return
+            del self._held[key]

@@ -3,16 +3,18 @@ again."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
-from headrace.engine.catalog import Table, View, ViewDefinition
+from headrace.engine.catalog import Catalog, Table, View, ViewDefinition
 from headrace.engine.columns import Columns, converted
 from headrace.engine.define import make_table, make_view
-from headrace.engine.fold import base_path
+from headrace.engine.fold import base_path, shapes_of
+from headrace.engine.present import Present, receipts_of
 from headrace.engine.receipt import Receipt
 from headrace.errors import LedgerError
 from headrace.intake.table import TableContract
@@ -21,6 +23,7 @@ from headrace.ledger.ledger import Entry, summed
 from headrace.ledger.names import is_hidden
 from headrace.sql.resolve import register
 from headrace.state.delta import Delta
+from headrace.state.store import Store
 
 if TYPE_CHECKING:
     from headrace.home import Headrace
@@ -30,20 +33,31 @@ if TYPE_CHECKING:
 STATE = 2
 
 
-def recover(home: Headrace, folder: Path) -> list[ViewDefinition]:
-    """Bring a home to the newest epoch of its ledger; the views whose hidden state another release has shaped.
+@dataclass(frozen=True, eq=False)
+class Recovered:
+    """A home at the newest epoch of its ledger, and the views whose hidden state another release has shaped.
 
     Those hold the right rows, but cannot follow a change until they are filled anew.
     """
+
+    present: Present = field(default_factory=Present)
+    receipts: Mapping[str, Receipt] = field(default_factory=dict[str, Receipt])
+    outdated: Sequence[ViewDefinition] = ()
+
+
+def recover(home: Headrace, scratch: Path) -> Recovered:
+    """What a home is at the newest epoch of its ledger."""
     heads = home.ledger.heads()
     if not heads:
-        return []
+        return Recovered()
+    catalog = Catalog()
+    reset_at: dict[str, int] = {}
+    receipts: dict[str, Receipt] = {}
     latest: dict[str, tuple[int, Mapping[str, Any]]] = {}
     for head in heads:
         content = head.content
-        home.catalog.record(head.epoch, content)
-        for name in content.get("reset", ()):
-            home.reset_at[name] = head.epoch
+        catalog = catalog.recorded(head.epoch, content)
+        reset_at.update(dict.fromkeys(content.get("reset", ()), head.epoch))
         for name in content.get("drop", ()):
             latest.pop(name, None)
         for definition in content.get("define", ()):
@@ -51,36 +65,37 @@ def recover(home: Headrace, folder: Path) -> list[ViewDefinition]:
             if definition["kind"] == "view":
                 latest.pop(definition["name"], None)
             latest[definition["name"]] = head.epoch, definition
-        digests = content.get("digests", {})
-        for key, receipt in content.get("keys", {}).items():
-            home.remember(key, Receipt.from_json(receipt, digests.get(key, "")))
+        receipts.update(receipts_of(content))
     for epoch, definition in latest.values():
-        _define(home, folder, epoch, definition)
-    home.epoch, home.committed_at = heads[-1].epoch, heads[-1].committed_at
+        relation = _defined(home, catalog, scratch, epoch, definition)
+        catalog = catalog.having(relation)
+        register(home.catalyst, relation.name, relation.schema)
     outdated = [
-        view
-        for view in home.catalog.views()
-        if view.hidden and latest[view.name][1].get("state") != remembered_state(view)
+        view for view in catalog.views() if view.hidden and latest[view.name][1].get("state") != remembered_state(view)
     ]
-    _restore_stores(home, {name for view in outdated for name in view.hidden})
-    return [view.definition for view in outdated]
+    stores = {home.clock.name: home.clock, **{store.name: store for store in catalog.stores()}}
+    reset_at = {name: at for name, at in reset_at.items() if name in stores}
+    present = Present(heads[-1].epoch, heads[-1].committed_at, catalog, {}, reset_at)
+    whole = {name: store for name, store in stores.items() if not any(name in view.hidden for view in outdated)}
+    present = replace(present, changed_at=_restore_stores(home, present, whole))
+    return Recovered(present, receipts, [view.definition for view in outdated])
 
 
-def _restore_stores(home: Headrace, but: Collection[str]) -> None:
+def _restore_stores(home: Headrace, present: Present, stores: Mapping[str, Store]) -> dict[str, int]:
+    """Bring stores to the newest epoch, from their bases and the log after them; when each last changed."""
     bases: dict[str, tuple[Base, Shape]] = {}
     since: dict[str, int] = {}
-    history = home.catalog.history
-    for name, present in home.shapes().items():
-        if name in but:
-            continue
+    changed_at: dict[str, int] = {}
+    history, reset_at = present.catalog.history, present.reset_at
+    for name, shape_now in shapes_of(stores.values(), present.catalog).items():
         base = Base(base_path(home.path, name))
-        shape = _shape_then(history.at(name, base.epoch), present)
-        if base.fits(shape) and home.reset_at.get(name, 0) <= base.epoch <= home.epoch:
+        shape = _shape_then(history.at(name, base.epoch), shape_now)
+        if base.fits(shape) and reset_at.get(name, 0) <= base.epoch <= present.epoch:
             bases[name], since[name] = (base, shape), base.epoch
         else:
-            since[name] = max(home.reset_at.get(name, 0) - 1, 0)
+            since[name] = max(reset_at.get(name, 0) - 1, 0)
             begins = home.ledger.compacted if is_hidden(name) else home.ledger.oldest
-            if since[name] < begins and home.reset_at.get(name, 0):
+            if since[name] < begins and reset_at.get(name, 0):
                 raise LedgerError(
                     f"the state of {name} cannot be restored",
                     detail=f"Its base is missing, and the log begins after epoch {begins}.",
@@ -89,18 +104,19 @@ def _restore_stores(home: Headrace, but: Collection[str]) -> None:
     entries: dict[str, list[Entry]] = {}
     for entry in home.ledger.entries_after(since) if since else ():
         entries.setdefault(entry.relation, []).append(entry)
-    for store in (one for one in home.all_stores() if one.name not in but):
+    for store in stores.values():
         log = entries.get(store.name, [])
-        columns = history.at(store.name, home.epoch)
+        columns = history.at(store.name, present.epoch)
         later = summed(store.schema, log if columns is None else history.under(log, columns))
         if store.name in bases:
             store.replace(_restored(*bases[store.name], history.at(store.name, since[store.name]), columns))
             store.apply(later)
-            home.changed_at[store.name] = since[store.name]
+            changed_at[store.name] = since[store.name]
         else:
             store.replace([later])
         if log:
-            home.changed_at[store.name] = log[-1].epoch
+            changed_at[store.name] = log[-1].epoch
+    return changed_at
 
 
 def _shape_then(columns: Columns | None, present: Shape) -> Shape:
@@ -118,18 +134,19 @@ def _restored(base: Base, shape: Shape, written: Columns | None, columns: Column
             yield converted(content.rows, content.weights, written, columns)
 
 
-def _define(home: Headrace, folder: Path, epoch: int, definition: Mapping[str, Any]) -> None:
+def _defined(
+    home: Headrace, catalog: Catalog, scratch: Path, epoch: int, definition: Mapping[str, Any]
+) -> Table | View:
+    """A relation as the ledger defines it, over those that the catalog has."""
     name = definition["name"]
     if definition["kind"] == "table":
         schema = StructType.fromJson(definition["schema"])
         contract = TableContract(name, schema, tuple(definition["key"]), definition["sequence"])
-        home.catalog.relations[name] = make_table(contract, definition.get("ids"))
-        register(home.catalyst, name, schema)
-        return
-    view = make_view(
+        return make_table(contract, definition.get("ids"))
+    return make_view(
         home.catalyst,
-        home.catalog,
-        folder,
+        catalog,
+        scratch,
         ViewDefinition(
             name,
             definition["sql"],
@@ -139,8 +156,6 @@ def _define(home: Headrace, folder: Path, epoch: int, definition: Mapping[str, A
             as_of=definition.get("as_of", epoch),
         ),
     )
-    home.catalog.relations[name] = view
-    register(home.catalyst, name, view.schema)
 
 
 def table_definition(table: Table) -> dict[str, Any]:

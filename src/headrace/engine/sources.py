@@ -16,7 +16,7 @@ from pyspark.sql.types import StructField
 
 from headrace.capture.delta import DeltaSnapshot, absolute, match_columns, open_snapshot
 from headrace.engine.bulk import Bulk
-from headrace.engine.catalog import Source, Table
+from headrace.engine.catalog import Catalog, Source, Table
 from headrace.engine.group import Group
 from headrace.engine.progress import Step
 from headrace.engine.work import Work
@@ -59,10 +59,12 @@ class Readings:
     stale: dict[str, int] = field(default_factory=dict[str, int])
 
 
-def read_sources(home: Headrace, work: Work, now: datetime, statements: Sequence[CreateSource]) -> Readings:
+def read_sources(
+    home: Headrace, catalog: Catalog, work: Work, now: datetime, statements: Sequence[CreateSource]
+) -> Readings:
     """Read snapshot sources whole: what they bring becomes part of the epoch under way."""
     # All are looked at before the first is read, which takes long.
-    readings = [open_reading(home, statement) for statement in statements]
+    readings = [open_reading(catalog, statement) for statement in statements]
     names = [one.source.name for one in readings]
     for place, name in enumerate(names):
         if name in names[:place]:
@@ -72,19 +74,19 @@ def read_sources(home: Headrace, work: Work, now: datetime, statements: Sequence
     for table in dict.fromkeys(one.table for one in readings):
         parts = (part for one in readings if one.table is table for part in _rows(home, one, counts))
         changes[table.name] = _changes(table, mapped.rows(table.store.schema, parts))
-    group = Group(home.catalog, work, now, home.tombstone_retention)
+    group = Group(catalog, work, now, home.tombstone_retention)
     applied, stale = group.take(changes)
     for name, delta in group.deltas().items():
         work.leave(name, delta)
     return Readings([_read(one, counts[one.source.name]) for one in readings], applied, stale)
 
 
-def open_reading(home: Headrace, statement: CreateSource) -> _Reading:
+def open_reading(catalog: Catalog, statement: CreateSource) -> _Reading:
     """A source that can be read into its table, or an error that tells why it cannot."""
-    if statement.name in home.catalog.sources:
+    if statement.name in catalog.sources:
         raise _taken(statement.name)
     source = source_of(statement)
-    table = home.catalog.table(source.table)
+    table = catalog.table(source.table)
     try:
         snapshot = open_snapshot(source.location, source.options.get("version"))
         return _Reading(source, snapshot, table, match_columns(source.name, snapshot.schema, table.name, table.schema))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headrace.engine.adopt import adopt
+from headrace.engine.adopt import adopt, restore_names
 from headrace.engine.alter import alter_table
 from headrace.engine.as_of import relations_of
 from headrace.engine.catalog import Table, View, ViewDefinition
@@ -29,7 +29,7 @@ from headrace.errors import (
     UnsupportedStatement,
     ViewError,
 )
-from headrace.sql.resolve import forget
+from headrace.interrupts import interrupts_held
 from headrace.sql.statements import (
     AlterTable,
     CreateSource,
@@ -243,25 +243,28 @@ def _drop(home: Headrace, statement: Drop) -> None:
             detail=f"It is read by {', '.join(users)}.",
             hint=f"drop {'them' if len(users) > 1 else 'it'} first",
         )
-
-    def swap() -> None:
-        del home.catalog.relations[statement.name]
-
-    home.commit(Work({}, home.settings.small_bound), home.tick(), {"drop": [statement.name]}, swap)
-    forget(home.catalyst, statement.name)
-    if isinstance(relation, View):
-        for query in relation.workshop.queries:
-            query.close()
+    left = home.catalog.without(statement.name)
+    with interrupts_held():
+        home.commit(Work({}, home.settings.small_bound), home.tick(), {"drop": [statement.name]}, left)
+        restore_names(home, [relation], left.relations)
+        if isinstance(relation, View):
+            relation.workshop.clear()
 
 
 def _explain(home: Headrace, statement: Explain) -> pa.Table:
     if isinstance(statement.target, str):
         return _lines(str(home.explain(statement.target)))
-    view = home.make_view(view_of(home, statement.target))
-    text = str(explain_view(view))
-    for query in view.workshop.queries:
-        query.close()
-    return _lines(text)
+    created = statement.target
+
+    def explained() -> str:
+        view = home.make_view(view_of(home, created))
+        try:
+            return str(explain_view(view))
+        finally:
+            view.workshop.clear()
+
+    # The analyzer knows the names of one catalog at a time, and a definition under way has its own.
+    return _lines(home.between_epochs(explained))
 
 
 def _lines(text: str) -> pa.Table:
@@ -269,23 +272,24 @@ def _lines(text: str) -> pa.Table:
 
 
 def _show(home: Headrace, statement: Show) -> pa.Table:
+    held = {name: snapshot.count for name, (snapshot, _) in home.relations().items()}
     if statement.what == "tables":
-        tables = home.catalog.tables()
+        tables = [one for one in home.catalog.tables() if one.name in held]
         return pa.table(
             {
                 "name": pa.array([t.name for t in tables], type=pa.string()),
                 "key": pa.array([", ".join(t.contract.key) for t in tables], type=pa.string()),
-                "rows": pa.array([t.store.snapshot().count for t in tables], type=pa.int64()),
+                "rows": pa.array([held[t.name] for t in tables], type=pa.int64()),
             }
         )
     if statement.what == "views":
-        views = home.catalog.views()
+        views = [one for one in home.catalog.views() if one.name in held]
         return pa.table(
             {
                 "name": pa.array([v.name for v in views], type=pa.string()),
                 "incremental": pa.array([v.incremental for v in views], type=pa.bool_()),
                 "reads": pa.array([", ".join(v.resolved.reads) for v in views], type=pa.string()),
-                "rows": pa.array([v.store.snapshot().count for v in views], type=pa.int64()),
+                "rows": pa.array([held[v.name] for v in views], type=pa.int64()),
             }
         )
     if statement.what == "sources":

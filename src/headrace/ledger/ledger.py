@@ -159,6 +159,12 @@ class Ledger:
         """The newest epoch."""
         return self._folder.numbers.get(NEWEST_EPOCH, 0)
 
+    def settled_epoch(self) -> int:
+        """The newest epoch, that of a commit included which was cut short after it had happened."""
+        with self._turn:
+            self._folder.settle()
+        return self.epoch
+
     @property
     def compacted(self) -> int:
         """The epoch up to which the log has no rows of hidden relations any more: their bases have them."""
@@ -187,9 +193,7 @@ class Ledger:
         self._guarded(lambda: self._commit(epoch, at, head, deltas))
 
     def _commit(self, epoch: int, at: datetime, head: Mapping[str, Any], deltas: Mapping[str, Delta]) -> None:
-        with self._turn:
-            self._folder.settle()
-        if epoch != self.epoch + 1:
+        if epoch != self.settled_epoch() + 1:
             raise LedgerError(
                 f"epoch {epoch} does not follow epoch {self.epoch}, which is the newest",
                 detail="Nothing was committed by this call.",

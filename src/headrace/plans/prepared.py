@@ -160,11 +160,6 @@ class PreparedQuery:
             file.write(content[footer:])
         return grown
 
-    def close(self) -> None:
-        """Remove the leaf files and the result's."""
-        for path in [*self._paths, self._result]:
-            path.unlink(missing_ok=True)
-
 
 def _file_form(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_duration(column.type):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from headrace.engine.catalog import Catalog
 from headrace.engine.define import make_table, table_contract
 from headrace.engine.sources import open_reading
 from headrace.engine.statements import view_of
@@ -36,9 +37,10 @@ def check_definitions(definitions: Definitions, spark: SparkSession | None = Non
     findings = Findings(list(definitions.problems))
     with tempfile.TemporaryDirectory(prefix="headrace-check-") as folder, open_home(Path(folder), spark=spark) as home:
         failed: set[str] = set()
+        catalog = home.catalog
         for definition in (*definitions.tables, *definitions.views, *definitions.sources):
             try:
-                _resolve(home, definition, findings)
+                catalog = _resolved(home, catalog, definition, findings)
             except HeadraceError as error:
                 if not _follows_from(definition, failed):
                     findings.problems.append(definition.problem(error))
@@ -47,30 +49,29 @@ def check_definitions(definitions: Definitions, spark: SparkSession | None = Non
     return findings
 
 
-def _resolve(home: Headrace, definition: Definition, findings: Findings) -> None:
-    """Let the home know a definition, as far as those that follow need it."""
+def _resolved(home: Headrace, catalog: Catalog, definition: Definition, findings: Findings) -> Catalog:
+    """The catalog with a definition, as far as those that follow need it."""
     statement = definition.statement
+    if isinstance(statement, CreateSource):
+        _look_at(catalog, statement, findings)
+        return catalog
     if isinstance(statement, CreateTable):
-        table = make_table(table_contract(home.catalyst, statement))
-        home.catalog.relations[table.name] = table
-        register(home.catalyst, table.name, table.schema)
-    elif isinstance(statement, CreateView):
-        view = home.make_view(view_of(home, statement))
-        home.catalog.relations[view.name] = view
-        register(home.catalyst, view.name, view.schema)
-        if not view.incremental:
-            findings.notes.append(f"view {view.name} is not incremental: {'; '.join(view.reasons)}")
+        made = make_table(table_contract(home.catalyst, statement))
     else:
-        _look_at(home, statement, findings)
+        made = home.make_view(view_of(home, statement), catalog)
+        if not made.incremental:
+            findings.notes.append(f"view {made.name} is not incremental: {'; '.join(made.reasons)}")
+    register(home.catalyst, made.name, made.schema)
+    return catalog.having(made)
 
 
-def _look_at(home: Headrace, statement: CreateSource, findings: Findings) -> None:
+def _look_at(catalog: Catalog, statement: CreateSource, findings: Findings) -> None:
     """A source's columns must fit; that it is not there yet is no fault of the project."""
     if not Path(statement.location).exists() and "://" not in statement.location:
-        home.catalog.table(statement.table)
+        catalog.table(statement.table)
         findings.notes.append(f"source {statement.name} is not there yet: {statement.location}")
         return
-    open_reading(home, statement)
+    open_reading(catalog, statement)
 
 
 def _follows_from(definition: Definition, failed: set[str]) -> bool:

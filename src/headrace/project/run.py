@@ -131,7 +131,7 @@ def _refuse_conflict(home: Headrace, definition: Definition, tables: set[str]) -
     elif statement.name in home.catalog.sources:
         _refuse_other_source(home, statement)
     elif statement.table in home.catalog:
-        open_reading(home, statement)
+        open_reading(home.catalog, statement)
     elif statement.table not in tables:
         home.catalog.table(statement.table)
 

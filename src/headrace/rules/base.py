@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
+import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -83,19 +85,37 @@ class HiddenStore:
 
 @dataclass
 class Workshop:
-    """Where the rules of one view are built: names for their stores and queries, and the reasons they give."""
+    """Where the rules of one view are built: names for their stores and queries, and the reasons they give.
+
+    The files of its queries lie in a folder of its own, so that a view of the same name has others.
+    """
 
     catalyst: Catalyst
-    folder: Path
+    scratch: InitVar[Path]
     view: str
+    folder: Path = field(init=False)
     stores: list[HiddenStore] = field(default_factory=list[HiddenStore])
     queries: list[PreparedQuery] = field(default_factory=list[PreparedQuery])
     reasons: list[str] = field(default_factory=list[str])
     notes: list[str] = field(default_factory=list[str])
 
+    def __post_init__(self, scratch: Path) -> None:
+        self.folder = scratch / secrets.token_hex(8)
+
+    def clear(self) -> None:
+        """Remove the files of all its queries: nobody follows the view any more."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def forget(self) -> None:
+        """Begin anew, as if nothing had been built: no rule was found after all."""
+        self.clear()
+        for built in (self.stores, self.queries, self.reasons, self.notes):
+            built.clear()
+
     def query(self, shapes: Sequence[LeafShape], build: Build) -> PreparedQuery:
         """A prepared query of this view."""
-        prepared = PreparedQuery(self.catalyst, self.folder, f"{self.view}-{len(self.queries)}", shapes, build)
+        self.folder.mkdir(exist_ok=True)
+        prepared = PreparedQuery(self.catalyst, self.folder, f"query-{len(self.queries)}", shapes, build)
         self.queries.append(prepared)
         return prepared
 

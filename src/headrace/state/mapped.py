@@ -7,9 +7,11 @@ system keeps the pages that are being read and drops the others when memory is s
 from __future__ import annotations
 
 import ctypes
+import logging
 import mmap
 import sys
 import tempfile
+import threading
 import weakref
 from collections.abc import Iterable
 from typing import TypeVar
@@ -25,6 +27,8 @@ STRETCH = 2_000_000
 
 Number = TypeVar("Number", bound=np.generic)
 _MAPS: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
+_MAPPING = threading.Lock()
+_log = logging.getLogger("headrace.state")
 # The C library keeps what was freed unless it is told; only that of GNU can be told.
 _TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
 
@@ -49,18 +53,25 @@ def numbers(values: npt.NDArray[Number]) -> npt.NDArray[Number]:
 
 
 def release() -> None:
-    """Let go of pages and buffers: after a fill or a fold, few of them are wanted again soon."""
-    for held in list(_MAPS):
-        held.madvise(mmap.MADV_DONTNEED)
-    pa.default_memory_pool().release_unused()
-    if _TRIM is not None:
-        _TRIM(0)
+    """Let go of pages and buffers: after a fill or a fold, few of them are wanted again soon. Never raises."""
+    try:
+        with _MAPPING:
+            maps = list(_MAPS)
+        for held in maps:
+            held.madvise(mmap.MADV_DONTNEED)
+        pa.default_memory_pool().release_unused()
+        if _TRIM is not None:
+            _TRIM(0)
+    except Exception as error:
+        # What was to be released is only held longer.
+        _log.warning("memory could not be released: %s", error)
 
 
 def _map(name: str) -> mmap.mmap:
     with open(name, "rb") as file:
         held = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    _MAPS.add(held)
+    with _MAPPING:
+        _MAPS.add(held)
     return held
 
 

@@ -218,11 +218,18 @@ class Store:
         self.add(delta)
         self.merge()
 
+    def prepare(self, delta: Delta) -> tuple[Run, ...]:
+        """One epoch's delta as this store will hold it; large ones are written to files here."""
+        return tuple(_runs_of(delta))
+
     def add(self, delta: Delta) -> None:
         """Add one epoch's delta, beside what is held."""
-        fresh = tuple(_runs_of(delta))
+        self.add_runs(self.prepare(delta))
+
+    def add_runs(self, runs: tuple[Run, ...]) -> None:
+        """Hold what was prepared, beside what is held."""
         with self._turn:
-            self._runs = (*self._runs, *fresh)
+            self._runs = (*self._runs, *runs)
 
     def merge(self) -> None:
         """Hold the same rows in fewer runs; other threads may read and add meanwhile."""
