@@ -99,7 +99,7 @@ class SmallRelations:
         return epoch
 
     def _record(self, head: Any) -> None:
-        self.history.record(self.epoch, head)
+        self.history = self.history.recorded(self.epoch, head)
         for name in head.get("drop", ()):
             del self.tables[name]
         for definition in head.get("define", ()):

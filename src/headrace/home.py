@@ -438,6 +438,10 @@ class Headrace:
         """The receipt of an idempotency key that was used before."""
         return None if key is None else self._receipts.get(key, self.ledger.oldest)
 
+    def remember(self, key: str, receipt: Receipt) -> None:
+        """Keep the receipt of an idempotency key with its seconds, which the ledger does not keep."""
+        self._receipts.add({key: receipt})
+
     def follow(self, work: Work) -> None:
         """Bring every view up to date."""
         self._last_work = work

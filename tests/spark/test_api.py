@@ -375,3 +375,41 @@ def test_a_definition_moves_the_clock_for_all_who_read_it(home: Any) -> None:
         home.execute("CREATE VIEW other AS SELECT a FROM u")
         assert rows(home, "SELECT * FROM coming") == []
         assert home.verify().ok
+
+
+def test_explaining_a_replacement_leaves_the_files_of_the_live_view(home: Any) -> None:
+    home.execute("CREATE TABLE o (id INT PRIMARY KEY, g INT); CREATE VIEW v AS SELECT g + 1 AS h, id FROM o")
+    home.apply({"o": [{"insert": {"id": 1, "g": 2}}]})
+    folder = home.catalog.view("v").workshop.folder
+    before = sorted(path.name for path in folder.iterdir())
+    folders = sorted(folder.parent.iterdir())
+    assert before
+    home.execute("EXPLAIN CREATE OR REPLACE VIEW v AS SELECT g + 2 AS h, id FROM o")
+    assert sorted(path.name for path in folder.iterdir()) == before
+    assert sorted(folder.parent.iterdir()) == folders
+    home.execute("CREATE OR REPLACE VIEW v AS SELECT g + 2 AS h, id FROM o")
+    assert not folder.exists()
+    home.execute("DROP VIEW v")
+    assert len(list(folder.parent.iterdir())) < len(folders)
+
+
+def test_a_definition_that_fails_is_seen_by_nobody(home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.execute("CREATE TABLE o (id INT PRIMARY KEY, g INT)")
+    home.apply({"o": [{"insert": {"id": 1, "g": 0}}]})
+    before, epoch = home.catalog, home.epoch
+    seen: list[bool] = []
+    real = type(home).commit
+
+    def look(self: Any, *given: Any) -> None:
+        seen.append("w" in self.catalog)
+        real(self, *given)
+
+    monkeypatch.setattr(type(home), "commit", look)
+    with pytest.raises(headrace.HeadraceError):
+        home.execute("CREATE VIEW w AS SELECT 1 DIV g AS x, raise_error('no') AS y FROM o")
+    assert home.catalog is before
+    assert home.epoch == epoch
+    home.execute("CREATE VIEW w AS SELECT g FROM o")
+    assert seen == [False]
+    assert "w" in home.catalog
+    assert "w" not in before

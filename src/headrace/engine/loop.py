@@ -187,6 +187,8 @@ class Loop:
                 kept = receipts[call]
                 stages = watch.stages
                 call.receipt = Receipt(epoch, kept.applied, kept.stale, kept.dead, watch.seconds, stages, call.digest)
+                if call.key is not None:
+                    self._host.remember(call.key, call.receipt)
             for twin, first in twins:
                 twin.receipt = None if twin.error is not None else first.receipt
 
@@ -266,6 +268,10 @@ class Host(Protocol):
 
     def blame(self, error: ViewEvaluationError) -> ViewEvaluationError:
         """The error with the row that caused it, where one can be found."""
+        ...
+
+    def remember(self, key: str, receipt: Receipt) -> None:
+        """Keep the receipt of an idempotency key with its seconds, which the ledger does not keep."""
         ...
 
     def moves_anything(self, work: Work) -> bool:
