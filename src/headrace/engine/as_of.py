@@ -33,16 +33,7 @@ def relations_of(
     if wanted:
         read = wanted.pop()
         return read, home.relations_at(read)
-    return newest(home)
-
-
-def newest(home: Headrace) -> tuple[int, Relations]:
-    """The newest epoch and all relations at it."""
-    while True:
-        epoch, relations = home.epoch, home.relations()
-        # Epochs only rise: the same number before and after means that none came between.
-        if home.epoch == epoch:
-            return epoch, relations
+    return home.newest()
 
 
 def _epoch_of(home: Headrace, kind: str, expression: str, evaluate: Callable[[str], pa.Table]) -> int:
