@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headrace.engine.as_of import newest, relations_of
+from headrace.engine.as_of import relations_of
 from headrace.engine.queries import Relations
 from headrace.reading.child import Allowance, heap_bytes
 from headrace.reading.contents import Contents
@@ -43,7 +43,7 @@ class ServedQueries:
 
     def plan(self, query: Query, stop: Stop) -> tuple[pa.Table, int]:
         """Spark's plan of a query, line by line, and the epoch whose relations it would read."""
-        epoch, relations = newest(self._home)
+        epoch, relations = self._home.newest()
         lines = self._processes.plan(self._question("plan", query, relations, None), stop).splitlines()
         return pa.table({"plan": pa.array(lines, type=pa.string())}), epoch
 
