@@ -56,9 +56,7 @@ def view(name: str, *reads: str, rule: Any = None, hidden: tuple[str, ...] = ())
 
 
 def catalog_of(*relations: Table | View) -> Catalog:
-    catalog = Catalog()
-    catalog.relations = {one.name: one for one in relations}
-    return catalog
+    return Catalog().having(*relations)
 
 
 def rows(snapshot: Snapshot) -> Counter[tuple[Any, ...]]:
@@ -93,6 +91,10 @@ class Host:
 
     def begin(self, now: datetime) -> Work:
         return Work(self.stores, 1000)
+
+    @property
+    def broken(self) -> None:
+        """Nothing ever goes wrong after a commit here."""
 
     def known(self, key: str | None) -> Receipt | None:
         return None if key is None else self._keys.get(key)
