@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
@@ -13,15 +12,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from headrace.engine.frames import Content, Frames
-from headrace.errors import UnsupportedStatement
 from headrace.plans.catalyst import arrow_type, nullable_frame
 from headrace.plans.failures import FAILURES
 from headrace.plans.literals import Literals
+from headrace.sql.allowed import frame_of, parse_query
 from headrace.sql.made_query import Piece
 from headrace.sql.names import quoted
 from headrace.sql.query_errors import query_error
 from headrace.sql.resolve import Seen
-from headrace.sql.tokens import Token, scan
 from headrace.state.store import Snapshot
 
 Relations = Mapping[str, tuple[Snapshot, StructType]]
@@ -55,11 +53,9 @@ class Queries:
 
         It begins at this line and column of a script, or is made of these pieces of it.
         """
-        tokens = scan(sql)
-        _refuse_scripts(tokens)
-        words = {token.text.strip("`").lower() for token in tokens}
-        named = {name: relations[name] for name in words.intersection(relations)}
         catalyst = self.frames.catalyst
+        parsed = parse_query(catalyst, sql, line, column, pieces)
+        named = {name: relations[name] for name in parsed.names.intersection(relations)}
         with self._analysis:
             for name in self._registered - set(relations):
                 catalyst.session.catalog.dropTempView(name)
@@ -72,7 +68,7 @@ class Queries:
                         frame = plain.select(*(F.col(f"c{place}").alias(label) for place, label in seen[name]))
                     frame.createOrReplaceTempView(quoted(name))
                     self._registered.add(name)
-                return catalyst.frame(catalyst.parse_query(sql))
+                return frame_of(catalyst, parsed)
             except FAILURES as error:
                 raise query_error(error, line, column, pieces) from None
             finally:
@@ -94,15 +90,3 @@ class Queries:
             for c, f in zip(table.columns, frame.schema.fields, strict=True)
         ]
         return pa.table(columns, names=frame.columns)
-
-
-def _refuse_scripts(tokens: Sequence[Token]) -> None:
-    """Refuse SELECT TRANSFORM ... USING 'program': only there does USING stand before a string."""
-    for token, following in pairwise(tokens):
-        if following.kind == "string" and token.text.upper() == "USING":
-            raise UnsupportedStatement(
-                "a query runs no programs",
-                hint="leave out TRANSFORM ... USING",
-                line=token.line,
-                column=token.column,
-            )

@@ -18,9 +18,6 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 from headrace.plans import trees
 from headrace.plans.trees import Java, children
 
-# Functions that reach past the query, into the process.
-_WITHHELD = ("reflect", "java_method", "try_reflect")
-
 _PLANS = "org.apache.spark.sql.catalyst.plans.logical."
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
 
@@ -46,15 +43,20 @@ class Catalyst:
         # Names are registered for a while under which one view alone is read.
         self.analysis = threading.RLock()
         self._no_metadata = self.module("org.apache.spark.sql.types.Metadata").empty()
-        for name in _WITHHELD:
-            place = self.some("builtin"), self.some("system")
-            identifier = self.java_class("org.apache.spark.sql.catalyst.FunctionIdentifier")(name, *place)
-            self.jsession.sessionState().functionRegistry().dropFunction(identifier)
 
     @cached_property
     def is_local(self) -> bool:
         """Whether the executors live in this very driver."""
         return bool(self.session.sparkContext._jsc.sc().isLocal())  # pyright: ignore
+
+    @cached_property
+    def functions_by_class(self) -> dict[str, list[str]]:
+        """The names of the functions that Spark comes with, by the class of what they become."""
+        found: dict[str, list[str]] = {}
+        for line in self._reader.functions().splitlines():
+            name, made = line.split(" ")
+            found.setdefault(made, []).append(name)
+        return found
 
     @cached_property
     def task_settings(self) -> Java:

@@ -82,3 +82,151 @@ private void collectReferences(org.apache.spark.sql.catalyst.trees.TreeNode node
     collectReferences((org.apache.spark.sql.catalyst.trees.TreeNode) each.next(), found);
   }
 }
+
+// The name of each function that Spark comes with, and the class of what it becomes.
+public String functions() {
+  org.apache.spark.sql.catalyst.analysis.FunctionRegistryBase registry =
+      org.apache.spark.sql.catalyst.analysis.FunctionRegistry$.MODULE$.builtin();
+  StringBuilder found = new StringBuilder();
+  scala.collection.Iterator each = registry.listFunction().iterator();
+  while (each.hasNext()) {
+    org.apache.spark.sql.catalyst.FunctionIdentifier name =
+        (org.apache.spark.sql.catalyst.FunctionIdentifier) each.next();
+    org.apache.spark.sql.catalyst.expressions.ExpressionInfo info =
+        (org.apache.spark.sql.catalyst.expressions.ExpressionInfo) registry.lookupFunction(name).get();
+    found.append(name.funcName()).append(' ').append(info.getClassName()).append('\n');
+  }
+  return found.toString();
+}
+
+// Everything that a plan is made of, down to its subqueries, in one answer. Each line says what one part is: a plan or an
+// expression by its class; by what the query itself names, a relation, a function, a table function, an option; and the
+// line and the position in the text where it was first met. The parts are divided by a character that no name holds.
+public String survey(Object plan, String optioned) {
+  java.util.Map found = new java.util.LinkedHashMap();
+  surveyPart(plan, found, new java.util.IdentityHashMap(), " " + optioned + " ");
+  StringBuilder told = new StringBuilder();
+  java.util.Iterator each = found.entrySet().iterator();
+  while (each.hasNext()) {
+    java.util.Map.Entry one = (java.util.Map.Entry) each.next();
+    told.append(one.getKey()).append('\u001f').append(one.getValue()).append('\u001e');
+  }
+  return told.toString();
+}
+
+private void surveyPart(Object one, java.util.Map found, java.util.Map seen, String optioned) {
+  if (one instanceof org.apache.spark.sql.catalyst.trees.TreeNode) {
+    if (seen.put(one, one) == null) {
+      surveyNode((org.apache.spark.sql.catalyst.trees.TreeNode) one, found, seen, optioned);
+    }
+  } else if (one instanceof scala.collection.Iterable) {
+    scala.collection.Iterator each = ((scala.collection.Iterable) one).iterator();
+    while (each.hasNext()) {
+      surveyPart(each.next(), found, seen, optioned);
+    }
+  } else if (one instanceof scala.Product && !(one instanceof org.apache.spark.sql.types.DataType)) {
+    String name = one.getClass().getName();
+    if (name.startsWith("scala.") || (name.startsWith("org.apache.spark.sql.catalyst.")
+        && !name.startsWith("org.apache.spark.sql.catalyst.catalog."))) {
+      surveyEach(((scala.Product) one).productIterator(), found, seen, optioned);
+    }
+  }
+}
+
+private void surveyEach(scala.collection.Iterator each, java.util.Map found, java.util.Map seen, String optioned) {
+  while (each.hasNext()) {
+    surveyPart(each.next(), found, seen, optioned);
+  }
+}
+
+private void surveyNode(org.apache.spark.sql.catalyst.trees.TreeNode node, java.util.Map found, java.util.Map seen,
+    String optioned) {
+  boolean isPlan = node instanceof org.apache.spark.sql.catalyst.plans.QueryPlan;
+  tell(found, isPlan ? "plan" : "expression", node.getClass().getName(), node);
+  if (node instanceof org.apache.spark.sql.catalyst.analysis.UnresolvedFunction) {
+    surveyFunction((org.apache.spark.sql.catalyst.analysis.UnresolvedFunction) node, found, optioned);
+  } else if (node instanceof org.apache.spark.sql.catalyst.analysis.UnresolvedGenerator) {
+    tell(found, "function", ((org.apache.spark.sql.catalyst.analysis.UnresolvedGenerator) node).name().unquotedString(),
+        node);
+  } else if (node instanceof org.apache.spark.sql.catalyst.analysis.UnresolvedTableValuedFunction) {
+    org.apache.spark.sql.catalyst.analysis.UnresolvedTableValuedFunction function =
+        (org.apache.spark.sql.catalyst.analysis.UnresolvedTableValuedFunction) node;
+    tell(found, "table function", function.name().mkString("."), node);
+  } else if (node instanceof org.apache.spark.sql.catalyst.analysis.UnresolvedRelation) {
+    org.apache.spark.sql.catalyst.analysis.UnresolvedRelation relation =
+        (org.apache.spark.sql.catalyst.analysis.UnresolvedRelation) node;
+    String name = relation.multipartIdentifier().mkString(".");
+    tell(found, relation.multipartIdentifier().size() == 1 ? "relation" : "far relation", name, node);
+    if (!relation.options().isEmpty()) {
+      tell(found, "relation option", name, node);
+    }
+    if (relation.isStreaming()) {
+      tell(found, "stream", name, node);
+    }
+  }
+  if (node instanceof org.apache.spark.sql.catalyst.plans.logical.LocalRelation
+      || (node instanceof org.apache.spark.sql.catalyst.plans.logical.View
+          && ((org.apache.spark.sql.catalyst.plans.logical.View) node).isTempView())) {
+    // Rows, or one of our own relations: the query has made nothing of what lies below.
+    return;
+  }
+  if (!isPlan) {
+    surveyOptions(node, found);
+  }
+  surveyEach(((scala.Product) node).productIterator(), found, seen, optioned);
+  surveyEach(node.children().iterator(), found, seen, optioned);
+  surveyEach(node.innerChildren().iterator(), found, seen, optioned);
+}
+
+// A resolved function keeps its options as a map; only literal ones may be given, so that they are known beforehand.
+private void surveyOptions(org.apache.spark.sql.catalyst.trees.TreeNode node, java.util.Map found) {
+  scala.collection.Iterator each = ((scala.Product) node).productIterator();
+  while (each.hasNext()) {
+    Object part = each.next();
+    if (part instanceof scala.collection.Map) {
+      scala.collection.Iterator keys = ((scala.collection.Map) part).keysIterator();
+      while (keys.hasNext()) {
+        tell(found, "option", String.valueOf(keys.next()), node);
+      }
+    }
+  }
+}
+
+private void surveyFunction(org.apache.spark.sql.catalyst.analysis.UnresolvedFunction function, java.util.Map found,
+    String optioned) {
+  String name = function.nameParts().mkString(".");
+  tell(found, "function", name, function);
+  String bare = String.valueOf(function.nameParts().last()).toLowerCase(java.util.Locale.ROOT);
+  int at = optioned.indexOf(" " + bare + ":");
+  if (at < 0) {
+    return;
+  }
+  int place = optioned.charAt(at + bare.length() + 2) - '0';
+  if (function.arguments().size() <= place) {
+    return;
+  }
+  Object options = function.arguments().apply(place);
+  if (!(options instanceof org.apache.spark.sql.catalyst.analysis.UnresolvedFunction)
+      || !"map".equals(((org.apache.spark.sql.catalyst.analysis.UnresolvedFunction) options).nameParts().mkString("."))) {
+    tell(found, "unknown options", bare, function);
+    return;
+  }
+  scala.collection.Seq parts = ((org.apache.spark.sql.catalyst.analysis.UnresolvedFunction) options).arguments();
+  for (int i = 0; i < parts.size(); i += 2) {
+    if (parts.apply(i) instanceof org.apache.spark.sql.catalyst.expressions.Literal) {
+      Object key = ((org.apache.spark.sql.catalyst.expressions.Literal) parts.apply(i)).value();
+      tell(found, "option", String.valueOf(key), function);
+    } else {
+      tell(found, "unknown options", bare, function);
+    }
+  }
+}
+
+private void tell(java.util.Map found, String what, String name, org.apache.spark.sql.catalyst.trees.TreeNode node) {
+  String key = what + '\u001f' + name;
+  if (!found.containsKey(key)) {
+    scala.Option line = node.origin().line();
+    scala.Option position = node.origin().startPosition();
+    found.put(key, (line.isDefined() ? line.get() : "") + "\u001f" + (position.isDefined() ? position.get() : ""));
+  }
+}

@@ -38,6 +38,16 @@ class Attribute:
     java: Java
 
 
+@dataclass(frozen=True)
+class Part:
+    """Something that a plan is made of: what, its name or class, its line from 1 and its position there from 0."""
+
+    what: str
+    name: str
+    line: int | None
+    position: int | None
+
+
 def read_by(reader: Java) -> None:
     """Have an object made of the source beside answer for all objects of its gateway."""
     _readers[reader._gateway_client] = reader
@@ -180,3 +190,15 @@ def walk(expression: Java) -> Iterable[Java]:
     yield expression
     for child in children(expression):
         yield from walk(child)
+
+
+def survey(plan: Java, optioned: str = "") -> list[Part]:
+    """Everything that a plan is made of, each once: nodes, expressions and what a parsed query names.
+
+    Functions that take a map of options are told as name:place; the options given to them are among the parts.
+    """
+    found: list[Part] = []
+    for told in _reader(plan).survey(plan, optioned).split("\x1e")[:-1]:
+        what, name, line, position = told.split("\x1f")
+        found.append(Part(what, name, int(line) if line else None, int(position) if position else None))
+    return found

@@ -34,11 +34,7 @@ def query_error(error: Exception, line: int = 1, column: int = 1, pieces: Sequen
     found = _PLACE.search(text) or re.search(r"line (\d+) pos (\d+)", text)
     place: tuple[int, int] | None = None
     if found:
-        at_line, at_position = int(found.group(1)), int(found.group(2))
-        if pieces:
-            place = written_at(pieces, at_line, at_position + 1)
-        else:
-            place = (line + at_line - 1, (column if at_line == 1 else 1) + at_position)
+        place = place_in_script(int(found.group(1)), int(found.group(2)), line, column, pieces)
     where = f"line {place[0]}, column {place[1]}: " if place else ""
     detail = f"{where}{first}"
     if condition == "PARSE_SYNTAX_ERROR" or (condition or "").startswith("PARSE"):
@@ -68,3 +64,12 @@ def query_error(error: Exception, line: int = 1, column: int = 1, pieces: Sequen
         line=place[0] if place else None,
         column=place[1] if place else None,
     )
+
+
+def place_in_script(
+    at_line: int, at_position: int, line: int, column: int, pieces: Sequence[Piece]
+) -> tuple[int, int] | None:
+    """The script's line and column of a line, from 1, and a position, from 0, of a query in it."""
+    if pieces:
+        return written_at(pieces, at_line, at_position + 1)
+    return line + at_line - 1, (column if at_line == 1 else 1) + at_position

@@ -13,7 +13,6 @@ from pyspark.sql.types import StructField, StructType
 
 from headrace.errors import ViewError
 from headrace.plans.catalyst import Catalyst
-from headrace.plans.failures import FAILURES
 from headrace.plans.trees import (
     COLUMN_MARK,
     RELATION_MARK,
@@ -27,12 +26,12 @@ from headrace.plans.trees import (
     mark_of,
     walk,
 )
+from headrace.sql.allowed import analyze
 from headrace.sql.determinism import refuse_many_answers
 from headrace.sql.fixed_times import refuse_fixed_times
 from headrace.sql.names import quoted
 from headrace.sql.not_in import split_not_in
 from headrace.sql.one_row import CLOCK, join_one_rows
-from headrace.sql.query_errors import query_error
 from headrace.sql.subqueries import prepare_subqueries, with_equalities
 from headrace.sql.ties import break_ties
 
@@ -123,14 +122,6 @@ def relation_of(plan: Java) -> str | None:
         # What a recursive query has found so far; its columns are named after those that it began with.
         return None
     return next((mark[0] for column in columns_of(plan) if (mark := mark_of(column))), None)
-
-
-def analyze(catalyst: Catalyst, sql: str, line: int = 1, column: int = 1) -> Java:
-    """The analyzed plan of a query; errors come with line, column and a hint."""
-    try:
-        return catalyst.analyze(catalyst.parse_query(sql))
-    except FAILURES as error:
-        raise query_error(error, line, column) from None
 
 
 def resolve(
@@ -274,7 +265,6 @@ def _check_names(name: str, columns: Sequence[str]) -> None:
 __all__ = [
     "Resolved",
     "Seen",
-    "analyze",
     "columns_read",
     "forget",
     "normalize",
