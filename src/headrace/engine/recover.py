@@ -16,7 +16,7 @@ from headrace.engine.define import make_table, make_view
 from headrace.engine.fold import base_path, shapes_of
 from headrace.engine.present import Present, receipts_of
 from headrace.engine.receipt import Receipt
-from headrace.errors import LedgerError
+from headrace.errors import LedgerError, UnsupportedStatement, ViewError
 from headrace.intake.table import TableContract
 from headrace.ledger.base import Base, Shape
 from headrace.ledger.ledger import Entry, summed
@@ -143,19 +143,23 @@ def _defined(
         schema = StructType.fromJson(definition["schema"])
         contract = TableContract(name, schema, tuple(definition["key"]), definition["sequence"])
         return make_table(contract, definition.get("ids"))
-    return make_view(
-        home.catalyst,
-        catalog,
-        scratch,
-        ViewDefinition(
-            name,
-            definition["sql"],
-            tuple(definition["columns"]),
-            definition["materialized"],
-            definition["policy"],
-            as_of=definition.get("as_of", epoch),
-        ),
+    written = ViewDefinition(
+        name,
+        definition["sql"],
+        tuple(definition["columns"]),
+        definition["materialized"],
+        definition["policy"],
+        as_of=definition.get("as_of", epoch),
     )
+    try:
+        return make_view(home.catalyst, catalog, scratch, written)
+    except UnsupportedStatement as error:
+        # An older release took it. To open the home without it would be to drop it unasked.
+        raise ViewError(
+            f"view {name} uses what SQL may no longer do, so the home cannot be opened",
+            detail=f"{error.message}. {error.detail}".rstrip(),
+            hint=f"open the home with the release that made the view, drop {name}, and open it here again",
+        ) from None
 
 
 def table_definition(table: Table) -> dict[str, Any]:
