@@ -6,7 +6,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-fast check demo quickstart bench bench-epoch bench-endurance judge soak crash siege lock clean
+.PHONY: help setup test test-fast check demo quickstart bench bench-epoch bench-endurance judge soak crash siege jvm-loss lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,6 +71,9 @@ crash: setup ## kill -9 at every named point and at KILLS=200 random instants; n
 
 siege: setup ## hostile queries, bodies and streams beside honest ones for SIEGE=10 minutes; prints what they cost
 	@$(BIN)/python -m tests.checks.siege --minutes $(SIEGE)
+
+jvm-loss: setup ## Spark is killed, stopped and driven out of memory under load; the home goes on by itself
+	@$(BIN)/python -m tests.checks.jvm_loss
 
 lock: setup ## resolve the dependencies anew (needs uv on the PATH)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header \

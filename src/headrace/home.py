@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, TypeVar
@@ -23,16 +24,16 @@ from headrace.engine.define import make_view
 from headrace.engine.digest import digest_of
 from headrace.engine.explain import Explanation, explain_view
 from headrace.engine.fold import Fold, Moment, moment_of, shapes_of, sweep_after_crash
-from headrace.engine.frames import Frames
 from headrace.engine.history import RelationsAt, changes_table, refuse_expired
 from headrace.engine.judge import Verdict, recompute
 from headrace.engine.loop import Call, Loop
 from headrace.engine.merger import Merger
 from headrace.engine.present import Prepared, Present, prepare
 from headrace.engine.progress import Listener, Progress
-from headrace.engine.queries import Queries, Relations
+from headrace.engine.queries import Relations
 from headrace.engine.receipt import Receipt, Receipts
 from headrace.engine.recover import recover
+from headrace.engine.renew import Doors, Renewal, open_doors
 from headrace.engine.ticker import Ticker, move_clock
 from headrace.engine.work import Work, follow
 from headrace.errors import (
@@ -40,6 +41,7 @@ from headrace.errors import (
     HomeBroken,
     LedgerError,
     ReadOnly,
+    SparkLost,
     ViewEvaluationError,
 )
 from headrace.interrupts import interrupts_held
@@ -50,13 +52,12 @@ from headrace.ledger.migrations import migrate, pending
 from headrace.ledger.readers import Readers
 from headrace.objects import Place, place_of
 from headrace.owner import Ownership, take_ownership
-from headrace.plans.catalyst import Catalyst, arrow_schema
+from headrace.plans.catalyst import arrow_schema
 from headrace.reading.following import Following, Newest
 from headrace.scratch import Scratch, memory_folder
-from headrace.session import large_session, small_session, start_spark
+from headrace.session import start_spark
 from headrace.settings import Settings, read_settings
 from headrace.sql.one_row import CLOCK, CLOCK_SCHEMA
-from headrace.sql.resolve import register
 from headrace.state import mapped
 from headrace.state.delta import Delta
 from headrace.state.store import Snapshot, Store
@@ -98,8 +99,8 @@ class Headrace:
         self._ownership = ownership
         self._leaves = Scratch(memory_folder())
         self._disk = Scratch()
-        self.catalyst = Catalyst(small_session(spark))
-        self.frames = Frames(Catalyst(large_session(spark)), self._disk.path)
+        doors = open_doors(spark, self._disk.path)
+        self.catalyst, self.frames, self.queries = doors.catalyst, doors.frames, doors.queries
         self.clock = Store(CLOCK, arrow_schema(f.dataType for f in CLOCK_SCHEMA.fields))
         self.ledger = Ledger(path, settings.inline_bytes)
         self.readers = Readers(path, may_write=ownership is not None)
@@ -112,9 +113,8 @@ class Headrace:
         self._loop = Loop(self)
         self._merger = Merger(self._loop.idle)
         self.progress = Progress()
-        self.queries = Queries(self.frames)
         self.closed = False
-        register(self.catalyst, CLOCK, CLOCK_SCHEMA)
+        self.renewal = Renewal(self, spark, self._leaves.path, self._disk.path)
         try:
             outdated = self._load(ownership)
         except BaseException:
@@ -221,7 +221,16 @@ class Headrace:
 
     def settle(self, call: Call) -> Receipt:
         """The receipt of changes that were put in line; raises what `apply` raises."""
-        return self._loop.settle(call)
+        try:
+            # Without views, no Spark is needed to follow a change.
+            if self.catalog.views():
+                self.renewal.wait()
+        except SparkLost:
+            # Another may have taken it into an epoch meanwhile, whose verdict then holds.
+            if self._loop.withdraw(call):
+                raise
+        with self.renewal.working(needed=False):
+            return self._loop.settle(call)
 
     def _listen(self, ownership: Ownership) -> Control:
         """Run verbs for other processes from now on."""
@@ -243,11 +252,13 @@ class Headrace:
         """Have changes applied that depend on what the relations hold when their turn comes."""
         self._refuse_read_only()
         self._refuse_broken()
-        return self._loop.submit(call)
+        with self.renewal.working():
+            return self._loop.submit(call)
 
     def _tick_alone(self) -> None:
         """Make an epoch if time alone moves a row; one that moves nothing is not committed."""
-        self._loop.submit(Call({}, quiet=True))
+        with self.renewal.working():
+            self._loop.submit(Call({}, quiet=True))
 
     def watch(self, listener: Listener) -> AbstractContextManager[None]:
         """Inside, the listener is told how far backfills, fills and the judge have come."""
@@ -257,7 +268,8 @@ class Headrace:
         """The rows of a query over one consistent epoch."""
         from headrace.engine.statements import run_query_text
 
-        return run_query_text(self, sql, epoch)
+        with self.renewal.working():
+            return run_query_text(self, sql, epoch)
 
     def changes(self, name: str, since: int = 0, until: int | None = None) -> pa.Table:
         """A relation's changes after one epoch, up to and including another, with Spark's change columns."""
@@ -278,7 +290,8 @@ class Headrace:
             seen = {view.name: self.catalog.seen(view.definition) for view in views}
             relations = self.relations()
             relations[CLOCK] = self.clock.snapshot(), CLOCK_SCHEMA
-        return recompute(self.queries, views, relations, seen, self.settings, self.progress.tell)
+        with self.renewal.working():
+            return recompute(self.queries, views, relations, seen, self.settings, self.progress.tell)
 
     def _status(self) -> dict[str, Any]:
         """What others may ask about the home while it is open here."""
@@ -518,11 +531,17 @@ class Headrace:
         """Run a definition between epochs."""
         self._refuse_read_only()
         self._refuse_broken()
-        with self._loop.turn:
+        with self.renewal.working(), self._loop.turn:
             made = make()
             mapped.release()
             self._ticker.start()
             return made
+
+    def swap_spark(self, doors: Doors, views: Sequence[View]) -> None:
+        """Go on with another Spark, in which these are the views; between epochs."""
+        with self._visible:
+            self._present = replace(self._present, catalog=self.catalog.having(*views))
+            self.catalyst, self.frames, self.queries = doors.catalyst, doors.frames, doors.queries
 
     def make_view(self, definition: ViewDefinition, catalog: Catalog | None = None) -> View:
         """A view of this home, or of a catalog that it may come to have; not yet part of it."""

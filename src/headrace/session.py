@@ -6,11 +6,15 @@ import atexit
 import gc
 import logging
 import os
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, suppress
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+from weakref import WeakSet
 
 from pyspark import SparkContext
 from pyspark.logger import PySparkLogger
@@ -19,6 +23,7 @@ from pyspark.sql import SparkSession
 from headrace import jars
 from headrace.errors import SetupError
 from headrace.java import find_java, launcher_home
+from headrace.jvm import Gateway, Jvm
 from headrace.scratch import Scratch
 from headrace.settings import Settings
 
@@ -40,6 +45,10 @@ _REACH = {
     "spark.sql.variable.substitute": "false",
 }
 
+# Where the heap is full, whichever thread asks next dies, and whoever waits for it waits for ever: the JVM must end
+# whole. So must one that spends four fifths of its time, over several collections, to win back less than a tenth.
+_ENDS_WITHOUT_MEMORY = "-XX:+ExitOnOutOfMemoryError -XX:GCTimeLimit=80 -XX:GCHeapFreeLimit=10"
+
 _SMALL = {
     **_MEANING,
     # Planning, not data, is the cost here: one partition, and no Exchange that a kept plan would remember.
@@ -55,13 +64,113 @@ _SMALL = {
 }
 
 
+class SparkUser(Protocol):
+    """One who works with a Spark that may end, and goes on with the next."""
+
+    def lose_spark(self) -> None:
+        """The Spark has ended; another is being started."""
+        ...
+
+    def take_spark(self, spark: SparkSession) -> None:
+        """Work with this Spark from now on."""
+        ...
+
+
+_log = logging.getLogger("headrace.spark")
+_starting = threading.RLock()
+# The JVMs that were started here and not yet given up, with their users; there is seldom more than one.
+_users: dict[Jvm, WeakSet[SparkUser]] = {}
+_LONGEST_PAUSE = 60.0
+
+
 def start_spark(settings: Settings, java_options: str = "", **changed: str | None) -> SparkSession:
     """A local Spark with Delta, quiet and in UTC; the running one if this process has one already.
 
-    Options may be changed, or left out with None.
+    Options may be changed, or left out with None. One that ends is replaced as long as somebody uses it.
     """
-    if SparkContext._active_spark_context is not None:  # pyright: ignore[reportPrivateUsage]
-        return _running_session()
+    with _starting:
+        for ended in [one for one in _users if one.has_ended()]:
+            _forget(ended)
+        if SparkContext._active_spark_context is not None:  # pyright: ignore[reportPrivateUsage]
+            return _running_session()
+        spark = _started(settings, java_options, changed)
+        _watch(spark, settings, lambda: start_spark(settings, java_options, **changed))
+        return spark
+
+
+def use_spark(spark: SparkSession, user: SparkUser) -> bool:
+    """Be told when this Spark ends, and be given the next; False if it is not ours to start again."""
+    with _starting:
+        process = process_of(spark)
+        for jvm, users in _users.items():
+            if jvm.process is process:
+                users.add(user)
+                return True
+        return False
+
+
+def process_of(spark: SparkSession) -> subprocess.Popen[bytes] | None:
+    """The process of a Spark that was started from this one, by whomever."""
+    gateway: Any = spark.sparkContext._gateway  # pyright: ignore
+    return getattr(gateway, "proc", None)
+
+
+def _watch(spark: SparkSession, settings: Settings, start: Callable[[], SparkSession]) -> None:
+    """See to it that a Spark ends with this process, and that another is started if it ends before."""
+    process = process_of(spark)
+    if process is None:
+        return
+    gateway: Any = spark.sparkContext._gateway  # pyright: ignore
+    listens = gateway.gateway_parameters
+    where = Gateway(listens.address, listens.port, listens.auth_token)
+    jvm = Jvm(process, where, settings.spark_silence.total_seconds(), settings.spark_memory)
+    _users[jvm] = WeakSet()
+    jvm.watch(lambda: _replace(jvm, start))
+
+
+def _replace(ended: Jvm, start: Callable[[], SparkSession]) -> None:
+    """Forget a Spark that has ended, and start another for those who used it."""
+    with _starting:
+        users = _users.pop(ended)
+        _forget(ended)
+    for user in list(users):
+        user.lose_spark()
+    pause = 1.0
+    # Each attempt counts who is still there: without users there is nothing to start it for.
+    while list(users):
+        try:
+            spark = start()
+        except Exception as error:
+            _log.warning("Spark cannot be started again, and is tried later: %s", error)
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+            continue
+        for user in list(users):
+            user.take_spark(spark)
+        return
+
+
+def _forget(ended: Jvm) -> None:
+    """Let PySpark begin anew: it keeps the one Spark of the process in its classes."""
+    context: Any = SparkContext._active_spark_context  # pyright: ignore
+    gateway: Any = SparkContext._gateway  # pyright: ignore
+    if gateway is None or gateway.proc is not ended.process:
+        return
+    with SparkContext._lock:  # pyright: ignore
+        SparkContext._active_spark_context = None  # pyright: ignore
+        SparkContext._gateway = None  # pyright: ignore
+        SparkContext._jvm = None  # pyright: ignore
+    SparkSession._instantiatedSession = None  # pyright: ignore
+    SparkSession._activeSession = None  # pyright: ignore
+    if context is not None:
+        # What was to hear from tasks listens in a thread of its own.
+        context._accumulatorServer.shutdown()
+        context._jsc = None
+    with suppress(Exception):
+        gateway.close()
+
+
+def _started(settings: Settings, java_options: str, changed: Mapping[str, str | None]) -> SparkSession:
     scratch = Scratch()
     atexit.register(scratch.close)
     cores = "*" if settings.spark_cores is None else str(settings.spark_cores)
@@ -75,7 +184,12 @@ def start_spark(settings: Settings, java_options: str = "", **changed: str | Non
             "spark.driver.memory": settings.spark_memory,
             # This collector leaves the processor to the epochs; the default one works beside them all the time.
             "spark.driver.extraJavaOptions": " ".join(
-                ("-XX:+UseParallelGC", f"-Dlog4j2.configurationFile={quiet.as_uri()}", java_options)
+                (
+                    "-XX:+UseParallelGC",
+                    _ENDS_WITHOUT_MEMORY,
+                    f"-Dlog4j2.configurationFile={quiet.as_uri()}",
+                    java_options,
+                )
             ).strip(),
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
@@ -91,7 +205,7 @@ def start_spark(settings: Settings, java_options: str = "", **changed: str | Non
             "spark.ui.retainedStages": "50",
             "spark.ui.retainedTasks": "1000",
             "spark.sql.ui.retainedExecutions": "10",
-            # A task that asks for more memory than there is fails its own query, not the process.
+            # A task that asks for more than its share of the memory fails its own query, not the process.
             "spark.executor.killOnFatalError.depth": "0",
             # This executor lives as long as its driver, so nobody need hear that it does. In Spark 4.2 a heartbeat that
             # meets a task of a cached relation half-read is the last one, and the executor is then given up as lost.
@@ -107,6 +221,8 @@ def start_spark(settings: Settings, java_options: str = "", **changed: str | Non
     # PySpark prints every failed query with its whole stack; the caller gets the same as an exception.
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
+    # So does Py4J with every call that a Spark which ended leaves unanswered.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     # What is loaded by now stays for good: Python need not look through it for garbage, epoch after epoch.
     gc.freeze()
     return spark

@@ -54,6 +54,13 @@ class Settings(BaseSettings):
         ge=1,
         description="Cores of the local Spark; none means all. Read only where Headrace starts Spark.",
     )
+    spark_silence: timedelta = Field(
+        default=timedelta(seconds=5),
+        ge=timedelta(seconds=1),
+        description="How long the local Spark may give no sign of life, while it has the processor, before it is ended "
+        "and another is started; longer in proportion where its heap is larger than 4 GB. "
+        "Read only where Headrace starts Spark.",
+    )
     tombstone_retention: timedelta = Field(
         default=timedelta(days=7),
         ge=timedelta(0),

@@ -88,6 +88,14 @@ class Loop:
         assert call.receipt is not None
         return call.receipt
 
+    def withdraw(self, call: Call) -> bool:
+        """Take a call out of the line; False if it is under way or over already."""
+        with self._arrivals:
+            if call not in self._waiting:
+                return False
+            self._waiting.remove(call)
+            return True
+
     def _take(self) -> list[Call]:
         with self._arrivals:
             group = list(self._waiting)

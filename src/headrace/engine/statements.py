@@ -92,7 +92,8 @@ def _create_sources(home: Headrace, statements: Sequence[CreateSource]) -> None:
 
 def run_statement(home: Headrace, statement: Statement) -> pa.Table | Receipt | None:
     """Run one statement; an error that names no place of its own names the statement's."""
-    with told_where(statement):
+    needed = isinstance(statement, Query | Explain | ExplainQuery)
+    with told_where(statement), home.renewal.working(needed=needed):
         return _run_statement(home, statement)
 
 
@@ -159,7 +160,7 @@ def run_for_asker(
         receipt = home.submit(Call(work_out))
         return receipt, receipt.epoch
     if isinstance(statement, Query):
-        with stoppable.working():
+        with home.renewal.working(), stoppable.working():
             return _run_query(home, statement, epoch, rows)
     return run_statement(home, statement), home.epoch
 

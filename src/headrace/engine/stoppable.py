@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from pyspark import SparkContext
 
 from headrace.errors import QueryStopped
+from headrace.plans.failures import FAILURES, work_failed
 
 
 class Stoppable:
@@ -24,15 +25,19 @@ class Stoppable:
     def working(self) -> Generator[None, None, None]:
         """Inside, Spark jobs of this thread are cancelled by `stop`, which makes this raise `QueryStopped`."""
         self._refuse_stopped()
-        self._context.addJobTag(self._tag)
+        try:
+            self._context.addJobTag(self._tag)
+        except FAILURES as error:
+            raise work_failed("the query", error) from error
         try:
             yield
         except Exception:
             self._refuse_stopped()
             raise
         finally:
-            # Threads are used again, and a tag would stay with them.
-            self._context.removeJobTag(self._tag)
+            # Threads are used again, and a tag would stay with them; if Spark has ended, what failed first is told.
+            with suppress(*FAILURES):
+                self._context.removeJobTag(self._tag)
         self._refuse_stopped()
 
     def stop(self) -> None:

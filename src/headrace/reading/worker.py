@@ -133,7 +133,7 @@ def _spark(begin: Mapping[str, Any]) -> SparkSession:
     settings = Settings(spark_memory=begin["memory"], spark_cores=begin["slots"], jars=begin["jars"])
     return start_spark(
         settings,
-        java_options="-XX:+ExitOnOutOfMemoryError -XX:MaxDirectMemorySize=256m -XX:TieredStopAtLevel=1",
+        java_options="-XX:MaxDirectMemorySize=256m -XX:TieredStopAtLevel=1",
         **{
             "spark.app.name": "headrace-query",
             # It reads files that its owner names, and none of Delta's.

@@ -30,12 +30,11 @@ def readyz(request: Request, service: Annotated[Service, Depends(service_of)]) -
         raise _not_ready("The home is closed.")
     if service.submissions.lost is not None:
         raise _not_ready("Another process took the home over.")
-    try:
-        context: Any = service.hr.frames.catalyst.session.sparkContext
-        stopped = context._jsc.sc().isStopped()
-    except Exception as error:
-        raise _not_ready("Spark does not answer.") from error
-    if stopped:
+    # Spark itself is not asked: one that is busy or stuck would not answer in time, and is watched anyway.
+    if service.hr.renewal.under_way:
+        raise _not_ready("Spark has ended, and another is being started.", hint="come back in a few seconds")
+    context: Any = service.hr.frames.catalyst.session.sparkContext
+    if service.hr.renewal.has_ended or context._jsc is None:
         raise _not_ready("Spark has stopped.")
     told: dict[str, object] = {"status": "ready"}
     if is_known(request):
@@ -43,5 +42,5 @@ def readyz(request: Request, service: Annotated[Service, Depends(service_of)]) -
     return told
 
 
-def _not_ready(detail: str) -> Refusal:
-    return Refusal(503, "not_ready", "the server is not ready", detail=detail, hint="start it again")
+def _not_ready(detail: str, hint: str = "start it again") -> Refusal:
+    return Refusal(503, "not_ready", "the server is not ready", detail=detail, hint=hint)

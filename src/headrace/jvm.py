@@ -1,0 +1,188 @@
+"""The JVM that runs Spark: it never outlives this process, and one that no longer answers is ended.
+
+Two things watch it. A guard, which is a process of its own, kills it when this process ends, however that is: it reads
+from a pipe that only this process holds open. A thread asks it for the time on a connection of its own; while there is
+no answer, it looks at the process. Whoever else waits for the JVM then finds the connection closed, and need not watch.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+_log = logging.getLogger("headrace.spark")
+
+_PING_SECONDS = 1.0
+_LOOK_SECONDS = 0.25
+# However little of the processor it got: a JVM that is silent for so many times as long as it may be is stuck.
+_STARVED = 6.0
+# What the heap of a JVM with the default settings takes to be looked through twice on a slow machine.
+_GIGABYTES = 4.0
+_UNITS = {"k": 2.0**-20, "m": 2.0**-10, "g": 1.0, "t": 2.0**10}
+
+# The guard knows a process by the time of its start too, so that it never kills another that got the same number. One
+# that ends in good order, with this process, is given a moment to do so.
+_GUARD = """
+begun() {
+  if [ -r "/proc/$1/stat" ]; then read -r line < "/proc/$1/stat" && set -- ${line##*) } && echo "${20}"
+  else ps -o lstart= -p "$1"; fi
+} 2>/dev/null
+at=$(begun "$1")
+[ -n "$at" ] || exit 0
+read -r _
+tries=0
+while [ "$tries" -lt 10 ] && [ "$(begun "$1")" = "$at" ]; do sleep 0.2; tries=$((tries + 1)); done
+[ "$(begun "$1")" != "$at" ] || kill -9 "$1"
+"""
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """Where a JVM listens for commands, and the secret that it wants to hear first."""
+
+    address: str
+    port: int
+    token: str
+
+
+def patience(silence: float, memory: str) -> float:
+    """Seconds of the processor that a JVM of so much memory may use without an answer: it may be collecting garbage."""
+    size = int(memory[:-1]) * _UNITS[memory[-1].lower()]
+    return silence * max(1.0, size / _GIGABYTES)
+
+
+class Guard:
+    """A process that kills another once this one has ended, or has let go of it."""
+
+    def __init__(self, pid: int) -> None:
+        # Signals of a terminal are for this process: the guard must outlive it.
+        self._process = subprocess.Popen(
+            ["/bin/sh", "-c", _GUARD, "headrace-guard", str(pid)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            cwd="/",
+        )
+        # A child that is forked off would hold the pipe open for as long as it lives.
+        os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        if self._process.stdin is not None:
+            with suppress(OSError):
+                self._process.stdin.close()
+
+    def close(self) -> None:
+        """Let the guard end; what it guards is killed if it is still there."""
+        self._forget()
+        self._process.wait()
+
+
+class Jvm:
+    """One JVM that this process has started."""
+
+    def __init__(self, process: subprocess.Popen[bytes], gateway: Gateway, silence: float, memory: str) -> None:
+        self.process = process
+        self._gateway = gateway
+        self._silence = silence
+        self._patience = patience(silence, memory)
+        self._guard = Guard(process.pid)
+        self._ended = threading.Event()
+        self.why = ""
+
+    def watch(self, ended: Callable[[], None]) -> None:
+        """Watch from now on; `ended` is called once, by the watching thread, when the JVM has gone."""
+        thread = threading.Thread(target=self._watch, args=(ended,), name="headrace-spark-watch", daemon=True)
+        thread.start()
+
+    def has_ended(self, within: float = 0.0) -> bool:
+        """Whether the process is gone, or will be within so many seconds."""
+        until = time.monotonic() + within
+        while self.process.poll() is None:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(0.02)
+        return True
+
+    def _watch(self, ended: Callable[[], None]) -> None:
+        try:
+            self.why = self._silent()
+        except Exception as error:
+            self.why = f"it cannot be watched: {error!r}"
+        _log.warning("Spark has ended: %s", self.why)
+        self.process.kill()
+        self.process.wait()
+        self._guard.close()
+        ended()
+
+    def _silent(self) -> str:
+        """Ask again and again; why it is of no use any more, as soon as that is known."""
+        with socket.create_connection((self._gateway.address, self._gateway.port), self._silence) as connection:
+            connection.settimeout(_LOOK_SECONDS)
+            command = f"A\n{self._gateway.token}\n".encode()
+            while True:
+                silent = self._ask(connection, command)
+                if silent:
+                    return silent
+                command = b"c\nz:java.lang.System\nnanoTime\ne\n"
+                if self.has_ended(_PING_SECONDS):
+                    return f"its process ended with {self.process.returncode}"
+
+    def _ask(self, connection: socket.socket, command: bytes) -> str:
+        """Send a command and wait for the line that answers it; why none will come, if so."""
+        asked_at, used = time.monotonic(), processor_seconds(self.process.pid)
+        with suppress(OSError):
+            connection.sendall(command)
+        while True:
+            try:
+                answer = connection.recv(4096)
+            except TimeoutError:
+                answer = None
+            except OSError:
+                answer = b""
+            if self.has_ended(0.0 if answer is None else 0.5 if not answer else 0.0):
+                return f"its process ended with {self.process.returncode}"
+            if answer == b"":
+                return "it closed its connection"
+            if answer is not None and answer.endswith(b"\n"):
+                return ""
+            silent = time.monotonic() - asked_at
+            if silent < self._silence:
+                continue
+            if is_stopped(self.process.pid):
+                return f"its process was stopped, and was silent for {silent:.1f} seconds"
+            busy = processor_seconds(self.process.pid) - used
+            # One that gets no processor is not stuck; one that gets it and does not answer collects garbage for ever.
+            if busy >= self._patience:
+                return f"it was silent for {silent:.1f} seconds, {busy:.1f} of the processor"
+            if silent >= _STARVED * self._silence:
+                return f"it was silent for {silent:.1f} seconds"
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of a process after its name, from its state on; none where they cannot be had."""
+    try:
+        return re.sub(r"^.*\) ", "", Path(f"/proc/{pid}/stat").read_text(), count=1, flags=re.DOTALL).split()
+    except OSError:
+        return []
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether somebody has stopped a process, so that it does nothing until it is continued."""
+    fields = _stat(pid)
+    return bool(fields) and fields[0] in "Tt"
+
+
+def processor_seconds(pid: int) -> float:
+    """How much of the processor a process has used; 0 where that cannot be known."""
+    fields = _stat(pid)
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") if fields else 0.0

@@ -1,0 +1,25 @@
+"""A home whose Spark ends goes on with another; in a process of its own, because the Spark of the tests is shared."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+# The machine of the tests is busy, and a new Spark is slow at first; `make jvm-loss` holds callers to ten seconds.
+ENVIRONMENT = {**os.environ, "HEADRACE_ANSWER_SECONDS": "60"}
+
+
+def run(*ways: str) -> str:
+    command = [sys.executable, "-m", "tests.checks.jvm_loss", *ways]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False, env=ENVIRONMENT)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-4000:]}"
+    return done.stdout
+
+
+def test_a_home_goes_on_when_its_jvm_is_stopped() -> None:
+    assert "all right" in run("stop")
+
+
+def test_a_stopped_jvm_does_not_outlive_its_killed_process() -> None:
+    assert "gone after" in run("orphan")

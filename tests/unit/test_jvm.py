@@ -1,0 +1,168 @@
+"""A process that is watched as the JVM is, and a guard that ends it with us; none of them is a JVM here."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.jvm import Gateway, Guard, Jvm, is_stopped, patience, processor_seconds
+
+# Answers every line that ends a command as Py4J does, on a port that it prints; uses the processor while told to.
+ANSWERING = """
+import socket, sys, threading, time
+server = socket.create_server(("127.0.0.1", 0))
+print(server.getsockname()[1], flush=True)
+connection, _ = server.accept()
+mute_after = float(sys.argv[1])
+begun = time.monotonic()
+while True:
+    if not connection.recv(4096):
+        break
+    if time.monotonic() - begun > mute_after:
+        while sys.argv[2] == "busy":
+            pass
+        time.sleep(3600)
+    connection.sendall(b"!yv\\n")
+"""
+
+
+def started(mute_after: float = 1e9, how: str = "idle") -> tuple[subprocess.Popen[bytes], Gateway]:
+    command = [sys.executable, "-c", ANSWERING, str(mute_after), how]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    return process, Gateway("127.0.0.1", int(process.stdout.readline()), "secret")
+
+
+@pytest.fixture
+def processes() -> Iterator[list[subprocess.Popen[bytes]]]:
+    made: list[subprocess.Popen[bytes]] = []
+    yield made
+    for one in made:
+        one.kill()
+        one.wait()
+        if one.stdout is not None:
+            one.stdout.close()
+
+
+def watched(process: subprocess.Popen[bytes], gateway: Gateway, silence: float) -> tuple[Jvm, threading.Event]:
+    jvm, ended = Jvm(process, gateway, silence, "1g"), threading.Event()
+    jvm.watch(ended.set)
+    return jvm, ended
+
+
+def test_one_that_answers_is_left_alone(processes: list[subprocess.Popen[bytes]]) -> None:
+    process, gateway = started()
+    processes.append(process)
+    jvm, ended = watched(process, gateway, 0.5)
+    assert not ended.wait(3.0)
+    assert not jvm.has_ended()
+    process.kill()
+    assert ended.wait(5.0)
+    assert "ended with -9" in jvm.why
+
+
+def test_one_that_was_stopped_is_ended(processes: list[subprocess.Popen[bytes]]) -> None:
+    process, gateway = started()
+    processes.append(process)
+    jvm, ended = watched(process, gateway, 1.0)
+    time.sleep(1.0)
+    os.kill(process.pid, signal.SIGSTOP)
+    begun = time.monotonic()
+    assert ended.wait(10.0)
+    assert time.monotonic() - begun < 6.0
+    assert jvm.has_ended()
+    assert "stopped" in jvm.why
+
+
+@pytest.mark.parametrize(("how", "told"), [("busy", "of the processor"), ("idle", "silent for")])
+def test_one_that_falls_silent_is_ended(processes: list[subprocess.Popen[bytes]], how: str, told: str) -> None:
+    process, gateway = started(0.5, how)
+    processes.append(process)
+    jvm, ended = watched(process, gateway, 1.0)
+    assert ended.wait(15.0)
+    assert told in jvm.why
+
+
+def test_a_larger_heap_may_be_silent_for_longer() -> None:
+    assert [patience(5.0, size) for size in ("512m", "2g", "4g", "16g")] == [5.0, 5.0, 5.0, 20.0]
+
+
+def test_the_processor_is_read_of_the_process() -> None:
+    before = processor_seconds(os.getpid())
+    until = time.process_time() + 0.2
+    while time.process_time() < until:
+        pass
+    assert 0.1 < processor_seconds(os.getpid()) - before < 5.0
+    assert not is_stopped(os.getpid())
+
+
+def test_a_guard_ends_what_was_stopped_when_its_keeper_is_killed(tmp_path: Path) -> None:
+    """The keeper has a forked child that outlives it, which must not keep the guard waiting."""
+    keeper = """
+import os, subprocess, sys, time
+from headrace.jvm import Guard
+kept = subprocess.Popen(["sleep", "300"])
+guard = Guard(kept.pid)
+if os.fork() == 0:
+    os.close(1)
+    time.sleep(20)
+    os._exit(0)
+print(kept.pid, flush=True)
+time.sleep(300)
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen([sys.executable, "-c", keeper], stdout=subprocess.PIPE, env=environment)
+    assert process.stdout is not None
+    kept = int(process.stdout.readline())
+    process.stdout.close()
+    os.kill(kept, signal.SIGSTOP)
+    time.sleep(0.5)
+    assert is_stopped(kept)
+    process.kill()
+    process.wait()
+    until = time.monotonic() + 15.0
+    while Path(f"/proc/{kept}").exists() and is_stopped(kept) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not is_stopped(kept)
+
+
+def test_a_guard_leaves_another_process_of_the_same_number_alone(processes: list[subprocess.Popen[bytes]]) -> None:
+    """What is gone when the guard begins is nothing to guard."""
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    guard = Guard(gone.pid)
+    guard.close()
+    other = subprocess.Popen(["sleep", "60"])
+    processes.append(other)
+    assert other.poll() is None
+
+
+def test_a_guard_ends_at_once_when_all_is_over() -> None:
+    process = subprocess.Popen(["sleep", "60"])
+    guard = Guard(process.pid)
+    time.sleep(0.3)
+    process.kill()
+    process.wait()
+    begun = time.monotonic()
+    guard.close()
+    assert time.monotonic() - begun < 2.0
+
+
+def test_a_broken_connection_ends_it(processes: list[subprocess.Popen[bytes]]) -> None:
+    server = socket.create_server(("127.0.0.1", 0))
+    process = subprocess.Popen(["sleep", "60"])
+    processes.append(process)
+    jvm, ended = watched(process, Gateway("127.0.0.1", server.getsockname()[1], "secret"), 1.0)
+    server.accept()[0].close()
+    assert ended.wait(10.0)
+    assert jvm.why == "it closed its connection"
+    server.close()
