@@ -23,7 +23,7 @@ from pyspark.errors.exceptions.captured import (
 )
 
 from headrace.cli.remote import Remote, Server
-from headrace.engine.fold import _pause
+from headrace.engine.failures import Failures
 from headrace.engine.work import evaluation_error
 from headrace.errors import (
     HeadraceError,
@@ -221,7 +221,13 @@ def test_the_command_line_sends_again_what_may_pass(answering: str) -> None:
     assert (lost.value.code, len(Answering.answers)) == ("owner_lost", 1)
 
 
-def test_a_fold_that_trying_does_not_mend_is_tried_seldom() -> None:
-    assert [_pause(failures, LedgerNotWritten("full")) for failures in (1, 2, 20)] == [2, 4, 300]
-    assert _pause(1, OSError("full")) == 2
-    assert _pause(1, LedgerError("cannot be read")) == 300
+def test_a_fold_that_trying_does_not_mend_is_tried_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    pauses: list[bool] = []
+    for error in (LedgerNotWritten("full"), OSError("full"), LedgerError("cannot be read")):
+        failures = Failures("the fold")
+        failures.note(error)
+        now += 2.5
+        pauses.append(failures.pausing)
+    assert pauses == [False, False, True]
