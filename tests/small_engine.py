@@ -13,7 +13,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 from headrace.engine.catalog import Catalog, Table, View, ViewDefinition
 from headrace.engine.receipt import Receipt
 from headrace.engine.work import Work, follow
-from headrace.errors import ViewEvaluationError
+from headrace.errors import HomeBroken, ViewEvaluationError
 from headrace.intake.table import TableContract
 from headrace.plans.catalyst import arrow_schema
 from headrace.state.delta import Delta
@@ -77,6 +77,7 @@ class Host:
         self.heads: list[Mapping[str, Any]] = []
         self.blamed: list[ViewEvaluationError] = []
         self.before_commit: Callable[[], None] = lambda: None
+        self.broken: HomeBroken | None = None
         self._keys: dict[str, Receipt] = {}
 
     @property
@@ -91,10 +92,6 @@ class Host:
 
     def begin(self, now: datetime) -> Work:
         return Work(self.stores, 1000)
-
-    @property
-    def broken(self) -> None:
-        """Nothing ever goes wrong after a commit here."""
 
     def known(self, key: str | None) -> Receipt | None:
         return None if key is None else self._keys.get(key)

@@ -19,7 +19,7 @@ HeadraceError
 │   ├── QueryStopped      stopped before it was answered
 │   └── ResultTooLarge    more rows than may be answered
 ├── LedgerError           the durable log cannot be read or written
-│   ├── LedgerNotWritten *   the storage did not take an epoch: it is full, or its rights are wrong
+│   ├── LedgerNotWritten *   an epoch was not written: storage is full, its rights are wrong, Ctrl-C
 │   └── EpochExpired      an epoch that is no longer, or not yet, readable
 ├── HomeBusy *            another process owns the home
 ├── OwnerLost             this process owned the home, and another took it over
@@ -229,7 +229,7 @@ class LedgerError(HeadraceError):
 
 
 class LedgerNotWritten(LedgerError):
-    """The storage did not take an epoch; nothing of it was committed, and it can be sent again."""
+    """An epoch was not written, for want of storage or time; nothing of it was committed, and it can be sent again."""
 
     transient = True
 
@@ -254,19 +254,23 @@ class OwnerLost(HeadraceError):
 
 
 class HomeBroken(HeadraceError):
-    """An epoch is committed, but this open home could not take it in; it goes on when it is opened again."""
+    """An epoch is committed, but this open home could not take it in; it goes on when it is opened again.
+
+    `included` tells whether the call that met it is part of that epoch; otherwise nothing of the call was done.
+    """
 
     code = "home_broken"
 
-    def __init__(self, epoch: int, cause: BaseException) -> None:
+    def __init__(self, epoch: int, cause: BaseException, *, included: bool = False) -> None:
+        this = f"This call is part of epoch {epoch}, once." if included else "Nothing of this call was done."
         super().__init__(
             f"epoch {epoch} is committed, but this open home could not take it in",
-            detail=f"{type(cause).__name__}: {cause}. What was sent for epoch {epoch} is in it, once; nothing that was "
-            "sent since then is.",
+            detail=f"{type(cause).__name__}: {cause}. {this}",
             hint="open the home again: its newest epoch says what is there",
         )
         self.epoch = epoch
         self.cause = cause
+        self.included = included
 
 
 class ReadOnly(HeadraceError):

@@ -482,7 +482,7 @@ class Headrace:
         self._check_owner()
         if self.ledger.settled_epoch() > self.epoch:
             # An interrupt of an interrupt: nobody was left to notice that the last epoch exists.
-            self._broken_by = self.ledger.epoch, InterruptedError("its commit was cut short")
+            self._end_broken(self.ledger.epoch, InterruptedError("its commit was cut short"))
             self._refuse_broken()
         planned = catalog or self.catalog
         prepared = prepare(self._present, now, head, work.deltas, planned, self._stores(planned).values())
@@ -516,11 +516,16 @@ class Headrace:
         """Go no further, if an epoch exists that could not be shown; who sent it is told that it does."""
         if self.ledger.epoch < epoch:
             return
-        self._broken_by = epoch, error
-        broken = HomeBroken(epoch, error)
+        self._end_broken(epoch, error)
+        broken = HomeBroken(epoch, error, included=True)
         if isinstance(error, Exception):
             raise broken from error
         error.add_note(str(broken))
+
+    def _end_broken(self, epoch: int, error: BaseException) -> None:
+        """Refuse everything from now on, and let those who follow a relation hear of it."""
+        self._broken_by = epoch, error
+        self.following.end()
 
     def between_epochs(self, make: Callable[[], T]) -> T:
         """Run something while no epoch and no definition is under way."""

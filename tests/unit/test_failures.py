@@ -27,6 +27,7 @@ from headrace.engine.failures import Failures
 from headrace.engine.work import evaluation_error
 from headrace.errors import (
     HeadraceError,
+    HomeBroken,
     HomeBusy,
     LedgerError,
     LedgerNotWritten,
@@ -178,7 +179,8 @@ def test_what_is_transient_is_503_and_says_when_to_come_back(kind: type[Headrace
 
 
 def test_what_is_terminal_names_no_time_to_come_back() -> None:
-    for error, status in ((OwnerLost("x"), 503), (SetupError("x"), 503), (LedgerError("x"), 500)):
+    broken = HomeBroken(7, RuntimeError("why"))
+    for error, status in ((OwnerLost("x"), 503), (SetupError("x"), 503), (LedgerError("x"), 500), (broken, 503)):
         assert status_of(error) == status
         assert "Retry-After" not in respond(error).headers
 

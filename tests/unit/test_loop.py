@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headrace.engine.loop import Call, Loop
-from headrace.errors import ChangesRejected, KeyReused, LedgerError, ViewEvaluationError
+from headrace.errors import ChangesRejected, HomeBroken, KeyReused, LedgerNotWritten, ViewEvaluationError
 from headrace.state.delta import Delta
 from tests.small_engine import Following, Host, rows, table, view
 
@@ -198,12 +198,44 @@ def test_an_interrupt_reaches_who_runs_the_epoch_and_settles_all(host: Host, loo
     assert first.done
     assert first.receipt is None
     # The interrupt was meant for one thread; the other hears that nothing was committed.
-    with pytest.raises(LedgerError, match="interrupted"):
+    with pytest.raises(LedgerNotWritten, match="interrupted") as told:
         loop.settle(first)
+    assert told.value.transient
     assert loop.idle.is_set()
     assert gc.isenabled()
     host.before_commit = lambda: None
     assert loop.submit(insert(3)).epoch == 1
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, RuntimeError])
+def test_of_a_broken_home_each_call_hears_whether_it_is_in(
+    host: Host, loop: Loop, monkeypatch: pytest.MonkeyPatch, raised: type[BaseException]
+) -> None:
+    def broken(*_: object) -> None:
+        """The epoch is committed, and what follows fails."""
+        error = raised()
+        host.broken = HomeBroken(1, error)
+        raise HomeBroken(1, error, included=True) if isinstance(error, Exception) else error
+
+    monkeypatch.setattr(host, "commit", broken)
+    bad = Call({"t": [{"insert": {"id": None}}]})
+    calls = [loop.enter(call) for call in (insert(1), bad, insert(2))]
+    with pytest.raises((HomeBroken, KeyboardInterrupt)):
+        loop.settle(calls[0])
+    assert isinstance(calls[0].error, HomeBroken)
+    assert calls[0].error.included
+    assert isinstance(calls[1].error, ChangesRejected)
+    assert calls[2].error is calls[0].error
+    with pytest.raises(HomeBroken) as later:
+        loop.submit(insert(3))
+    assert (later.value.epoch, later.value.included) == (1, False)
+
+
+def test_an_interrupt_in_a_broken_home_says_that_nothing_was_done(host: Host, loop: Loop) -> None:
+    host.broken = HomeBroken(1, RuntimeError())
+    host.before_commit = lambda: (_ for _ in ()).throw(KeyboardInterrupt)
+    (told,) = verdicts(loop, insert(1))
+    assert (told.epoch, told.included) == (1, False)
 
 
 def test_quiet_calls_that_move_nothing_make_no_epoch(host: Host, loop: Loop) -> None:

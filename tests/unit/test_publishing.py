@@ -31,6 +31,7 @@ from headrace.intake.table import TableContract
 from headrace.interrupts import interrupts_held
 from headrace.ledger import durable
 from headrace.ledger.ledger import Ledger, summed
+from headrace.reading.following import Following
 from headrace.state import mapped
 from headrace.state.delta import Delta, consolidate
 from headrace.state.store import Store
@@ -61,7 +62,7 @@ def home(tmp_path: Path) -> Iterator[Headrace]:
     one._receipts = Receipts()
     one._visible = threading.RLock()
     one._merger = Merger(threading.Event())
-    one.following = SimpleNamespace(add=lambda *_: None, wake=lambda: None)
+    one.following = Following(one.ledger, 0, one.newest_of)
     one.settings = SimpleNamespace(small_bound=1000)
     yield hr
     durable._crash_at = ""  # pyright: ignore[reportPrivateUsage]
@@ -122,9 +123,13 @@ def test_what_is_raised_after_the_commit_breaks_the_home_and_tells_the_epoch(hom
         commit(home, 2)
     assert isinstance(told.value.__cause__, RuntimeError)
     assert "open the home again" in told.value.hint
+    assert told.value.included
+    assert "part of epoch 2" in told.value.detail
     for refused in (lambda: commit(home, 3), home.newest, home.relations, lambda: home.changes("t")):
-        with pytest.raises(HomeBroken, match="epoch 2 is committed"):
+        with pytest.raises(HomeBroken, match="epoch 2 is committed") as later:
             refused()
+        assert not later.value.included
+        assert "Nothing of this call was done" in later.value.detail
     assert home.ledger.epoch == 2
     assert sorted(summed(SCHEMA, list(home.ledger.entries("t"))).rows.column(0).to_pylist()) == [1, 2]
 
@@ -135,6 +140,19 @@ def test_an_interrupt_after_the_commit_goes_on_with_a_note(home: Headrace) -> No
         commit(home, 1)
     assert any("epoch 1 is committed" in note for note in told.value.__notes__)
     assert home.broken is not None
+
+
+def test_who_waits_for_a_commit_is_woken_when_the_home_breaks(home: Headrace) -> None:
+    woken: list[bool] = []
+    home.following.listen(lambda: woken.append(home.broken is not None and home.following.ended))
+    waiting = threading.Thread(target=home.following.wait, args=(0,))
+    waiting.start()
+    raise_at("epoch committed!error")
+    with pytest.raises(HomeBroken):
+        commit(home, 1)
+    waiting.join(20)
+    assert not waiting.is_alive()
+    assert woken == [True]
 
 
 def test_ctrl_c_waits_until_the_epoch_is_shown(home: Headrace, monkeypatch: pytest.MonkeyPatch) -> None:

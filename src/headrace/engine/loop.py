@@ -17,7 +17,7 @@ from headrace.engine.group import Changes, Group, ViewMoved
 from headrace.engine.queries import Relations
 from headrace.engine.receipt import Receipt
 from headrace.engine.work import Work
-from headrace.errors import HomeBroken, KeyReused, LedgerError, ViewEvaluationError
+from headrace.errors import HomeBroken, KeyReused, LedgerNotWritten, ViewEvaluationError
 from headrace.interrupts import interrupts_held
 
 
@@ -113,9 +113,12 @@ class Loop:
             with _collector_resting():
                 self._run_together(group)
         except BaseException as error:
+            heard = self._heard(error)
+            committed = isinstance(heard, HomeBroken) and heard.included
             for call in group:
-                if call.receipt is None:
-                    call.error = self._heard(error)
+                # A call that was rejected before the commit is no part of it.
+                if call.receipt is None and not (committed and call.error is not None):
+                    call.error = heard
             if isinstance(error, ViewEvaluationError):
                 self._find_guilty(group, error)
             elif not isinstance(error, Exception):
@@ -129,7 +132,11 @@ class Loop:
         """What the callers of an epoch hear of its end; an interrupt is for the thread that it hits."""
         if isinstance(error, Exception):
             return error
-        return self._host.broken or LedgerError(
+        broken = self._host.broken
+        if broken is not None:
+            # It was not when the epoch began, so it is this one that was committed.
+            return HomeBroken(broken.epoch, broken.cause, included=True)
+        return LedgerNotWritten(
             "the epoch was interrupted", detail="Nothing of it was committed.", hint="send the call again"
         )
 
@@ -143,6 +150,8 @@ class Loop:
 
     def _run_together(self, calls: list[Call]) -> None:
         watch = Stopwatch()
+        if (broken := self._host.broken) is not None:
+            raise broken
         now = self._host.tick()
         work = self._host.begin(now)
         group = Group(self._host.catalog, work, now, self._host.tombstone_retention)

@@ -18,6 +18,7 @@ from headrace.errors import (
     ChangesRejected,
     EpochExpired,
     HeadraceError,
+    HomeBroken,
     OwnerLost,
     QueryError,
     ReadOnly,
@@ -48,6 +49,7 @@ _STATUSES: Mapping[type[HeadraceError], int] = {
     SourceError: 400,
     ReadOnly: 403,
     OwnerLost: 503,
+    HomeBroken: 503,
     SetupError: 503,
 }
 # Within a few seconds a new Spark is there, an epoch is over, or somebody has made room.
