@@ -1,4 +1,8 @@
-"""Values in the JSON form that `apply` reads back: decimals and times as strings, bytes as base64."""
+"""Values in the JSON form that `apply` reads back: decimals and times as strings, bytes as base64.
+
+What Spark can compute and Python cannot hold has a form too: a year outside 1 to 9999 is written as ISO 8601 expands it
+(-0044-03-15, +290000-01-01T00:00:00+00:00), and every broken byte of a STRING that is not UTF-8 as U+FFFD.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,10 @@ from decimal import Decimal
 from typing import Any, cast
 
 import pyarrow as pa
+
+_UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+# What Python raises for a time that it cannot hold, and for bytes that are no text.
+_NO_PYTHON_VALUE = (OverflowError, ValueError, pa.ArrowInvalid)
 
 
 def json_form(value: object) -> Any:
@@ -45,6 +53,82 @@ def json_rows(table: pa.Table) -> list[dict[str, Any]]:
 
 def json_column(column: pa.ChunkedArray) -> list[Any]:
     """The values of a column; a MAP whose keys are text or integers becomes an object, any other a list of pairs."""
+    try:
+        return _python_column(column)
+    except _NO_PYTHON_VALUE:
+        return [scalar_form(value) for value in column]
+
+
+def scalar_form(value: Any) -> Any:
+    """The form of one Arrow value that Python may not be able to hold."""
+    kind = value.type
+    if not value.is_valid:
+        return None
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return value.as_buffer().to_pybytes().decode("utf-8", "replace")
+    if pa.types.is_date32(kind):
+        return date_text(value.value)
+    if pa.types.is_timestamp(kind):
+        return moment_text(value.value, kind.unit) + ("" if kind.tz is None else "+00:00")
+    if pa.types.is_struct(kind):
+        return {field.name: scalar_form(value[place]) for place, field in enumerate(kind)}
+    if pa.types.is_map(kind):
+        pairs = [(scalar_form(entry[0]), scalar_form(entry[1])) for entry in value.values]
+        return {str(key): item for key, item in pairs} if _has_plain_keys(kind) else [list(pair) for pair in pairs]
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return [scalar_form(part) for part in value.values]
+    return json_form(value.as_py())
+
+
+def with_readable_text(table: pa.Table) -> pa.Table:
+    """The table with U+FFFD for every broken byte of its text, so that any reader of Arrow takes it."""
+    for place, column in enumerate(table.columns):
+        if has_text(column.type) and not is_readable(column):
+            whole = pa.array([_readable(value) for value in column], column.type)
+            table = table.set_column(place, table.field(place), whole)
+    return table
+
+
+def is_readable(column: pa.ChunkedArray) -> bool:
+    """Whether all text of a column is UTF-8."""
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def has_text(kind: pa.DataType) -> bool:
+    """Whether a type is text or has text inside."""
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return True
+    return any(has_text(kind.field(place).type) for place in range(kind.num_fields))
+
+
+def date_text(days: int) -> str:
+    """A date by its days since 1970, in any year of the Gregorian calendar."""
+    era, day = divmod(days + 719_468, 146_097)
+    # A year that begins with March has its leap day last.
+    year = (day - day // 1_460 + day // 36_524 - day // 146_096) // 365
+    of_year = day - (365 * year + year // 4 - year // 100)
+    month = (5 * of_year + 2) // 153
+    number = era * 400 + year + (month >= 10)
+    sign = "-" if number < 0 else "+" if number > 9_999 else ""
+    return (
+        f"{sign}{abs(number):04}-{month + 3 if month < 10 else month - 9:02}-{of_year - (153 * month + 2) // 5 + 1:02}"
+    )
+
+
+def moment_text(ticks: int, unit: str = "us") -> str:
+    """A time by its ticks since 1970, without a zone, in any year."""
+    seconds, rest = divmod(ticks, _UNITS[unit])
+    days, second = divmod(seconds, 86_400)
+    micros = rest * 1_000_000 // _UNITS[unit]
+    clock = f"{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}"
+    return f"{date_text(days)}T{clock}{f'.{micros:06}' if micros else ''}"
+
+
+def _python_column(column: pa.ChunkedArray) -> list[Any]:
     kind = column.type
     if pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind):
         return column.to_pylist()
@@ -55,6 +139,20 @@ def json_column(column: pa.ChunkedArray) -> list[Any]:
     if pa.types.is_nested(kind) and _has_plain_keys(kind):
         return [json_form(value) for value in column.to_pylist(maps_as_pydicts="strict")]
     return [json_form(value) for value in column.to_pylist()]
+
+
+def _readable(value: Any) -> Any:
+    """An Arrow value as Arrow takes it back, with text that can be read."""
+    kind = value.type
+    if not value.is_valid or not has_text(kind):
+        return value if value.is_valid else None
+    if pa.types.is_struct(kind):
+        return {field.name: _readable(value[place]) for place, field in enumerate(kind)}
+    if pa.types.is_map(kind):
+        return [(_readable(entry[0]), _readable(entry[1])) for entry in value.values]
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return [_readable(part) for part in value.values]
+    return scalar_form(value)
 
 
 def _has_plain_keys(kind: pa.DataType) -> bool:

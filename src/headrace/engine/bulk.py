@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +11,7 @@ import pyarrow as pa
 
 from headrace.engine.catalog import Table
 from headrace.errors import ChangesRejected, Rejection
+from headrace.json_forms import has_text, is_readable
 from headrace.state.delta import Delta, all_differ, concat, consolidate, found_among, group, negate
 from headrace.state.hashing import identity
 from headrace.state.store import Snapshot, key_hashes, take
@@ -35,6 +37,7 @@ class Bulk:
 def bulk_delta(table: Table, before: Snapshot, bulk: Bulk) -> Delta:
     """The net change of a table that holds this, or ChangesRejected."""
     _refuse_nulls(table, bulk.added)
+    refuse_broken_text(table, bulk.added)
     schema = table.store.schema
     removed = consolidate(bulk.removed, np.full(bulk.removed.num_rows, -1, dtype=np.int64))
     places = table.contract.key_places
@@ -86,6 +89,20 @@ def _refuse_repeated(table: Table, rows: pa.Table, numbers: npt.NDArray[np.int64
         rejections,
         hint=f"{len(repeated)} keys come more than once: mend the source, so that each comes once; nothing was applied",
     )
+
+
+def refuse_broken_text(table: Table, rows: pa.Table) -> None:
+    """Refuse text that is not UTF-8, which Spark computes without a word: nobody could read it as it is."""
+    rejections: list[Rejection] = []
+    for field, column in zip(table.schema.fields, rows.columns, strict=True):
+        if has_text(column.type) and not is_readable(column):
+            broken = (place for place in range(len(column)) if not is_readable(column.slice(place, 1)))
+            rejections.extend(
+                Rejection(table.name, place, f"column {field.name} is not UTF-8")
+                for place in islice(broken, _SHOWN_KEYS)
+            )
+    if rejections:
+        raise ChangesRejected(rejections)
 
 
 def _refuse_nulls(table: Table, rows: pa.Table) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType
 
-from headrace.engine.bulk import Bulk
+from headrace.engine.bulk import Bulk, refuse_broken_text
 from headrace.engine.catalog import Table
 from headrace.engine.group import Changes
 from headrace.engine.queries import Relations
@@ -184,4 +184,5 @@ def _deletes(table: Table, before: pa.Table, after: pa.Table | None) -> list[obj
 
 
 def _dicts(table: Table, rows: pa.Table) -> list[dict[str, Any]]:
+    refuse_broken_text(table, rows)
     return rows.rename_columns(table.schema.names).to_pylist()

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyarrow import csv, ipc
 
 from headrace.errors import QueryError
-from headrace.json_forms import json_column, json_rows
+from headrace.json_forms import json_column, json_rows, with_readable_text
 from headrace.serving.problems import Refusal
 
 JSON, NDJSON, ARROW, CSV = "application/json", "application/x-ndjson", "application/vnd.apache.arrow.stream", "text/csv"
@@ -109,8 +109,9 @@ def _as_ndjson(result: Result) -> Iterator[bytes]:
 
 def _as_arrow(result: Result) -> Iterator[bytes]:
     sink = io.BytesIO()
-    with ipc.new_stream(sink, result.table.schema) as writer:
-        for batch in result.table.to_batches(max_chunksize=_SLICE):
+    table = with_readable_text(result.table)
+    with ipc.new_stream(sink, table.schema) as writer:
+        for batch in table.to_batches(max_chunksize=_SLICE):
             writer.write_batch(batch)
             yield sink.getvalue()
             sink.seek(0)
@@ -120,7 +121,7 @@ def _as_arrow(result: Result) -> Iterator[bytes]:
 
 def _as_csv(result: Result) -> Iterator[bytes]:
     """Text is quoted, NULL is nothing at all; what CSV has no form for is JSON inside its field."""
-    table = result.table
+    table = with_readable_text(result.table)
     columns = [_plain_column(column) for column in table.columns]
     flat = pa.table(columns, names=table.column_names)
     sink = io.BytesIO()

@@ -13,7 +13,8 @@ import pyarrow.parquet as parquet
 import pyarrow.types as types
 from fastapi.responses import Response, StreamingResponse
 
-from headrace.serving.feldera.spelling import QUERY, json_rows, writer
+from headrace.json_forms import json_column, with_readable_text
+from headrace.serving.feldera.spelling import QUERY, column_texts, json_rows
 
 Format = Literal["text", "json", "parquet", "arrow_ipc", "hash"]
 ROWS_AT_ONCE = 1000
@@ -77,13 +78,13 @@ def _hash(table: pa.Table) -> Response:
 
 def _parquet(table: pa.Table) -> Response:
     sink = io.BytesIO()
-    parquet.write_table(naive(table), sink)
+    parquet.write_table(naive(with_readable_text(table)), sink)
     return Response(sink.getvalue(), media_type="application/vnd.apache.parquet")
 
 
 def _arrow(table: pa.Table) -> Response:
     sink = pa.BufferOutputStream()
-    plain = naive(table)
+    plain = naive(with_readable_text(table))
     with pa.ipc.new_stream(sink, plain.schema) as stream:
         stream.write_table(plain)
     return Response(sink.getvalue().to_pybytes(), media_type="application/vnd.apache.arrow.stream")
@@ -106,10 +107,12 @@ def _joined(lines: Iterator[str]) -> Iterator[bytes]:
 
 def _cells(name: str, column: pa.ChunkedArray) -> list[str]:
     """The column's name and values, each on one line."""
-    plain = types.is_string(column.type) or types.is_large_string(column.type)
-    write = writer(column.type, QUERY)
-    # Text stands as it is; of what else is written in quotes, only those around the whole go.
-    texts = (("" if v is None else v if plain else write(v).strip('"')) for v in column.to_pylist())
+    if types.is_string(column.type) or types.is_large_string(column.type):
+        texts = [value or "" for value in json_column(column)]
+    else:
+        # Of what is written in quotes, only those around the whole go; NULL is nothing at all.
+        written = column_texts(column, QUERY)
+        texts = ["" if text is None else text.strip('"') for text in written]
     return [text.translate(_ONE_LINE) for text in (name, *texts)]
 
 

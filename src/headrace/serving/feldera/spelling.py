@@ -19,6 +19,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as types
 
+from headrace.json_forms import moment_text as far_moment_text
+from headrace.json_forms import scalar_form
+
 
 @dataclass(frozen=True)
 class Spelling:
@@ -61,9 +64,26 @@ def number_text(value: float) -> str | None:
 
 
 def _column(key: str, column: pa.ChunkedArray, spelling: Spelling) -> list[str]:
-    write = _writer(column.type, spelling)
     null = f"{key}null"
-    return [null if value is None else key + write(value) for value in column.to_pylist()]
+    return [null if text is None else key + text for text in column_texts(column, spelling)]
+
+
+def column_texts(column: pa.ChunkedArray, spelling: Spelling) -> list[str | None]:
+    """The JSON text of each value; none for NULL."""
+    write = _writer(column.type, spelling)
+    try:
+        return [None if value is None else write(value) for value in column.to_pylist()]
+    except (OverflowError, ValueError):
+        # What Python cannot hold: a year outside 1 to 9999, or text that is not UTF-8.
+        return [_far_text(value, spelling) for value in column]
+
+
+def _far_text(value: Any, spelling: Spelling) -> str | None:
+    if not value.is_valid:
+        return None
+    if types.is_timestamp(value.type):
+        return f'"{far_moment_text(value.value, value.type.unit).replace("T", spelling.between)}"'
+    return json.dumps(scalar_form(value), ensure_ascii=False)
 
 
 def _writer(kind: pa.DataType, spelling: Spelling) -> Write:
