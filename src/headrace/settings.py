@@ -183,7 +183,18 @@ class Settings(BaseSettings):
     serve_patience: timedelta = Field(
         default=timedelta(seconds=30),
         gt=timedelta(0),
-        description="How long a client may leave its body unsent, or a piece of its stream unread.",
+        description="How long a client may leave its request or its body unsent, or a piece of its stream unread.",
+    )
+    serve_body_time: timedelta = Field(
+        default=timedelta(seconds=60),
+        gt=timedelta(0),
+        description="How long a whole body may take to arrive, and one second more for every 64 KiB of it.",
+    )
+    serve_connections: int = Field(
+        default=2_000,
+        ge=1,
+        description="Connections that the server has open at once, at most as many as the process may open files; "
+        "more are answered 503.",
     )
     serve_keep_alive: timedelta = Field(
         default=timedelta(seconds=15),

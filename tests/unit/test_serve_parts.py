@@ -8,6 +8,7 @@ import json
 import socket
 from concurrent.futures import Future
 from decimal import Decimal
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -23,6 +24,7 @@ from headrace.serving.limits import Pushes
 from headrace.serving.problems import Refusal, problem_of, respond, status_of
 from headrace.serving.rows import ARROW, CSV, JSON, NDJSON, Result, chosen, written
 from headrace.serving.server import Server
+from headrace.settings import Settings
 
 
 def test_a_token_lives_as_long_as_its_submission_and_a_while_longer() -> None:
@@ -215,7 +217,9 @@ def test_every_error_becomes_a_problem() -> None:
 
 
 def test_a_taken_port_is_told_and_small_packets_are_not_delayed() -> None:
-    server = Server(FastAPI(), "127.0.0.1", 0)
+    app = FastAPI()
+    app.state.service = SimpleNamespace(settings=Settings())
+    server = Server(app, "127.0.0.1", 0)
     with server.bind() as taken:
         port = taken.getsockname()[1]
         assert server.url == f"http://127.0.0.1:{port}"
@@ -223,4 +227,4 @@ def test_a_taken_port_is_told_and_small_packets_are_not_delayed() -> None:
         assert taken.proto == socket.IPPROTO_TCP
         taken.listen()
         with pytest.raises(SetupError, match="cannot listen on"):
-            Server(FastAPI(), "127.0.0.1", port).bind()
+            Server(app, "127.0.0.1", port).bind()

@@ -14,6 +14,7 @@ from headrace.reading.queries import processes_for
 from headrace.reading.query_processes import QueryProcesses
 from headrace.serving import changes, completion, epochs, health, ingress, metrics, problems, query
 from headrace.serving.auth import Guarded
+from headrace.serving.connections import Lingering
 from headrace.serving.described import with_keys
 from headrace.serving.feldera import installing as feldera
 from headrace.serving.metrics import Measured
@@ -50,6 +51,7 @@ def build_app(hr: Headrace, settings: Settings, processes: QueryProcesses | None
     if settings.api_keys:
         with_keys(app)
     app.add_middleware(Guarded, keys=settings.api_keys)
+    app.add_middleware(Lingering)
     app.add_middleware(Measured, metrics=service.metrics)
     return app
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 from fastapi import Request
@@ -13,6 +14,8 @@ from headrace.serving.problems import Refusal
 from headrace.serving.service import service_of
 
 SMALL_BODY_BYTES = 2 * 1024 * 1024
+# A body that comes at this rate has all the time it needs.
+SLOWEST_BYTES_PER_SECOND = 64 * 1024
 
 
 async def read_body(request: Request, place: Place) -> bytes:
@@ -43,24 +46,29 @@ async def _read(request: Request, check: Callable[[int], None], grow: Callable[[
     declared = request.headers.get("content-length", "")
     if declared.isascii() and declared.isdigit():
         check(int(declared))
-    patience = service_of(request).settings.serve_patience.total_seconds()
+    settings = service_of(request).settings
+    patience, whole = settings.serve_patience.total_seconds(), settings.serve_body_time.total_seconds()
+    started_at, size = time.monotonic(), 0
     pieces: list[bytes] = []
     stream = request.stream()
     try:
         while True:
-            # A client that stalls must not keep its place for ever.
-            async with asyncio.timeout(patience):
+            # A client that stalls, or that sends a byte now and then, must not keep its place for ever.
+            left = started_at + whole + size / SLOWEST_BYTES_PER_SECOND - time.monotonic()
+            async with asyncio.timeout(max(min(patience, left), 0)):
                 piece = await anext(stream, None)
             if piece is None:
                 return b"".join(pieces)
             grow(len(piece))
+            size += len(piece)
             pieces.append(piece)
     except TimeoutError:
         raise Refusal(
             408,
             "stalled",
             "the body did not come",
-            detail=f"Nothing of it came for {patience:g} seconds.",
+            detail=f"Nothing of it came for {patience:g} seconds, or it was not whole after {whole:g} seconds "
+            f"and one more for every {SLOWEST_BYTES_PER_SECOND} bytes.",
             hint="send the request again",
             headers={"Connection": "close"},
         ) from None

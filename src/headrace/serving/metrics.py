@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import platform
 import threading
 import time
 from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    ProcessCollector,
+    generate_latest,
+)
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headrace.engine.receipt import Receipt
@@ -20,6 +32,7 @@ from headrace.serving.described import refusals
 router = APIRouter(tags=["operation"])
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_STREAM_SECONDS = (1, 10, 60, 600, 3_600, 86_400)
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
@@ -48,9 +61,21 @@ class Metrics:
             registry=self.registry,
         )  # fmt: skip
         self.request_seconds = Histogram(
-            "headrace_http_request_seconds", "Seconds until a request was answered in full.", ["route"],
+            "headrace_http_request_seconds", "Seconds until a request was answered; streams are apart.", ["route"],
             buckets=_SECONDS, registry=self.registry,
         )  # fmt: skip
+        self.broken_off = Counter(
+            "headrace_http_answers_broken_off", "Answers that ended before they were whole, streams not counted.",
+            ["method", "route"], registry=self.registry,
+        )  # fmt: skip
+        self.stream_seconds = Histogram(
+            "headrace_http_stream_seconds", "Seconds that a stream was listened to.", ["route"],
+            buckets=_STREAM_SECONDS, registry=self.registry,
+        )  # fmt: skip
+        Info("headrace_build", "What runs here.", registry=self.registry).info(
+            {"version": _version_of("headrace"), "spark": _version_of("pyspark"), "python": platform.python_version()}
+        )
+        ProcessCollector(registry=self.registry)
 
     def gauge(self, name: str, description: str, read: Callable[[], float]) -> None:
         """A figure that is read when it is asked for."""
@@ -90,13 +115,16 @@ class Measured:
             await self._app(scope, receive, send)
             return
         started_at = time.perf_counter()
-        status = 499
+        status, whole, streams = 499, False, False
 
         async def noted(message: Message) -> None:
-            nonlocal status
+            nonlocal status, whole, streams
             if message["type"] == "http.response.start":
                 status = message["status"]
+                # What event streams alone say of themselves; they last for as long as one listens.
+                streams = "no-store" in Headers(raw=message["headers"]).get("cache-control", "") and status == 200
             await send(message)
+            whole = message["type"] == "http.response.body" and not message.get("more_body", False)
 
         try:
             await self._app(scope, receive, noted)
@@ -105,7 +133,18 @@ class Measured:
             method = scope["method"] if scope["method"] in _METHODS else "other"
             route = getattr(scope.get("route"), "path", "unknown")
             self._metrics.requests.labels(method, route, str(status)).inc()
-            self._metrics.request_seconds.labels(route).observe(time.perf_counter() - started_at)
+            seconds = self._metrics.stream_seconds if streams else self._metrics.request_seconds
+            seconds.labels(route).observe(time.perf_counter() - started_at)
+            if not whole and not streams:
+                self._metrics.broken_off.labels(method, route).inc()
+
+
+def _version_of(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        # Run from its sources, without having been installed.
+        return "0"
 
 
 def _metrics_of(request: Request) -> Metrics:

@@ -10,6 +10,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from headrace.errors import SetupError
+from headrace.serving.connections import bounded, most_connections
 
 _GRACE_SECONDS = 60
 
@@ -18,9 +19,12 @@ class Server(uvicorn.Server):
     """Tells when it listens; when it is to end, ends change streams first and lets everything else finish."""
 
     def __init__(self, app: FastAPI, host: str, port: int, listening: Callable[[str], None] = lambda _: None) -> None:
+        settings = app.state.service.settings
+        connections = bounded(settings.serve_patience.total_seconds(), most_connections(settings.serve_connections))
         super().__init__(
             uvicorn.Config(
                 app,
+                http=connections,
                 host=host,
                 port=port,
                 lifespan="on",

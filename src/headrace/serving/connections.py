@@ -1,0 +1,131 @@
+"""Connections of the server: how many, for how long without a request, and how one that is refused ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import time
+from collections.abc import Callable
+from typing import Any
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from headrace.serving.problems import MEDIA_TYPE, Refusal, problem_of
+
+# Of what a client still sends after it was refused: so long, so much and so slowly is it read, and thrown away.
+_LINGER_SECONDS = 2.0
+_LINGER_BYTES = 128 * 1024 * 1024
+_PAUSE_SECONDS = 0.25
+# What the home itself needs of the files that a process may have open.
+_OWN_FILES = 256
+
+
+def most_connections(wanted: int) -> int:
+    """As many as are wanted, but no more than the files that the process may open allow."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return wanted if files == resource.RLIM_INFINITY else max(min(wanted, files - _OWN_FILES), 1)
+
+
+def bounded(seconds: float, most: int) -> type[H11Protocol]:
+    """The protocol of connections of which there are so many, each for so long without a whole request's head."""
+
+    class Bounded(H11Protocol):
+        """Lets go of a client that connects and says nothing, or its headers too slowly, and of one too many."""
+
+        _waiting: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            if len(self.connections) > most:
+                transport.write(_full(most))
+                transport.close()
+                return
+            self._await_request()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            if self._waiting is not None:
+                self._waiting.cancel()
+            super().connection_lost(exc)
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            self._await_request()
+
+        def _await_request(self) -> None:
+            if self._waiting is not None:
+                self._waiting.cancel()
+            self._waiting = self.loop.call_later(seconds, self._let_go)
+
+        def _let_go(self) -> None:
+            cycle: Any = self.cycle
+            # A request that is under way has its own deadlines.
+            if (cycle is None or cycle.response_complete) and not self.transport.is_closing():
+                self.transport.close()
+
+    return Bounded
+
+
+def _full(most: int) -> bytes:
+    refusal = Refusal(
+        503,
+        "too_many_connections",
+        "too many connections are open",
+        detail=f"{most} may be, which is the limit.",
+        hint="close some, or come back after the seconds that Retry-After names",
+    )
+    content = json.dumps(problem_of(refusal)).encode()
+    head = (
+        f"HTTP/1.1 503 Service Unavailable\r\nContent-Type: {MEDIA_TYPE}\r\nContent-Length: {len(content)}\r\n"
+        "Retry-After: 5\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + content
+
+
+class Lingering:
+    """Reads on a little after a refusal that closes the connection.
+
+    A client that first sends its whole body would otherwise see a reset connection instead of the refusal.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on; if its answer closes the connection, end it when the client has stopped to send."""
+        if scope["type"] != "http" or "expect" in Headers(scope=scope):
+            await self._app(scope, receive, send)
+            return
+        whole = closing = False
+
+        async def noted() -> Message:
+            nonlocal whole
+            message = await receive()
+            whole = whole or message["type"] != "http.request" or not message.get("more_body", False)
+            return message
+
+        async def sent(message: Message) -> None:
+            nonlocal closing
+            if message["type"] == "http.response.start":
+                closing = Headers(raw=message["headers"]).get("connection", "").lower() == "close"
+            elif closing and not message.get("more_body", False):
+                await send({**message, "more_body": True})
+                if not whole:
+                    await _discard(noted, lambda: whole)
+                message = {"type": "http.response.body", "body": b"", "more_body": False}
+            await send(message)
+
+        await self._app(scope, noted, sent)
+
+
+async def _discard(receive: Receive, ended: Callable[[], bool]) -> None:
+    """Read and forget what comes, until it ends, pauses, or has been enough."""
+    size, until = 0, time.monotonic() + _LINGER_SECONDS
+    while not ended() and size < _LINGER_BYTES and time.monotonic() < until:
+        try:
+            async with asyncio.timeout(_PAUSE_SECONDS):
+                size += len((await receive()).get("body", b""))
+        except TimeoutError:
+            return

@@ -1,0 +1,183 @@
+"""A server on loopback without a home: connections that say nothing, drip, or come in a flood."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from fastapi import FastAPI, Request
+
+from headrace.serving import problems
+from headrace.serving.bodies import read_body
+from headrace.serving.connections import Lingering, most_connections
+from headrace.serving.limits import Pushes
+from headrace.serving.server import Server
+from headrace.settings import Settings
+
+
+@contextmanager
+def serving(**overrides: Any) -> Iterator[tuple[int, Pushes]]:
+    settings = Settings(**overrides)
+    pushes = Pushes(256, 1_000_000, 10_000_000)
+    app = FastAPI()
+    problems.install(app)
+    app.add_middleware(Lingering)
+    app.state.service = SimpleNamespace(settings=settings, end=lambda: None)
+
+    @app.post("/push")
+    async def push(request: Request) -> dict[str, int]:
+        place = pushes.enter()
+        try:
+            return {"bytes": len(await read_body(request, place))}
+        finally:
+            place.leave()
+
+    @app.get("/slow")
+    async def slow() -> dict[str, bool]:
+        await asyncio.sleep(1.5)
+        return {"slow": True}
+
+    ready = threading.Event()
+    server = Server(app, "127.0.0.1", 0, lambda _: ready.set())
+    taken = server.bind()
+    thread = threading.Thread(target=server.run, args=([taken],), daemon=True)
+    thread.start()
+    try:
+        assert ready.wait(30)
+        yield taken.getsockname()[1], pushes
+    finally:
+        server.should_exit = True
+        thread.join(30)
+        taken.close()
+
+
+def _connect(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=30)
+
+
+def _answer(client: socket.socket) -> bytes:
+    """One small answer with its body, which may come after its head."""
+    got = b""
+    while not got.endswith(b"}"):
+        piece = client.recv(65536)
+        assert piece, got
+        got += piece
+    return got
+
+
+def _whole(client: socket.socket) -> bytes:
+    """All that comes until the server closes."""
+    pieces: list[bytes] = []
+    while piece := client.recv(65536):
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def test_a_connection_without_a_request_is_closed() -> None:
+    with serving(serve_patience=timedelta(seconds=0.5)) as (port, _):
+        silent, slow, busy = _connect(port), _connect(port), _connect(port)
+        slow.sendall(b"GET /slow HTTP/1.1\r\nHost: x\r\n")
+        busy.sendall(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
+        started_at = time.monotonic()
+        assert _whole(silent) == b""
+        for _ in range(20):
+            try:
+                slow.sendall(b"X: y\r\n")
+            except OSError:
+                break
+            time.sleep(0.1)
+        else:
+            pytest.fail("headers may come for ever")
+        assert time.monotonic() - started_at < 20
+        # A request that is under way is not touched, however long it takes.
+        assert b'{"slow":true}' in _whole(busy)
+
+
+def test_a_second_request_is_not_waited_for_for_ever_either() -> None:
+    with serving(serve_patience=timedelta(seconds=0.5)) as (port, _), _connect(port) as client:
+        client.sendall(b"POST /push HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nab")
+        assert b"200 OK" in _answer(client)
+        client.sendall(b"GET /slow HT")
+        assert _whole(client) == b""
+
+
+def test_a_connection_too_many_is_told_so() -> None:
+    with serving(serve_connections=3) as (port, _):
+        kept = [_connect(port) for _ in range(3)]
+        for client in kept:
+            client.sendall(b"POST /push HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nab")
+            assert b"200 OK" in _answer(client)
+        with _connect(port) as over:
+            head, _, content = _whole(over).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 503 ")
+        assert b"Retry-After" in head
+        assert json.loads(content)["code"] == "too_many_connections"
+        kept[0].close()
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            with _connect(port) as again:
+                again.sendall(b"POST /push HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nConnection: close\r\n\r\nab")
+                if b"200 OK" in again.recv(65536):
+                    break
+        else:
+            pytest.fail("the connection that was closed still counts")
+        for client in kept[1:]:
+            client.close()
+
+
+def test_the_files_of_the_process_bound_the_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda _: (1024, 4096))
+    assert most_connections(2_000) == 768
+    assert most_connections(100) == 100
+
+
+def test_a_body_that_drips_loses_its_place() -> None:
+    with serving(serve_body_time=timedelta(seconds=1)) as (port, pushes):
+        clients = [_connect(port) for _ in range(40)]
+        for client in clients:
+            client.sendall(b"POST /push HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n")
+        deadline = time.monotonic() + 20
+        while pushes.under_way < 40 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        while pushes.under_way and time.monotonic() < deadline:
+            for client in clients:
+                try:
+                    client.sendall(b" ")
+                except OSError:
+                    continue
+            time.sleep(0.1)
+        assert pushes.under_way == 0
+        assert b"HTTP/1.1 408 " in clients[0].recv(65536)
+        for client in clients:
+            client.close()
+
+
+def test_a_body_that_comes_fast_enough_is_waited_for() -> None:
+    with serving(serve_body_time=timedelta(seconds=0.3)) as (port, _), _connect(port) as client:
+        client.sendall(b"POST /push HTTP/1.1\r\nHost: x\r\nContent-Length: 250000\r\n\r\n")
+        for _ in range(10):
+            client.sendall(b" " * 25_000)
+            time.sleep(0.1)
+        assert b'{"bytes":250000}' in _answer(client)
+
+
+@pytest.mark.parametrize("size", [2_000_000, 100_000_000])
+def test_a_client_that_sends_first_sees_the_refusal(size: int) -> None:
+    with serving() as (port, pushes), _connect(port) as client:
+        client.sendall(b"POST /push HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % size)
+        piece = b" " * 1_000_000
+        for _ in range(size // len(piece)):
+            client.sendall(piece)
+        answer = _whole(client)
+        assert answer.startswith(b"HTTP/1.1 413 ")
+        assert json.loads(answer.partition(b"\r\n\r\n")[2])["code"] == "too_large"
+        assert pushes.under_way == 0
