@@ -181,3 +181,68 @@ def test_a_client_that_sends_first_sees_the_refusal(size: int) -> None:
         assert answer.startswith(b"HTTP/1.1 413 ")
         assert json.loads(answer.partition(b"\r\n\r\n")[2])["code"] == "too_large"
         assert pushes.under_way == 0
+
+
+PUSH = b"POST /push HTTP/1.1\r\nHost: x\r\n"
+
+
+def test_ten_requests_at_once_are_answered_in_order() -> None:
+    with serving() as (port, _), _connect(port) as client:
+        requests = [PUSH + b"Content-Length: %d\r\n\r\n%s" % (n, b" " * n) for n in range(1, 10)]
+        client.sendall(b"".join(requests) + PUSH + b"Content-Length: 0\r\nConnection: close\r\n\r\n")
+        answers = _whole(client)
+        found = [part.partition(b"}")[0] for part in answers.split(b'{"bytes":')[1:]]
+        assert found == [b"%d" % n for n in (*range(1, 10), 0)]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"Content-Length: 1\r\nContent-Length: 2\r\n",
+        b"Content-Length: -1\r\n",
+        b"Content-Length: 1e3\r\n",
+        b"Transfer-Encoding: xchunked\r\n",
+        b"Bad Header: x\r\n",
+        b"X: a\x00b\r\n",
+    ],
+)
+def test_a_request_of_unclear_length_is_refused(head: bytes) -> None:
+    with serving() as (port, _), _connect(port) as client:
+        client.sendall(PUSH + head + b"\r\nab")
+        answer = _whole(client)
+        assert answer.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 501 "))
+        assert answer.count(b"HTTP/1.1 ") == 1
+
+
+def test_two_ways_to_give_a_length_are_one_request() -> None:
+    with serving() as (port, _), _connect(port) as client:
+        smuggled = b"0\r\n\r\nGET /slow HTTP/1.1\r\nHost: x\r\n\r\n"
+        client.sendall(PUSH + b"Content-Length: %d\r\nTransfer-Encoding: chunked\r\n\r\n" % len(smuggled) + smuggled)
+        client.shutdown(socket.SHUT_WR)
+        assert b'{"slow":true}' not in _whole(client).partition(b'{"bytes":0}')[0]
+
+
+def test_headers_without_end_are_cut_off() -> None:
+    with serving() as (port, _), _connect(port) as client:
+        client.sendall(b"GET /slow HTTP/1.1\r\nHost: x\r\nX: ")
+        for _ in range(1_000):
+            try:
+                client.sendall(b"a" * 65536)
+            except OSError:
+                return
+        pytest.fail("headers may be without end")
+
+
+def test_clients_that_hang_up_leave_their_places() -> None:
+    with serving() as (port, pushes):
+        clients = [_connect(port) for _ in range(50)]
+        for client in clients:
+            client.sendall(PUSH + b"Content-Length: 1000\r\n\r\nab")
+        deadline = time.monotonic() + 20
+        while pushes.under_way < 50 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        for client in clients:
+            client.close()
+        while pushes.under_way and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert pushes.under_way == 0
