@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import resource
 from collections.abc import Callable
@@ -139,6 +140,18 @@ def test_a_key_is_used_once_however_many_send_it(server: Served) -> None:
     assert {one.status_code for one in answers} == {200}
     assert len({one.json()["epoch"] for one in answers}) == 1
     assert len(server.rows("notes")) == 1
+
+
+def test_a_packed_body_is_not_unpacked(server: Served) -> None:
+    bomb = gzip.compress(b'{"insert": {"id": 1}}\n' * 1_000_000)
+    packed = server.client.post("/v1/ingress/parts?wait=true", content=bomb, headers={"Content-Encoding": "gzip"})
+    assert packed.status_code == 422
+    for kind in ("text/xml", "multipart/form-data", "application/json; charset=utf-16", ""):
+        answer = server.client.post(
+            "/v1/ingress/parts?wait=true", content='{"insert": {"id": 1}}', headers={"Content-Type": kind}
+        )
+        assert answer.status_code == 200, kind
+    assert len(server.rows("parts")) == 1
 
 
 def test_a_table_name_is_no_path(server: Served) -> None:
