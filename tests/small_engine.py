@@ -11,6 +11,7 @@ from typing import Any
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 from headrace.engine.catalog import Catalog, Table, View, ViewDefinition
+from headrace.engine.loop import Basis
 from headrace.engine.receipt import Receipt
 from headrace.engine.work import Work, follow
 from headrace.errors import HomeBroken, ViewEvaluationError
@@ -70,6 +71,7 @@ class Host:
     """A home without a disk: an epoch is committed when its deltas are in the stores."""
 
     tombstone_retention = timedelta(days=1)
+    broken = None
 
     def __init__(self, *relations: Table | View) -> None:
         self.catalog = catalog_of(*relations)
@@ -79,6 +81,7 @@ class Host:
         self.before_commit: Callable[[], None] = lambda: None
         self.broken: HomeBroken | None = None
         self._keys: dict[str, Receipt] = {}
+        self._changed_at: dict[str, int] = {}
 
     @property
     def stores(self) -> dict[str, Store]:
@@ -96,6 +99,9 @@ class Host:
     def known(self, key: str | None) -> Receipt | None:
         return None if key is None else self._keys.get(key)
 
+    def stands(self, basis: Basis) -> bool:
+        return all(self._changed_at.get(name, 0) <= basis.epoch for name in basis.relations)
+
     def follow(self, work: Work) -> None:
         frames: Any = None
         follow(work, self.catalog, frames)
@@ -105,6 +111,7 @@ class Host:
         for name, delta in work.deltas.items():
             self.stores[name].apply(delta)
         self.epoch += 1
+        self._changed_at.update({name: self.epoch for name, delta in work.deltas.items() if len(delta)})
         self.heads.append(head)
 
     def blame(self, error: ViewEvaluationError) -> ViewEvaluationError:

@@ -19,6 +19,7 @@ from headrace.engine.adopt import adopt
 from headrace.engine.answers import to_answer
 from headrace.engine.blame import with_guilty_row
 from headrace.engine.catalog import Catalog, View, ViewDefinition
+from headrace.engine.change_statements import ReadRows, read_rows
 from headrace.engine.control import Control, Verb
 from headrace.engine.define import make_view
 from headrace.engine.digest import digest_of
@@ -26,7 +27,7 @@ from headrace.engine.explain import Explanation, explain_view
 from headrace.engine.fold import Fold, Moment, moment_of, shapes_of, sweep_after_crash
 from headrace.engine.history import RelationsAt, changes_table, refuse_expired
 from headrace.engine.judge import Verdict, recompute
-from headrace.engine.loop import Call, Loop
+from headrace.engine.loop import Basis, Call, Loop
 from headrace.engine.merger import Merger
 from headrace.engine.present import Prepared, Present, prepare
 from headrace.engine.progress import Listener, Progress
@@ -113,6 +114,8 @@ class Headrace:
         self._loop = Loop(self)
         self._merger = Merger(self._loop.idle)
         self.progress = Progress()
+        self.read_rows: ReadRows = lambda query, relations: read_rows(self.queries, query, relations)
+        self.definitions = 0
         self.closed = False
         self.renewal = Renewal(self, spark, self._leaves.path, self._disk.path)
         try:
@@ -248,12 +251,16 @@ class Headrace:
         if self._control is not None:
             self._control.offer(name, verb)
 
-    def submit(self, call: Call) -> Receipt:
-        """Have changes applied that depend on what the relations hold when their turn comes."""
+    def submit(self, work_out: Callable[[], Call]) -> Receipt:
+        """Have changes applied that depend on what the relations hold when they are accepted."""
         self._refuse_read_only()
         self._refuse_broken()
         with self.renewal.working():
-            return self._loop.submit(call)
+            return self._loop.submit_worked_out(work_out)
+
+    def expect(self, arriving: Callable[[], bool]) -> None:
+        """Have epochs that take long wait a moment for changes that are on their way, as long as this says so."""
+        self._loop.arriving = arriving
 
     def _tick_alone(self) -> None:
         """Make an epoch if time alone moves a row; one that moves nothing is not committed."""
@@ -346,6 +353,11 @@ class Headrace:
             newest = self._present
             held = {name: (one.store.snapshot(), one.schema) for name, one in newest.catalog.relations.items()}
             return newest.epoch, held
+
+    def stands(self, basis: Basis) -> bool:
+        """Whether what changes were worked out from is still so; asked in turn."""
+        changed = (self.changed_at.get(name, 0) for name in basis.relations)
+        return basis.definitions == self.definitions and all(epoch <= basis.epoch for epoch in changed)
 
     def relations(self) -> dict[str, tuple[Snapshot, StructType]]:
         """All relations that a query may read, all of the newest epoch."""
@@ -537,7 +549,11 @@ class Headrace:
         self._refuse_read_only()
         self._refuse_broken()
         with self.renewal.working(), self._loop.turn:
-            made = make()
+            try:
+                made = make()
+            finally:
+                # After the commit, so that whoever read the old number knows no more than the old definitions.
+                self.definitions += 1
             mapped.release()
             self._ticker.start()
             return made

@@ -5,15 +5,14 @@ from __future__ import annotations
 import gc
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from headrace.engine.loop import Call, Loop
+from headrace.engine.loop import Basis, Call, Loop, Outdated
 from headrace.errors import ChangesRejected, HomeBroken, KeyReused, LedgerNotWritten, ViewEvaluationError
 from headrace.state.delta import Delta
-from tests.small_engine import Following, Host, rows, table, view
+from tests.small_engine import Following, Host, table, view
 
 
 def insert(number: int, n: int | None = 0, **parts: Any) -> Call:
@@ -124,32 +123,36 @@ def test_a_key_of_a_rejected_call_may_be_used_again(host: Host, loop: Loop) -> N
     assert taken.epoch == 1
 
 
-def reading(name: str, seen: list[Any]) -> Callable[[Any], Any]:
-    """A statement that copies how many rows a relation has."""
-
-    def changes(relations: Any) -> Any:
-        held = rows(relations[name][0])
-        seen.append(set(held))
-        return {"t": [{"insert": {"id": 100 + len(seen), "n": len(held)}}]}
-
-    return changes
+def read_at(host: Host, name: str) -> Call:
+    """A statement that copies how many rows a relation has at the newest epoch."""
+    changes = {"t": [{"insert": {"id": 100, "n": len(host.holds(name))}}]}
+    return Call(changes, basis=Basis(host.epoch, 0, frozenset({name})))
 
 
-def test_a_statement_reads_tables_after_the_calls_before_it(host: Host, loop: Loop) -> None:
-    seen: list[Any] = []
-    verdicts(loop, insert(1), Call(reading("t", seen)), insert(2))
-    assert seen == [{(1, 0)}]
-    assert host.epoch == 1
+@pytest.mark.parametrize("name", ["t", "v"])
+def test_a_statement_is_outdated_by_the_calls_before_it(host: Host, loop: Loop, name: str) -> None:
+    receipts = verdicts(loop, insert(1), read_at(host, name), insert(2))
+    assert [receipts[0].epoch, receipts[2].epoch] == [1, 1]
+    assert isinstance(receipts[1], Outdated)
+    assert host.holds("t") == {(1, 0), (2, 0)}
 
 
-def test_a_statement_that_reads_a_moved_view_waits_for_the_next_epoch_with_all_behind_it(
-    host: Host, loop: Loop
-) -> None:
-    seen: list[Any] = []
-    receipts = verdicts(loop, insert(1), Call(reading("v", seen)), insert(2))
-    assert [one.epoch for one in receipts] == [1, 2, 2]
-    assert seen == [{(1, 0)}], "asked once the view was known, and only then"
-    assert host.holds("t") == {(1, 0), (101, 1), (2, 0)}
+def test_a_statement_counts_as_long_as_nobody_changed_what_it_read(host: Host, loop: Loop) -> None:
+    receipts = verdicts(loop, read_at(host, "v"), insert(1))
+    assert [one.epoch for one in receipts] == [1, 1]
+    assert isinstance(verdicts(loop, Call({}, basis=Basis(0, 0, frozenset({"v"}))))[0], Outdated)
+    assert verdicts(loop, read_at(host, "v"))[0].epoch == 2
+
+
+def test_a_statement_that_is_worked_out_again_sees_what_came_before(host: Host, loop: Loop) -> None:
+    def work_out() -> Call:
+        call = read_at(host, "t")
+        if host.epoch == 0:
+            loop.submit(insert(1))
+        return call
+
+    assert loop.submit_worked_out(work_out).epoch == 2
+    assert host.holds("t") == {(1, 0), (100, 1)}
 
 
 def test_only_the_guilty_call_is_rejected(host: Host, loop: Loop) -> None:
@@ -164,15 +167,10 @@ def test_what_only_the_guilty_made_wrong_is_right_without_it(host: Host, loop: L
     """A call that was rejected on top of the guilty one is tried again where that one is not."""
     loop.submit(insert(1))
 
-    def needs_one(relations: Any) -> Any:
-        if (1, 666) in rows(relations["t"][0]):
-            raise ChangesRejected([])
-        return {"t": [{"insert": {"id": 9, "n": 9}}]}
-
-    guilty, dependent = verdicts(loop, insert(1, 666), Call(needs_one))
+    guilty, dependent = verdicts(loop, insert(1, 666), read_at(host, "t"))
     assert isinstance(guilty, ViewEvaluationError)
     assert dependent.epoch == 2
-    assert host.holds("t") == {(1, 0), (9, 9)}
+    assert host.holds("t") == {(1, 0), (100, 1)}
 
 
 def test_an_error_of_the_commit_is_told_to_all_and_the_loop_goes_on(host: Host, loop: Loop) -> None:

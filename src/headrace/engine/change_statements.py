@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +13,16 @@ from pyspark.sql.types import DataType, StructField, StructType
 from headrace.engine.bulk import Bulk, refuse_broken_text
 from headrace.engine.catalog import Table
 from headrace.engine.group import Changes
-from headrace.engine.queries import Relations
-from headrace.errors import StatementError
+from headrace.engine.loop import Basis, Call
+from headrace.engine.queries import Queries, Relations
+from headrace.errors import HeadraceError, QueryStopped, StatementError
 from headrace.plans.catalyst import Catalyst, arrow_type
 from headrace.plans.failures import FAILURES
 from headrace.plans.prepared import conform
 from headrace.sql.made_query import Piece, make_query
 from headrace.sql.query_errors import query_error
 from headrace.sql.statements import Delete, Insert, Update
+from headrace.state.store import Snapshot
 
 if TYPE_CHECKING:
     from headrace.home import Headrace
@@ -42,27 +44,65 @@ class ChangeQuery:
     pieces: tuple[Piece, ...] = ()
 
 
-def work_out_changes(home: Headrace, statement: ChangeStatement, relations: Relations) -> Changes:
-    """What a statement changes, given what the relations hold when its turn comes."""
-    table = home.catalog.table(statement.table)
+# How the rows of a query over these relations are had, cast as Spark casts them.
+ReadRows = Callable[[ChangeQuery, Relations], pa.Table]
+
+
+def work_out(home: Headrace, statement: ChangeStatement) -> Call:
+    """What a statement changes as of the newest epoch, and what that follows from."""
+    # In this order: a definition that is made meanwhile makes the outcome one to be worked out again.
+    definitions = home.definitions
+    epoch, relations = home.newest()
+    read = _Read(relations)
+    changes: Changes = {}
+    failure: HeadraceError | None = None
+    try:
+        changes = _changes(home, statement, home.catalog.table(statement.table), read)
+    except QueryStopped:
+        raise
+    except HeadraceError as error:
+        if error.transient or not read.names:
+            raise
+        failure = error
+    return Call(changes, basis=Basis(epoch, definitions, frozenset(read.names)), failure=failure)
+
+
+def _changes(home: Headrace, statement: ChangeStatement, table: Table, relations: Relations) -> Changes:
     if isinstance(statement, Insert):
         names = _target_columns(table, statement)
         query = _inserted(table, statement, names)
         rows = home.queries.literals.rows(query.sql, query.types) if statement.values is not None else None
         if rows is None:
-            rows = read_rows(home, query, relations)
+            rows = home.read_rows(query, relations)
         return {table.name: _insertions(table, _whole_rows(table, rows, names))}
     _refuse_unreadable(home.catalyst, statement)
     if isinstance(statement, Delete):
-        rows = read_rows(home, _deleted(table, statement), relations)
-        return {table.name: _removals(table, rows)}
-    rows = read_rows(home, _updated(home.catalyst, table, statement), relations)
-    return {table.name: _replacements(table, rows)}
+        return {table.name: _removals(table, home.read_rows(_deleted(table, statement), relations))}
+    return {table.name: _replacements(table, home.read_rows(_updated(home.catalyst, table, statement), relations))}
 
 
-def read_rows(home: Headrace, query: ChangeQuery, relations: Relations) -> pa.Table:
-    """The rows of a query over these relations, cast as Spark casts them."""
-    frame = home.queries.frame(query.sql, relations, query.line, query.column, pieces=query.pieces)
+class _Read(Mapping[str, tuple[Snapshot, StructType]]):
+    """Relations that remember which of them were looked at."""
+
+    def __init__(self, relations: Relations) -> None:
+        self._relations = relations
+        self.names: set[str] = set()
+
+    def __getitem__(self, name: str) -> tuple[Snapshot, StructType]:
+        found = self._relations[name]
+        self.names.add(name)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._relations)
+
+    def __len__(self) -> int:
+        return len(self._relations)
+
+
+def read_rows(queries: Queries, query: ChangeQuery, relations: Relations) -> pa.Table:
+    """The rows of a query over these relations, by the Spark of these queries."""
+    frame = queries.frame(query.sql, relations, query.line, query.column, pieces=query.pieces)
     if len(frame.columns) != len(query.types):
         raise StatementError(
             f"INSERT gives {len(frame.columns)} columns for {len(query.types)}",
@@ -74,7 +114,7 @@ def read_rows(home: Headrace, query: ChangeQuery, relations: Relations) -> pa.Ta
     schema = StructType([StructField(name, kind) for name, kind in zip(names, query.types, strict=True)])
     try:
         cast = frame.toDF(*names).select(*(F.col(field.name).cast(field.dataType) for field in schema.fields))
-        return home.frames.collect(cast, schema, large=True)
+        return queries.frames.collect(cast, schema, large=True)
     except FAILURES as error:
         raise query_error(error, query.line, query.column, query.pieces) from None
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from pyspark.sql.types import StructType
-
 from headrace.engine.bulk import Bulk, bulk_delta
-from headrace.engine.catalog import Catalog, Table, View
+from headrace.engine.catalog import Catalog, Table
 from headrace.engine.tables import Pending
 from headrace.engine.work import Work
 from headrace.errors import ChangesRejected, Rejection
@@ -19,10 +17,6 @@ Changes = Mapping[str, Sequence[object] | Bulk]
 Counts = dict[str, int]
 _Runs = Mapping[str, tuple[Run, ...]]
 _Mark = tuple[_Runs, Pending | None, int]
-
-
-class ViewMoved(Exception):
-    """A view is asked for whose inputs the epoch has changed: what it holds is known only when the epoch is over."""
 
 
 class Group:
@@ -60,21 +54,11 @@ class Group:
             raise
         return applied, stale
 
-    def relations(self) -> Mapping[str, tuple[Snapshot, StructType]]:
-        """Every relation as the accepted calls leave it; `ViewMoved` where that is not known yet."""
-        return _Relations(self._catalog, self)
-
-    def snapshot(self, name: str) -> Snapshot:
-        """What one relation holds after the accepted calls."""
+    def changes(self, name: str) -> bool:
+        """Whether the accepted calls change what a relation holds, or may change it as far as can be told by now."""
         relation = self._catalog.relations[name]
-        if isinstance(relation, Table):
-            return self._so_far(relation).snapshot()
-        if self._moved(relation):
-            raise ViewMoved(name)
-        return self._work.before(name)
-
-    def _moved(self, view: View) -> bool:
-        return any(view in self._catalog.dependents(name) for name, table in self._tables.items() if table.changed())
+        moved = [name for name, table in self._tables.items() if table.changed()]
+        return name in moved or any(relation in self._catalog.dependents(one) for one in moved)
 
     def deltas(self) -> dict[str, Delta]:
         """The net change of all accepted calls: of the tables, and of their tombstones."""
@@ -85,23 +69,6 @@ class Group:
         if found is None:
             found = self._tables[table.name] = _TableSoFar(table, self._work, self._now, self._retention)
         return found
-
-
-class _Relations(Mapping[str, tuple[Snapshot, StructType]]):
-    """Worked out one by one when asked for: a statement names few relations."""
-
-    def __init__(self, catalog: Catalog, group: Group) -> None:
-        self._catalog = catalog
-        self._group = group
-
-    def __getitem__(self, name: str) -> tuple[Snapshot, StructType]:
-        return self._group.snapshot(name), self._catalog.relations[name].schema
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._catalog.relations)
-
-    def __len__(self) -> int:
-        return len(self._catalog.relations)
 
 
 class _TableSoFar:

@@ -13,22 +13,43 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from headrace.engine.catalog import Catalog
-from headrace.engine.group import Changes, Group, ViewMoved
-from headrace.engine.queries import Relations
+from headrace.engine.group import Changes, Group
 from headrace.engine.receipt import Receipt
 from headrace.engine.work import Work
 from headrace.errors import HomeBroken, KeyReused, LedgerNotWritten, ViewEvaluationError
 from headrace.interrupts import interrupts_held
 
+# How often changes are worked out outside of the turn before they are worked out inside.
+_ATTEMPTS = 3
+# How long an epoch waits at most for calls that are on their way, and how much of what the last one took for its views.
+_PATIENCE_SECONDS = 0.02
+_PATIENCE_SHARE = 0.1
+_LOOK_SECONDS = 0.002
+
+
+class Outdated(Exception):
+    """Changes were worked out from what is no longer so."""
+
+
+@dataclass(frozen=True)
+class Basis:
+    """What changes were worked out from: relations as of an epoch, under the definitions of that time."""
+
+    epoch: int
+    definitions: int
+    relations: frozenset[str]
+
 
 @dataclass(eq=False)
 class Call:
-    """One caller's changes; those of a statement are worked out when its turn comes."""
+    """One caller's changes; those of a statement, or why there are none, hold as long as their basis does."""
 
-    changes: Changes | Callable[[Relations], Changes]
+    changes: Changes
     key: str | None = None
     digest: str = ""
     quiet: bool = False
+    basis: Basis | None = None
+    failure: Exception | None = None
     done: bool = False
     receipt: Receipt | None = None
     error: BaseException | None = None
@@ -62,7 +83,10 @@ class Loop:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._waiting: deque[Call] = deque()
-        self._arrivals = threading.Lock()
+        self._arrivals = threading.Condition()
+        # Whether more calls are on their way; who receives them knows.
+        self.arriving: Callable[[], bool] = lambda: False
+        self._views_seconds = 0.0
         self.turn = threading.RLock()
         self.idle = threading.Event()
         self.idle.set()
@@ -75,6 +99,7 @@ class Loop:
         """Put a call in line: it comes after those entered before it, whoever waits for them."""
         with self._arrivals:
             self._waiting.append(call)
+            self._arrivals.notify()
         return call
 
     def settle(self, call: Call) -> Receipt:
@@ -82,11 +107,27 @@ class Loop:
         while not call.done:
             with self.turn:
                 if not call.done:
-                    self._run(self._take())
-        if call.error is not None:
-            raise call.error
-        assert call.receipt is not None
-        return call.receipt
+                    self._run(self._take(), join=True)
+        return _verdict(call)
+
+    def submit_worked_out(self, work_out: Callable[[], Call]) -> Receipt:
+        """Have changes applied that follow from what relations hold, as they hold it when the call is accepted.
+
+        They are worked out before their turn, so that nobody waits for that, and anew if their basis has changed by
+        then. Those that come too late each time are worked out in their turn at last.
+        """
+        for _ in range(_ATTEMPTS):
+            try:
+                return self.submit(work_out())
+            except Outdated:
+                continue
+        with self.turn:
+            before = self._take()
+            if before:
+                self._run(before)
+            call = work_out()
+            self._run([call])
+        return _verdict(call)
 
     def withdraw(self, call: Call) -> bool:
         """Take a call out of the line; False if it is under way or over already."""
@@ -102,16 +143,12 @@ class Loop:
             self._waiting.clear()
         return group
 
-    def _put_back(self, calls: Sequence[Call]) -> None:
-        with self._arrivals:
-            self._waiting.extendleft(reversed(calls))
-
-    def _run(self, group: list[Call]) -> None:
-        """Bring every call of the group to its verdict, but for those that are put back for the next one."""
+    def _run(self, group: list[Call], join: bool = False) -> None:
+        """Bring every call of the group to its verdict, and those that join it in time."""
         self.idle.clear()
         try:
             with _collector_resting():
-                self._run_together(group)
+                self._run_together(group, join)
         except BaseException as error:
             heard = self._heard(error)
             committed = isinstance(heard, HomeBroken) and heard.included
@@ -148,36 +185,19 @@ class Loop:
             for call in group:
                 self._run([call])
 
-    def _run_together(self, calls: list[Call]) -> None:
+    def _run_together(self, calls: list[Call], join: bool) -> None:
         watch = Stopwatch()
         if (broken := self._host.broken) is not None:
             raise broken
         now = self._host.tick()
         work = self._host.begin(now)
         group = Group(self._host.catalog, work, now, self._host.tombstone_retention)
-        accepted: list[Call] = []
-        keys: dict[str, Call] = {}
-        twins: list[tuple[Call, Call]] = []
-        for place, call in enumerate(calls):
-            call.error = None
-            call.receipt = self._host.known(call.key)
-            if call.receipt is not None:
-                _refuse_other_content(call, call.receipt.digest)
-                continue
-            if call.key is not None and call.key in keys:
-                _refuse_other_content(call, keys[call.key].digest)
-                twins.append((call, keys[call.key]))
-                continue
-            try:
-                if not _accept(call, group):
-                    continue
-            except ViewMoved:
-                self._put_back(calls[place:])
-                del calls[place:]
-                break
-            accepted.append(call)
-            if call.key is not None:
-                keys[call.key] = call
+        intake = _Intake(self._host, group)
+        for call in calls:
+            intake.take(call)
+        accepted, twins = intake.accepted, intake.twins
+        if join and accepted:
+            self._join(calls, intake)
         if not accepted:
             return
         for name, delta in group.deltas().items():
@@ -185,6 +205,7 @@ class Loop:
         watch.lap("intake")
         self._host.follow(work)
         watch.lap("views")
+        self._views_seconds = watch.stages["views"]
         if all(call.quiet for call in accepted) and not self._host.moves_anything(work):
             for call in accepted:
                 call.receipt = Receipt(self._host.epoch)
@@ -209,6 +230,25 @@ class Loop:
             for twin, first in twins:
                 twin.receipt = None if twin.error is not None else first.receipt
 
+    def _join(self, calls: list[Call], intake: _Intake) -> None:
+        """Take calls in that came while those before them were checked, or that are on their way.
+
+        One epoch for all is cheaper than one for each, but nobody waits for a call that may never come: only where
+        epochs take long, for a small part of that, and while somebody is known to bring one.
+        """
+        until = time.monotonic() + min(_PATIENCE_SECONDS, self._views_seconds * _PATIENCE_SHARE)
+        while True:
+            fresh = self._take()
+            calls.extend(fresh)
+            for call in fresh:
+                intake.take(call)
+            left = until - time.monotonic()
+            if left <= 0 or not (fresh or self.arriving()):
+                return
+            with self._arrivals:
+                if not self._waiting:
+                    self._arrivals.wait(min(left, _LOOK_SECONDS))
+
 
 @contextmanager
 def _collector_resting() -> Generator[None, None, None]:
@@ -228,16 +268,52 @@ def _refuse_other_content(call: Call, digest: str) -> None:
         call.receipt, call.error = None, KeyReused(call.key or "")
 
 
-def _accept(call: Call, group: Group) -> bool:
-    """Check one call on top of those accepted before it; a rejected one leaves no trace."""
-    try:
-        changes = call.changes(group.relations()) if callable(call.changes) else call.changes
-        call.applied, call.stale = group.take(changes)
-    except ViewMoved:
-        raise
-    except Exception as error:
-        call.error = error
-    return call.error is None
+class _Intake:
+    """The calls of one epoch, each checked on top of those accepted before it; a rejected one leaves no trace."""
+
+    def __init__(self, host: Host, group: Group) -> None:
+        self._host = host
+        self._group = group
+        self._keys: dict[str, Call] = {}
+        self.accepted: list[Call] = []
+        self.twins: list[tuple[Call, Call]] = []
+
+    def take(self, call: Call) -> None:
+        """Accept a call, or give it its verdict: an error, or what became of the call that had its key before."""
+        call.error = None
+        call.receipt = self._host.known(call.key)
+        if call.receipt is not None:
+            _refuse_other_content(call, call.receipt.digest)
+            return
+        if call.key is not None and call.key in self._keys:
+            _refuse_other_content(call, self._keys[call.key].digest)
+            self.twins.append((call, self._keys[call.key]))
+            return
+        try:
+            self._refuse_outdated(call)
+            call.applied, call.stale = self._group.take(call.changes)
+        except Exception as error:
+            call.error = error
+            return
+        self.accepted.append(call)
+        if call.key is not None:
+            self._keys[call.key] = call
+
+    def _refuse_outdated(self, call: Call) -> None:
+        basis = call.basis
+        if basis is not None and not (
+            self._host.stands(basis) and not any(self._group.changes(name) for name in basis.relations)
+        ):
+            raise Outdated
+        if call.failure is not None:
+            raise call.failure
+
+
+def _verdict(call: Call) -> Receipt:
+    if call.error is not None:
+        raise call.error
+    assert call.receipt is not None
+    return call.receipt
 
 
 class Host(Protocol):
@@ -273,6 +349,10 @@ class Host(Protocol):
 
     def known(self, key: str | None) -> Receipt | None:
         """The receipt of an idempotency key that was used before."""
+        ...
+
+    def stands(self, basis: Basis) -> bool:
+        """Whether what changes were worked out from is still so."""
         ...
 
     def follow(self, work: Work) -> None:

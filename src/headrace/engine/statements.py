@@ -12,12 +12,10 @@ from headrace.engine.adopt import adopt, restore_names
 from headrace.engine.alter import alter_table
 from headrace.engine.as_of import relations_of
 from headrace.engine.catalog import Table, View, ViewDefinition
-from headrace.engine.change_statements import work_out_changes
+from headrace.engine.change_statements import work_out
 from headrace.engine.define import make_table, table_contract
 from headrace.engine.explain import explain_view
-from headrace.engine.group import Changes
 from headrace.engine.loop import Call
-from headrace.engine.queries import Relations
 from headrace.engine.receipt import Receipt
 from headrace.engine.sources import change_source, shown_sources
 from headrace.engine.stoppable import Stoppable
@@ -112,7 +110,7 @@ def _run_statement(home: Headrace, statement: Statement) -> pa.Table | Receipt |
     if isinstance(statement, Query):
         return _run_query(home, statement, None)[0]
     if isinstance(statement, Insert | Update | Delete):
-        return home.submit(Call(lambda relations: work_out_changes(home, statement, relations)))
+        return home.submit(lambda: work_out(home, statement))
     if isinstance(statement, SourceAction):
         home.define(lambda: change_source(home, statement))
         return None
@@ -153,11 +151,11 @@ def run_for_asker(
     """
     if isinstance(statement, Insert | Update | Delete):
 
-        def work_out(relations: Relations) -> Changes:
+        def work_out_for_asker() -> Call:
             with stoppable.working():
-                return work_out_changes(home, statement, relations)
+                return work_out(home, statement)
 
-        receipt = home.submit(Call(work_out))
+        receipt = home.submit(work_out_for_asker)
         return receipt, receipt.epoch
     if isinstance(statement, Query):
         with home.renewal.working(), stoppable.working():

@@ -62,17 +62,18 @@ async def ingress(
             hint="send insert_delete, raw or weighted",
         )
     service.hr.catalog.table(table)
-    place = service.pushes.enter()
-    try:
-        sent = await read_body(request, place)
-        read = await run_in_threadpool(_read, service, table, sent, update_format, place)
-    except BaseException:
-        place.leave()
-        raise
-    explain = partial(with_lines, lines=read.lines)
-    how = f"ingress {format} {update_format} {table.lower()}"
-    what = digest(how.encode("utf-8", "replace"), sent)
-    submission = service.submissions.submit({table: read.changes}, idempotency_key, place, explain, what)
+    with service.arrivals.receiving():
+        place = service.pushes.enter()
+        try:
+            sent = await read_body(request, place)
+            read = await run_in_threadpool(_read, service, table, sent, update_format, place)
+        except BaseException:
+            place.leave()
+            raise
+        explain = partial(with_lines, lines=read.lines)
+        how = f"ingress {format} {update_format} {table.lower()}"
+        what = digest(how.encode("utf-8", "replace"), sent)
+        submission = service.submissions.submit({table: read.changes}, idempotency_key, place, explain, what)
     return await answered(service, submission, wait)
 
 

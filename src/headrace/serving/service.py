@@ -2,10 +2,11 @@
 
 A route that brings changes goes through these steps, and none of them blocks the event loop:
 
-    place = service.pushes.enter()                        # 429 when too much is under way
-    body = await read_body(request, place)                # 413; leave the place if anything up to here fails
-    read = await run_in_threadpool(read_lines, body, "insert_delete")     # changes, their lines, the bad lines
-    submission = service.submissions.submit({table: read.changes}, key, place)   # in line at once, a Future[Receipt]
+    with service.arrivals.receiving():                    # an epoch that takes long waits a moment for it
+        place = service.pushes.enter()                    # 429 when too much is under way
+        body = await read_body(request, place)            # 413; leave the place if anything up to here fails
+        read = await run_in_threadpool(read_lines, body, "insert_delete")     # changes, their lines, the bad lines
+        submission = service.submissions.submit({table: read.changes}, key, place)   # in line: a Future[Receipt]
     receipt = await outcome(submission)                   # committed, durable, every view current; or the rejection
     token = service.completions.issue(submission)         # or instead: answer now, and let the sender ask
     service.completions.ask(token).state                  # "complete", "in progress", "failed" or "unknown"
@@ -20,6 +21,7 @@ from fastapi import Request
 from headrace.home import Headrace
 from headrace.reading.queries import ServedQueries
 from headrace.reading.query_processes import QueryProcesses
+from headrace.serving.arrivals import Arrivals
 from headrace.serving.asking import Asking
 from headrace.serving.completions import Completions
 from headrace.serving.limits import Pushes
@@ -39,6 +41,7 @@ class Service:
     submissions: Submissions
     completions: Completions
     pushes: Pushes
+    arrivals: Arrivals
     asking: Asking
     queries: ServedQueries
     streams: Streams
@@ -65,10 +68,12 @@ def service_for(hr: Headrace, settings: Settings, processes: QueryProcesses) -> 
         Submissions(hr, metrics),
         Completions(settings.serve_completions),
         Pushes(settings.serve_pushes, settings.serve_body_bytes, settings.serve_room_bytes),
+        Arrivals(),
         Asking(settings.serve_queries),
         ServedQueries(hr, processes),
         Streams(hr, settings.serve_streams),
     )
+    hr.expect(service.arrivals.expected)
     metrics.gauge("headrace_pushes_under_way", "Requests with changes.", lambda: service.pushes.under_way)
     metrics.gauge("headrace_queries_under_way", "Queries that run.", lambda: service.asking.under_way)
     metrics.gauge("headrace_fold_failing", "1 while folds fail.", lambda: service.hr.fold_failure is not None)

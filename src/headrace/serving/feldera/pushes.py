@@ -43,16 +43,17 @@ async def ingress(
     form = _offered(format, update_format, json_flavor)
     standing.refuse_paused(force=force)
     target = service.hr.catalog.table(unquoted(table))
-    place = service.pushes.enter()
-    try:
-        body = await read_body(request, place)
-        read = await run_in_threadpool(_checked, body, form, target, json_flavor)
-    except BaseException:
-        place.leave()
-        raise
-    submission = service.submissions.submit(
-        {target.name: read.changes}, None, place, lambda error: with_lines(error, read.lines)
-    )
+    with service.arrivals.receiving():
+        place = service.pushes.enter()
+        try:
+            body = await read_body(request, place)
+            read = await run_in_threadpool(_checked, body, form, target, json_flavor)
+        except BaseException:
+            place.leave()
+            raise
+        submission = service.submissions.submit(
+            {target.name: read.changes}, None, place, lambda error: with_lines(error, read.lines)
+        )
     standing.count(len(read.changes), submission)
     return JSONResponse({"token": service.completions.issue(submission)})
 
