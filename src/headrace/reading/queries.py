@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from headrace.engine.as_of import relations_of
+from headrace.engine.catalog import Table
 from headrace.engine.queries import Relations
 from headrace.reading.child import Allowance, heap_bytes
 from headrace.reading.contents import Contents
+from headrace.reading.plain_read import plain_read, read_plainly
 from headrace.reading.query_processes import QueryProcesses, Stop
 from headrace.reading.question import Kind, Question
+from headrace.reading.refusals import too_many_bytes
 from headrace.settings import Settings
+from headrace.sql.statements import parse
 from headrace.sql.syntax import Query
 from headrace.sql.tokens import quoted_value, scan
 
@@ -22,6 +27,24 @@ if TYPE_CHECKING:
 
 # What a JVM and its Python take beside the heap: classes, compiled code, buffers, the rows of an answer.
 _BESIDE_HEAP = 3 * 1024**3 // 2
+
+
+def read_home_plainly(home: Headrace, sql: str, epoch: int | None) -> pa.Table | None:
+    """The rows of a query that needs no Spark; None if it is another."""
+    statements = parse(sql)
+    query = statements[0] if len(statements) == 1 else None
+    plain = plain_read(query) if isinstance(query, Query) else None
+    if plain is None or not isinstance(query, Query):
+        return None
+    # Only a version may be named in it, which is a number: nothing is left to be evaluated.
+    _, relations = relations_of(home, query, epoch, lambda sql: home.queries.run(sql, {}))
+    return read_plainly(plain, relations, partial(key_of, home))
+
+
+def key_of(home: Headrace, name: str) -> tuple[str, ...]:
+    """The columns by which a relation's rows are looked up."""
+    relation = home.catalog.relations.get(name)
+    return () if relation is None else relation.contract.key if isinstance(relation, Table) else relation.key
 
 
 class ServedQueries:
@@ -39,6 +62,12 @@ class ServedQueries:
             return self._processes.rows(Question("rows", sql, {}, rows=1), stop)
 
         read, relations = relations_of(self._home, query, epoch, evaluate)
+        plain = plain_read(query)
+        found = None if plain is None else read_plainly(plain, relations, partial(key_of, self._home), rows)
+        if found is not None:
+            if found.nbytes > self._processes.allowance.bytes:
+                raise too_many_bytes(self._processes.allowance.bytes)
+            return found, read
         return self._processes.rows(self._question("rows", query, relations, rows), stop), read
 
     def plan(self, query: Query, stop: Stop) -> tuple[pa.Table, int]:

@@ -102,7 +102,7 @@ class QueryProcesses:
     """Answers questions in query processes."""
 
     def __init__(self, allowance: Allowance, most: int, program: Sequence[str] = PROGRAM) -> None:
-        self._allowance = allowance
+        self.allowance = allowance
         self._most = most
         self._program = program
         self._changed = threading.Condition()
@@ -263,7 +263,7 @@ class QueryProcesses:
         resting = self._failed_at is not None and now - self._failed_at < _START_AGAIN_SECONDS
         starting = any(not room.child.ready.is_set() for room in self._rooms)
         if not (resting or starting) and len(self._rooms) < self._most and all(room.crowded for room in self._rooms):
-            self._rooms.append(_Room(Child(self._allowance, self._program)))
+            self._rooms.append(_Room(Child(self.allowance, self._program)))
         self._changed.notify_all()
 
     def _settle(self, room: _Room, now: float) -> None:
