@@ -40,6 +40,9 @@ def main() -> None:
             if arguments:
                 Path(arguments[1]).touch()
             os._exit(1)
+        if verb == "again" and not Path(arguments[0]).exists():
+            Path(arguments[0]).touch()
+            return
         if verb == "hang":
             return
         if verb == "fill":
