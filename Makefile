@@ -1,7 +1,6 @@
 PYTHON ?= python3
 MINUTES ?= 20
 KILLS ?= 200
-SIEGE ?= 10
 BIN := .venv/bin
 READY := .venv/.ready
 
@@ -69,8 +68,9 @@ soak: setup ## fresh seeds for MINUTES=20
 crash: setup ## kill -9 at every named point and at KILLS=200 random instants; nothing is lost
 	@$(BIN)/python -m tests.checks.crash --kills $(KILLS)
 
-siege: setup ## hostile queries, bodies and streams beside honest ones for SIEGE=10 minutes; prints what they cost
-	@$(BIN)/python -m tests.checks.siege --minutes $(SIEGE)
+siege: MINUTES = 10
+siege: setup ## hostile queries, bodies and streams beside honest ones for MINUTES=10; prints what they cost
+	@$(BIN)/python -m tests.checks.siege --minutes $(MINUTES)
 
 jvm-loss: setup ## Spark is killed, stopped and driven out of memory under load; the home goes on by itself
 	@$(BIN)/python -m tests.checks.jvm_loss
