@@ -82,7 +82,7 @@ class Bench(Workshop):
     """A workshop whose queries are given, in the order in which the rules ask for them."""
 
     def __init__(self, *queries: str) -> None:
-        super().__init__(catalyst=Unasked(), folder=Path("/nowhere"), view="v")  # pyright: ignore
+        super().__init__(catalyst=Unasked(), scratch=Path("/nowhere"), view="v")  # pyright: ignore
         self._given = [Asked(sql) for sql in queries]
         self.asked = list(self._given)
 
