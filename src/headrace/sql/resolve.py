@@ -27,6 +27,7 @@ from headrace.plans.trees import (
     walk,
 )
 from headrace.sql.allowed import analyze
+from headrace.sql.constants import fold_constants
 from headrace.sql.determinism import refuse_many_answers
 from headrace.sql.fixed_times import refuse_fixed_times
 from headrace.sql.names import quoted
@@ -153,7 +154,7 @@ def normalize(catalyst: Catalyst, plan: Java) -> tuple[Java, bool]:
     plan = catalyst.java_class("org.apache.spark.sql.catalyst.optimizer.InlineCTE")(True, False).apply(plan)
     for name in (*_FINISH, *_OPERATORS):
         plan = catalyst.rule(name)(plan)
-    plan = prepare_subqueries(catalyst, _with_rows_apart(catalyst, plan))
+    plan = prepare_subqueries(catalyst, fold_constants(catalyst, _with_rows_apart(catalyst, plan)))
     for name in (*_SUBQUERIES, *_SUBQUERIES, *_FINISH):
         plan = catalyst.rule(name)(plan)
     plan = split_not_in(catalyst, with_equalities(catalyst, plan))

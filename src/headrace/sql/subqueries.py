@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from headrace.plans.catalyst import Catalyst, rewrite
 from headrace.plans.trees import Java, children, conjuncts, items, kind_of, optional, walk
+from headrace.sql.constants import fold_constants
 from headrace.sql.ties import LIMITS
 
 _EQUAL = ("EqualTo", "EqualNullSafe")
@@ -23,7 +24,7 @@ def prepare_subqueries(catalyst: Catalyst, plan: Java) -> Java:
         kind = kind_of(part)
         if kind not in ("Exists", "ListQuery", "ScalarSubquery"):
             return None
-        inner = _limits_on_sorts(catalyst, part.plan())
+        inner = _limits_on_sorts(catalyst, fold_constants(catalyst, part.plan()))
         if kind == "ScalarSubquery":
             inner = _outer_columns_alike(catalyst, inner)
         return part.withNewPlan(catalyst.rule("PullupCorrelatedPredicates")(prepare_subqueries(catalyst, inner)))

@@ -1,0 +1,34 @@
+"""Constants around IN (subquery), folded before subqueries become joins, as Spark's optimizer does.
+
+The order matters to the answer: a join that stands for IN knows found or not, and no NULL. Before it, `NULL IN (SELECT
+...)` must have become NULL or FALSE, by whether there are rows, and `NOT (a IN (...) OR b)` must have become a NOT IN.
+"""
+
+from __future__ import annotations
+
+from headrace.plans.catalyst import Catalyst
+from headrace.plans.trees import Java, survey
+
+_EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
+_FOLDING = ("RewriteWithExpression", "ConstantFolding")
+_RULES = ("NullPropagation", "SimplifyConditionals", "BooleanSimplification")
+# Their values are the epoch's, and must not be fixed when a view is defined.
+_CLOCK = frozenset(
+    _EXPRESSIONS + name for name in ("CurrentDate", "CurrentTime", "CurrentTimestamp", "LocalTimestamp", "Now")
+)
+_ROUNDS = 4
+
+
+def fold_constants(catalyst: Catalyst, plan: Java) -> Java:
+    """The plan with what is constant around its IN (subquery) folded; any other plan as it is."""
+    parts = {part.name for part in survey(plan)}
+    if _EXPRESSIONS + "InSubquery" not in parts:
+        return plan
+    rules = _RULES if parts & _CLOCK else (*_FOLDING, *_RULES)
+    for _ in range(_ROUNDS):
+        before = plan
+        for name in rules:
+            plan = catalyst.rule(name)(plan)
+        if plan.fastEquals(before):
+            break
+    return plan
