@@ -71,7 +71,6 @@ class Host:
     """A home without a disk: an epoch is committed when its deltas are in the stores."""
 
     tombstone_retention = timedelta(days=1)
-    broken = None
 
     def __init__(self, *relations: Table | View) -> None:
         self.catalog = catalog_of(*relations)
