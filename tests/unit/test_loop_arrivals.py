@@ -21,6 +21,7 @@ class Host:
     """A home without tables: what it is told is counted."""
 
     tombstone_retention = timedelta(days=1)
+    broken = None
 
     def __init__(self) -> None:
         self.epoch = 0
