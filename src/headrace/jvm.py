@@ -1,7 +1,7 @@
 """The JVM that runs Spark: it never outlives this process, and one that no longer answers is ended.
 
 Two things watch it. A guard, which is a process of its own, kills it when this process ends, however that is: it reads
-from a pipe that only this process holds open. A thread asks it for the time on a connection of its own; while there is
+from a pipe that only this process holds open. A thread asks it how it fares on a connection of its own; while there is
 no answer, it looks at the process. Whoever else waits for the JVM then finds the connection closed, and need not watch.
 """
 
@@ -14,6 +14,7 @@ import socket
 import subprocess
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,6 +28,12 @@ _LOOK_SECONDS = 0.25
 _STARVED = 6.0
 # What the heap of a JVM with the default settings takes to be looked through twice on a slow machine.
 _GIGABYTES = 4.0
+# A heap this full after it was collected, in percent, by a JVM that does little but collect, will not get better.
+_FULL = 90
+_COLLECTING = 0.9
+# The part of its patience for which that is watched: unlike silence, it is certain.
+_SUFFOCATING = 0.6
+_READING = re.compile(rb"!ys(\d+) (\d+)\n")
 _UNITS = {"k": 2.0**-20, "m": 2.0**-10, "g": 1.0, "t": 2.0**10}
 
 # The guard knows a process by the time of its start too, so that it never kills another that got the same number. One
@@ -47,11 +54,12 @@ while [ "$tries" -lt 10 ] && [ "$(begun "$1")" = "$at" ]; do sleep 0.2; tries=$(
 
 @dataclass(frozen=True)
 class Gateway:
-    """Where a JVM listens for commands, and the secret that it wants to hear first."""
+    """Where a JVM listens for commands, the secret that it wants to hear first, and who in it tells how it fares."""
 
     address: str
     port: int
     token: str
+    pulse: str = ""
 
 
 def patience(silence: float, memory: str) -> float:
@@ -87,6 +95,10 @@ class Guard:
         self._process.wait()
 
 
+class Silent(Exception):
+    """A JVM that will give no answer, and why."""
+
+
 class Jvm:
     """One JVM that this process has started."""
 
@@ -95,8 +107,8 @@ class Jvm:
         self._gateway = gateway
         self._silence = silence
         self._patience = patience(silence, memory)
+        self._suffocating = _SUFFOCATING * self._patience
         self._guard = Guard(process.pid)
-        self._ended = threading.Event()
         self.why = ""
 
     def watch(self, ended: Callable[[], None]) -> None:
@@ -116,6 +128,8 @@ class Jvm:
     def _watch(self, ended: Callable[[], None]) -> None:
         try:
             self.why = self._silent()
+        except Silent as silent:
+            self.why = str(silent)
         except Exception as error:
             self.why = f"it cannot be watched: {error!r}"
         _log.warning("Spark has ended: %s", self.why)
@@ -128,44 +142,59 @@ class Jvm:
         """Ask again and again; why it is of no use any more, as soon as that is known."""
         with socket.create_connection((self._gateway.address, self._gateway.port), self._silence) as connection:
             connection.settimeout(_LOOK_SECONDS)
-            command = f"A\n{self._gateway.token}\n".encode()
+            self._ask(connection, f"A\n{self._gateway.token}\n")
+            readings: deque[tuple[float, float]] = deque()
             while True:
-                silent = self._ask(connection, command)
-                if silent:
-                    return silent
-                command = b"c\nz:java.lang.System\nnanoTime\ne\n"
+                answer = self._ask(connection, f"c\n{self._gateway.pulse}\ngenerate\nn\ne\n")
+                if self._suffocates(readings, answer):
+                    return f"it did nothing but collect garbage for {self._suffocating:.1f} seconds, in vain"
                 if self.has_ended(_PING_SECONDS):
                     return f"its process ended with {self.process.returncode}"
 
-    def _ask(self, connection: socket.socket, command: bytes) -> str:
-        """Send a command and wait for the line that answers it; why none will come, if so."""
+    def _ask(self, connection: socket.socket, command: str) -> bytes:
+        """Send a command and wait for the line that answers it."""
         asked_at, used = time.monotonic(), processor_seconds(self.process.pid)
         with suppress(OSError):
-            connection.sendall(command)
+            connection.sendall(command.encode())
+        answer = b""
         while True:
             try:
-                answer = connection.recv(4096)
+                part = connection.recv(4096)
+                answer += part
             except TimeoutError:
-                answer = None
+                part = None
             except OSError:
-                answer = b""
-            if self.has_ended(0.0 if answer is None else 0.5 if not answer else 0.0):
-                return f"its process ended with {self.process.returncode}"
-            if answer == b"":
-                return "it closed its connection"
-            if answer is not None and answer.endswith(b"\n"):
-                return ""
+                part = b""
+            if self.has_ended(0.5 if part == b"" else 0.0):
+                raise Silent(f"its process ended with {self.process.returncode}")
+            if part == b"":
+                raise Silent("it closed its connection")
+            if answer.endswith(b"\n"):
+                return answer
             silent = time.monotonic() - asked_at
             if silent < self._silence:
                 continue
             if is_stopped(self.process.pid):
-                return f"its process was stopped, and was silent for {silent:.1f} seconds"
+                raise Silent(f"its process was stopped, and was silent for {silent:.1f} seconds")
             busy = processor_seconds(self.process.pid) - used
             # One that gets no processor is not stuck; one that gets it and does not answer collects garbage for ever.
             if busy >= self._patience:
-                return f"it was silent for {silent:.1f} seconds, {busy:.1f} of the processor"
+                raise Silent(f"it was silent for {silent:.1f} seconds, {busy:.1f} of the processor")
             if silent >= _STARVED * self._silence:
-                return f"it was silent for {silent:.1f} seconds"
+                raise Silent(f"it was silent for {silent:.1f} seconds")
+
+    def _suffocates(self, readings: deque[tuple[float, float]], answer: bytes) -> bool:
+        """Whether a JVM that still answers has done nothing for long but collect garbage, and found none."""
+        reading = _READING.match(answer)
+        if reading is None or int(reading[2]) < _FULL:
+            readings.clear()
+            return False
+        now, spent = time.monotonic(), int(reading[1]) / 1000
+        readings.append((now, spent))
+        while len(readings) > 2 and now - readings[1][0] >= self._suffocating:
+            readings.popleft()
+        since, spent_then = readings[0]
+        return now - since >= self._suffocating and spent - spent_then >= _COLLECTING * (now - since)
 
 
 def _stat(pid: int) -> list[str]:

@@ -45,6 +45,8 @@ _REACH = {
     "spark.sql.variable.substitute": "false",
 }
 
+_PULSE = files("headrace").joinpath("pulse.java").read_text()
+
 # Where the heap is full, whichever thread asks next dies, and whoever waits for it waits for ever: the JVM must end
 # whole. So must one that spends four fifths of its time, over several collections, to win back less than a tenth.
 _ENDS_WITHOUT_MEMORY = "-XX:+ExitOnOutOfMemoryError -XX:GCTimeLimit=80 -XX:GCHeapFreeLimit=10"
@@ -122,10 +124,21 @@ def _watch(spark: SparkSession, settings: Settings, start: Callable[[], SparkSes
         return
     gateway: Any = spark.sparkContext._gateway  # pyright: ignore
     listens = gateway.gateway_parameters
-    where = Gateway(listens.address, listens.port, listens.auth_token)
+    pulse = _pulse(spark)
+    where = Gateway(listens.address, listens.port, listens.auth_token, pulse._target_id)
     jvm = Jvm(process, where, settings.spark_silence.total_seconds(), settings.spark_memory)
     _users[jvm] = WeakSet()
-    jvm.watch(lambda: _replace(jvm, start))
+    # The object must live as long as the JVM is asked by its number, so the thread that asks holds it.
+    jvm.watch(lambda ended=jvm, _=pulse: _replace(ended, start))
+
+
+def _pulse(spark: SparkSession) -> Any:
+    """An object in the JVM that tells how it fares; Spark's own compiler makes its class."""
+    jvm: Any = spark._jvm  # pyright: ignore[reportPrivateUsage]
+    codegen = jvm.org.apache.spark.sql.catalyst.expressions.codegen
+    nothing = getattr(jvm.scala.collection.immutable, "Map$").__getattr__("MODULE$").empty()
+    generator = getattr(codegen, "CodeGenerator$").__getattr__("MODULE$")
+    return generator.compile(codegen.CodeAndComment(_PULSE, nothing))._1()
 
 
 def _replace(ended: Jvm, start: Callable[[], SparkSession]) -> None:

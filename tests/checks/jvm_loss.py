@@ -59,7 +59,9 @@ def check(hr: headrace.Headrace, way: str, book: Book) -> list[str]:
     process = hr.renewal.process
     assert process is not None
     struck_at = time.monotonic()
-    heavy = threading.Thread(target=_ask_once, args=(hr, book, HEAVY))
+    # It has work of its own to do until the memory is gone, so its time is told apart.
+    glutton = Book()
+    heavy = threading.Thread(target=_ask_once, args=(hr, glutton, HEAVY))
     if way == "memory":
         heavy.start()
     else:
@@ -77,6 +79,8 @@ def check(hr: headrace.Headrace, way: str, book: Book) -> list[str]:
         f"longest answer {book.longest:.1f} s, {dict(book.outcomes)}",
         flush=True,
     )
+    if way == "memory":
+        print(f"memory: the query itself had its answer after {glutton.longest:.1f} s, {dict(glutton.outcomes)}")
     wrong = [f"{way}: unforeseen {one}" for one in book.unforeseen[:5]]
     if any(thread.is_alive() for thread in threads):
         wrong.append(f"{way}: a caller still waits")

@@ -31,7 +31,9 @@ while True:
         while sys.argv[2] == "busy":
             pass
         time.sleep(3600)
-    connection.sendall(b"!yv\\n")
+    collecting = sys.argv[2].startswith("collecting")
+    spent = int((time.monotonic() - begun) * (980 if collecting else 100))
+    connection.sendall(b"!ys%d %d\\n" % (spent, 95 if collecting and sys.argv[2] != "collecting-well" else 40))
 """
 
 
@@ -90,6 +92,23 @@ def test_one_that_falls_silent_is_ended(processes: list[subprocess.Popen[bytes]]
     jvm, ended = watched(process, gateway, 1.0)
     assert ended.wait(15.0)
     assert told in jvm.why
+
+
+def test_one_that_only_collects_garbage_is_ended(processes: list[subprocess.Popen[bytes]]) -> None:
+    process, gateway = started(how="collecting")
+    processes.append(process)
+    jvm, ended = watched(process, gateway, 2.0)
+    assert ended.wait(15.0)
+    assert "collect garbage" in jvm.why
+
+
+def test_one_that_collects_much_and_finds_it_is_left_alone(processes: list[subprocess.Popen[bytes]]) -> None:
+    process, gateway = started(how="collecting-well")
+    processes.append(process)
+    _, ended = watched(process, gateway, 1.0)
+    assert not ended.wait(5.0)
+    process.kill()
+    assert ended.wait(5.0)
 
 
 def test_a_larger_heap_may_be_silent_for_longer() -> None:
