@@ -39,10 +39,14 @@ class Book:
     acknowledged: list[int] = field(default_factory=list[int])
     outcomes: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     longest: float = 0.0
+    longest_refusal: float = 0.0
     unforeseen: list[str] = field(default_factory=list[str])
 
     def note(self, kind: str, begun: float, error: BaseException | None) -> None:
-        self.longest = max(self.longest, time.monotonic() - begun)
+        seconds = time.monotonic() - begun
+        self.longest = max(self.longest, seconds)
+        if error is not None:
+            self.longest_refusal = max(self.longest_refusal, seconds)
         self.outcomes[kind, "ok" if error is None else getattr(error, "code", type(error).__name__)] += 1
         if error is not None and not getattr(error, "transient", False):
             self.unforeseen.append(repr(error))
@@ -76,7 +80,7 @@ def check(hr: headrace.Headrace, way: str, book: Book) -> list[str]:
         thread.join(60)
     print(
         f"{way}: gone after {gone - struck_at:.1f} s, renewed after {renewed_after:.1f} s, "
-        f"longest answer {book.longest:.1f} s, {dict(book.outcomes)}",
+        f"longest answer {book.longest:.1f} s, longest refusal {book.longest_refusal:.1f} s, {dict(book.outcomes)}",
         flush=True,
     )
     if way == "memory":
