@@ -46,7 +46,7 @@ async def _read(request: Request, check: Callable[[int], None], grow: Callable[[
     declared = request.headers.get("content-length", "")
     if declared.isascii() and declared.isdigit():
         check(int(declared))
-    settings = service_of(request).settings
+    settings = (await service_of(request)).settings
     patience, whole = settings.serve_patience.total_seconds(), settings.serve_body_time.total_seconds()
     started_at, size = time.monotonic(), 0
     pieces: list[bytes] = []

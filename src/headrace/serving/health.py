@@ -21,16 +21,19 @@ async def healthz() -> dict[str, str]:
 
 
 @router.get("/readyz", responses=refusals(503))
-def readyz(request: Request, service: Annotated[Service, Depends(service_of)]) -> dict[str, object]:
+async def readyz(request: Request, service: Annotated[Service, Depends(service_of)]) -> dict[str, object]:
     """Whether the home is open, still owned by this process, and Spark is there to follow its views.
 
     Whoever may use the server is also told the newest epoch.
     """
+    # Answered from what is known, without a thread or a lock: neither Spark nor anyone who waits for it holds it up.
     if service.hr.closed:
         raise _not_ready("The home is closed.")
     if service.submissions.lost is not None:
         raise _not_ready("Another process took the home over.")
-    # Spark itself is not asked: one that is busy or stuck would not answer in time, and is watched anyway.
+    if service.hr.broken is not None:
+        raise _not_ready("An epoch was committed that the home could not take in.")
+    # Spark itself is not asked: it is watched, and one that does not answer is replaced.
     if service.hr.renewal.under_way:
         raise _not_ready("Spark has ended, and another is being started.", hint="come back in a few seconds")
     context: Any = service.hr.frames.catalyst.session.sparkContext

@@ -33,7 +33,7 @@ from headrace.settings import Settings
 
 @dataclass(frozen=True)
 class Service:
-    """One server's parts; routes get it from `service_of(request)`."""
+    """One server's parts; routes get it from `Depends(service_of)`."""
 
     hr: Headrace
     settings: Settings
@@ -81,6 +81,6 @@ def service_for(hr: Headrace, settings: Settings, processes: QueryProcesses) -> 
     return service
 
 
-def service_of(request: Request) -> Service:
-    """The parts of the server that got the request."""
+async def service_of(request: Request) -> Service:
+    """The parts of the server that got the request; without a thread of the pool, which others may fill."""
     return request.app.state.service

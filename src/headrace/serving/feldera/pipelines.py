@@ -23,12 +23,12 @@ EDITION = "Open source"
 router = APIRouter(prefix="/v0", tags=["feldera"], route_class=WordedRoute)
 
 
-def any_standing(request: Request) -> Standing:
+async def any_standing(request: Request) -> Standing:
     """The pipeline's status, under whatever name."""
     return request.app.state.standing
 
 
-def standing_of(
+async def standing_of(
     name: str, standing: Annotated[Standing, Depends(any_standing)], service: Annotated[Service, Depends(service_of)]
 ) -> Standing:
     """The pipeline's status, if this server answers to its name: to every name, unless some were set."""

@@ -1,0 +1,87 @@
+"""Whether a server is ready: told at once, from what is known, however busy everything else is."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import anyio.to_thread
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from headrace.errors import HomeBroken, OwnerLost
+from headrace.serving import health, problems
+from headrace.serving.auth import Guarded
+
+HERE = "http://127.0.0.1:8080"
+
+
+def _home(**parts: Any) -> Any:
+    """What /readyz looks at of a home that is well, but for these parts."""
+    context = SimpleNamespace(_jsc=object())
+    session = SimpleNamespace(sparkContext=context)
+    well = {
+        "closed": False,
+        "broken": None,
+        "epoch": 7,
+        "renewal": SimpleNamespace(under_way=False, has_ended=False),
+        "frames": SimpleNamespace(catalyst=SimpleNamespace(session=session)),
+    }
+    return SimpleNamespace(**{**well, **parts})
+
+
+def _app(home: Any, lost: OwnerLost | None = None) -> FastAPI:
+    app = FastAPI()
+    app.state.service = SimpleNamespace(hr=home, submissions=SimpleNamespace(lost=lost))
+    problems.install(app)
+    app.include_router(health.router)
+    app.add_middleware(Guarded, keys=())
+    return app
+
+
+async def _ready(app: FastAPI) -> httpx.Response:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=HERE) as client:
+        return await client.get("/readyz")
+
+
+def test_it_is_told_while_every_thread_of_the_server_is_taken() -> None:
+    async def ask() -> list[httpx.Response]:
+        go_on = threading.Event()
+        limiter = anyio.to_thread.current_default_thread_limiter()
+        async with anyio.create_task_group() as taking:
+            for _ in range(int(limiter.total_tokens)):
+                taking.start_soon(anyio.to_thread.run_sync, go_on.wait)
+            try:
+                while limiter.available_tokens:
+                    await asyncio.sleep(0.01)
+                async with asyncio.timeout(10):
+                    return [await _ready(_app(_home())), await _ready(_app(_home(closed=True)))]
+            finally:
+                go_on.set()
+
+    ready, closed = asyncio.run(ask())
+    assert (ready.status_code, ready.json()) == (200, {"status": "ready", "epoch": 7})
+    assert closed.status_code == 503
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"),
+    [
+        ({"closed": True}, "closed"),
+        ({"broken": HomeBroken(8, OSError("full"))}, "could not take in"),
+        ({"renewal": SimpleNamespace(under_way=True, has_ended=True)}, "another is being started"),
+        ({"renewal": SimpleNamespace(under_way=False, has_ended=True)}, "Spark has stopped"),
+    ],
+)
+def test_what_makes_a_home_unready_is_named(parts: dict[str, Any], told: str) -> None:
+    answer = asyncio.run(_ready(_app(_home(**parts))))
+    assert (answer.status_code, answer.json()["code"]) == (503, "not_ready")
+    assert told in answer.json()["detail"]
+
+
+def test_a_home_that_another_process_took_over_is_not_ready() -> None:
+    answer = asyncio.run(_ready(_app(_home(), OwnerLost("taken over"))))
+    assert "took the home over" in answer.json()["detail"]
