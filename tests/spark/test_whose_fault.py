@@ -52,6 +52,18 @@ def test_each_fault_of_the_data_rejects_its_call_and_names_its_row(home: Headrac
         home.execute("DROP VIEW v")
 
 
+def test_a_fault_leaves_nothing_behind_in_the_plan_that_is_kept(home: Headrace) -> None:
+    # The builder of a map lives in the plan, and keeps what it had collected when a key came twice.
+    home.execute(TABLE)
+    home.execute("CREATE VIEW v AS SELECT id, map(s, n, '7', n) AS m FROM t")
+    home.apply(insert(1, s="a"))
+    with pytest.raises(ViewEvaluationError):
+        home.apply(insert(2, s="7"))
+    home.apply(insert(3, s="b"))
+    assert home.query("SELECT count(*) AS n FROM v").to_pylist() == [{"n": 2}]
+    assert home.verify().ok
+
+
 def test_a_new_view_that_fails_on_what_is_there_is_not_told_of_a_change(home: Headrace) -> None:
     home.execute(TABLE)
     home.apply(insert(1, n=0))

@@ -96,7 +96,12 @@ class PreparedQuery:
             elif not self._reusable:
                 self._frame = self._catalyst.frame(analyzed_plan(self._frame))
             frame: Any = self._frame
-            result: pa.Table = frame.toArrow() if self._direct is None else self._direct.rows()
+            try:
+                result: pa.Table = frame.toArrow() if self._direct is None else self._direct.rows()
+            except BaseException:
+                # Expressions that fail half-way keep what they had begun (a map its keys): the next run is planned anew.
+                self._frame = self._direct = None
+                raise
         return result.rename_columns([f"c{i}" for i in range(result.num_columns)])
 
     def _plan(self) -> None:
