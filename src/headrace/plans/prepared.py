@@ -99,7 +99,7 @@ class PreparedQuery:
             try:
                 result: pa.Table = frame.toArrow() if self._direct is None else self._direct.rows()
             except BaseException:
-                # Expressions that fail half-way keep what they had begun (a map its keys): the next run is planned anew.
+                # Expressions that fail half-way keep what they had begun (a map its keys): the next is planned anew.
                 self._frame = self._direct = None
                 raise
         return result.rename_columns([f"c{i}" for i in range(result.num_columns)])
