@@ -65,7 +65,7 @@ judge: setup ## every view of the case book through every change sequence
 soak: setup ## fresh seeds for MINUTES=20
 	@$(BIN)/python -m tests.judge.soak --minutes $(MINUTES)
 
-crash: setup ## kill -9 at every named point and at KILLS=200 random instants; nothing is lost
+crash: setup ## kill -9 and errors at every named point, kill -9 at KILLS=200 random instants; nothing is lost
 	@$(BIN)/python -m tests.checks.crash --kills $(KILLS)
 
 siege: MINUTES = 10

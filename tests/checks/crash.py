@@ -1,9 +1,10 @@
 """Crash checks: `python -m tests.checks.crash --kills 200` kills a home's process, opens the home again, and validates.
 
-Every check of the book goes through every scenario: no crash, restarts, kill -9 at each named point, and, shared among
-the checks, kill -9 at so many random instants. Lives are forked from one process that has everything loaded and attach
-to one Spark, which is fair because all that lasts is written by the killed process itself (see jvm.py); every
-twentieth kill takes Spark along. A run is repeated by its seed: what is done is the same, only random instants differ.
+Every check of the book goes through every scenario: no crash, restarts, kill -9 at each named point, Ctrl-C or an error
+at each of them, after which the same process goes on, and, shared among the checks, kill -9 at so many random instants.
+Lives are forked from one process that has everything loaded and attach to one Spark, which is fair because all that
+lasts is written by the killed process itself (see jvm.py); every twentieth kill takes Spark along. A run is repeated by
+its seed: what is done is the same, only random instants differ.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tests.checks.book import BY_NAME, CHECKS
 from tests.checks.scenarios import POINTS, Theatre
 from tests.object_store import ObjectStore
 
-SCENARIOS = ("quiet", "restarts", "points", "instants")
+SCENARIOS = ("quiet", "restarts", "points", "raises", "instants")
 
 
 def run(theatre: Theatre, checks: Sequence[str], scenarios: Sequence[str], kills: int) -> None:
@@ -51,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console.print(f"seed {seed}")
     checks = options.check or [check.name for check in CHECKS]
     scenarios = options.scenario or list(SCENARIOS)
-    lives = {"quiet": 2, "restarts": 5, "points": len(POINTS) + 1}
+    lives = {"quiet": 2, "restarts": 5, "points": len(POINTS) + 1, "raises": len(POINTS) + 2}
     total = options.kills * ("instants" in scenarios) + len(checks) * sum(lives.get(one, 0) for one in scenarios)
     columns = (BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=not console.is_terminal) as progress:

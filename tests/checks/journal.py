@@ -1,5 +1,5 @@
-"""What the outside knows: a line before each call, and one after it returned. It lies outside the home, and a line is
-in the file before the next step is taken, so a killed process leaves exactly what it was told."""
+"""What the outside knows: a line before each call, and one after it returned or raised. It lies outside the home, and a
+line is in the file before the next step is taken, so a killed process leaves exactly what it was told."""
 
 from __future__ import annotations
 
@@ -16,10 +16,14 @@ CallId: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True)
 class Told:
-    """The epochs of what was acknowledged, by the number of the action and the place of the call in it."""
+    """The epochs of what was acknowledged, by the number of the action and the place of the call in it.
+
+    Refused are the calls of the last action of which it was said that nothing of them is committed.
+    """
 
     epochs: Mapping[CallId, int]
     begun: int
+    refused: frozenset[CallId] = frozenset()
 
 
 class Journal:
@@ -34,17 +38,25 @@ class Journal:
     def acknowledge(self, call: CallId, epoch: int) -> None:
         self._append({"done": call[0], "call": call[1], "epoch": epoch})
 
+    def refuse(self, call: CallId) -> None:
+        self._append({"refused": call[0], "call": call[1]})
+
     def read(self) -> Told:
         epochs: dict[CallId, int] = {}
+        refused: set[CallId] = set()
         begun = 0
         for line in self._path.read_text().splitlines() if self._path.exists() else ():
             entry = json.loads(line)
             if "done" in entry:
                 call = entry["done"], entry["call"]
                 assert epochs.setdefault(call, entry["epoch"]) == entry["epoch"], f"{call} has two epochs"
+            elif "refused" in entry:
+                refused.add((entry["refused"], entry["call"]))
             else:
                 begun = entry["begun"] + 1
-        return Told(epochs, begun)
+                # Sent again, it may come to be.
+                refused.clear()
+        return Told(epochs, begun, frozenset(refused))
 
     def _append(self, entry: dict[str, int]) -> None:
         file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

@@ -1,5 +1,5 @@
-"""The scenarios that every check goes through unchanged: nothing happens, restarts, a kill at each named point, kills
-at random instants. Each has a home of its own, lived in by one process after another."""
+"""The scenarios that every check goes through unchanged: nothing happens, restarts, a kill at each named point, an
+error at each of them, kills at random instants. Each has a home of its own, lived in by one process after another."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from random import Random
 
+from headrace.ledger.durable import RAISED
 from tests.checks.book import BY_NAME
 from tests.checks.jvm import Address, Keeper
 from tests.checks.worker import Life, Said, live
@@ -67,6 +68,7 @@ class Tally:
     runs: int = 0
     kills: int = 0
     spark_kills: int = 0
+    raises: int = 0
     epochs: int = 0
     findings: list[Finding] = field(default_factory=list[Finding])
     unreached: list[str] = field(default_factory=list[str])
@@ -76,7 +78,8 @@ class Tally:
 
     def line(self) -> str:
         kinds = ", ".join(f"{self.count(kind)} {kind}" for kind in ("lost", "duplicated", "orphaned", "wrong"))
-        return f"{self.runs} runs, {self.kills} kills ({self.spark_kills} with Spark), {self.epochs} epochs: {kinds}"
+        kills = f"{self.kills} kills ({self.spark_kills} with Spark)"
+        return f"{self.runs} runs, {kills}, {self.raises} errors raised, {self.epochs} epochs: {kinds}"
 
 
 class Theatre:
@@ -121,10 +124,25 @@ class Theatre:
                 if point == "base dropped" and not BY_NAME[check].drops:
                     continue
                 passes = 0 if point in _ONCE else self._rng.randrange(most_passes + 1)
-                # Only one of many actions drops a view, so that point may be long in coming.
-                actions = 400 if point == "base dropped" else 60
-                if not stage.live(actions, crash_at=f"{point}:{passes}") and not stage.failed:
+                if not stage.live(_actions_until(point), crash_at=f"{point}:{passes}") and not stage.failed:
                     self.tally.unreached.append(f"{check}: {point}")
+
+    def raises(self, check: str, points: tuple[str, ...] = POINTS, most_passes: int = 2) -> None:
+        """Ctrl-C, an unforeseen error or a full disk at each named point; the process goes on."""
+        rng = Random(f"raises-{check}-{self.seed}")
+        kinds = list(RAISED)
+        with _Stage(self, check, "raises") as stage:
+            for point in points:
+                if point == "base dropped" and not BY_NAME[check].drops:
+                    continue
+                if point == "ruins swept":
+                    # Only who was killed leaves ruins.
+                    stage.live(60, crash_at="data written:0")
+                passes = 0 if point in _ONCE else rng.randrange(most_passes + 1)
+                raised = stage.raised
+                stage.live(_actions_until(point), crash_at=f"{point}!{rng.choice(kinds)}:{passes}")
+                if stage.raised == raised and not stage.failed:
+                    self.tally.unreached.append(f"{check}: {point}, raising")
 
     def instants(self, check: str, kills: int) -> None:
         """kill -9 at random instants; a part of them while the home is being opened, some together with Spark."""
@@ -185,6 +203,11 @@ class Theatre:
         self._said(self.tally.line())
 
 
+def _actions_until(point: str) -> int:
+    """So many actions pass a point for certain; only one of many drops a view, so that one may be long in coming."""
+    return 400 if point == "base dropped" else 60
+
+
 class _Stage:
     """One home and the lives in it; at the end all of it is validated once more."""
 
@@ -195,6 +218,7 @@ class _Stage:
         self._folder = tempfile.TemporaryDirectory(prefix="headrace-crash-", ignore_cleanup_errors=True)
         self._number = 0
         self.failed = False
+        self.raised = 0
         self._epoch = 0
 
     def __enter__(self) -> _Stage:
@@ -229,6 +253,9 @@ class _Stage:
         died, said = theatre.run(life, killed, with_spark)
         theatre.tally.runs += 1
         theatre.tally.kills += died
+        raised = sum(one.raised for one in said)
+        theatre.tally.raises += raised
+        self.raised += raised
         self._epoch = max([self._epoch, *(one.epoch for one in said)])
         self._blame(life, died, said)
         theatre.say()

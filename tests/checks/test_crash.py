@@ -1,4 +1,5 @@
-"""A small fixed part of the crash checks: each named point once. `make crash` has all of them, and random instants."""
+"""A small fixed part of the crash checks: a kill at each named point, errors at some. `make crash` has all of them, and
+random instants."""
 
 from __future__ import annotations
 
@@ -25,6 +26,19 @@ def test_a_kill_at_each_named_point_loses_nothing() -> None:
     assert [finding.text for finding in tally.findings] == []
     assert tally.unreached == []
     assert tally.kills == len(POINTS)
+
+
+# Before a commit, in it, after it, and in a thread of its own.
+RAISING = ("data written", "log named", "epoch shown", "base written")
+
+
+def test_an_error_at_a_named_point_loses_nothing() -> None:
+    with Theatre(seed=2) as theatre:
+        theatre.raises("sample", RAISING, most_passes=1)
+    tally = theatre.tally
+    assert [finding.text for finding in tally.findings] == []
+    assert tally.unreached == []
+    assert tally.raises == len(RAISING)
 
 
 @pytest.mark.slow

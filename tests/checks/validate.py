@@ -70,7 +70,8 @@ def settle(hr: Headrace, check: Check, seed: int, journal: Journal) -> tuple[Sta
         at.count, at.model = number, model
         last = max(at.epochs.values(), default=0)
         calls = {(number, place): call for place, call in enumerate(calls_of(action))}
-        if not calls and number == told.begun - 1 and (number, 0) not in told.epochs and hr.epoch > last:
+        unsaid = number == told.begun - 1 and (number, 0) not in {*told.epochs, *told.refused}
+        if not calls and unsaid and hr.epoch > last:
             journal.acknowledge((number, 0), last + 1)
             told = journal.read()
         made = {place: told.epochs[place] for place in calls or [(number, 0)] if place in told.epochs}
@@ -81,6 +82,8 @@ def settle(hr: Headrace, check: Check, seed: int, journal: Journal) -> tuple[Sta
             at.epochs.update(made)
             continue
         for place, call in calls.items():
+            if key_of(place) in held and place in told.refused:
+                faults.append(Fault("wrong", f"{key_of(place)} is there, and its caller was told that it is not"))
             if key_of(place) in held:
                 at.epochs[place] = held[key_of(place)]
                 model.follow(call)

@@ -252,15 +252,16 @@ def test_who_was_stopped_before_a_commit_does_not_name_what_was_swept(place: Pla
     assert home.restored("t") == home.past[-1]
 
 
+@pytest.mark.parametrize("raised", [ValueError, KeyboardInterrupt])
 def test_a_fold_that_fails_is_told_and_tried_less_and_less_often(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raised: type[BaseException]
 ) -> None:
     home = Home(tmp_path, fold_when_idle=timedelta(0))
     tries: list[float] = []
 
     def fail(*_: Any) -> None:
         tries.append(time.monotonic())
-        raise ValueError("nobody thought of this")
+        raise raised("nobody thought of this")
 
     monkeypatch.setattr(home.ledger, "compact", fail)
     home.advance(1)

@@ -276,13 +276,16 @@ def test_what_cannot_be_released_is_only_logged(monkeypatch: pytest.MonkeyPatch)
     mapped.release()
 
 
-def test_the_clock_goes_on_after_what_nobody_foresaw(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("raised", [OSError, KeyboardInterrupt, SystemExit])
+def test_the_clock_goes_on_after_what_nobody_foresaw(
+    monkeypatch: pytest.MonkeyPatch, raised: type[BaseException]
+) -> None:
     ticks: list[int] = []
 
     def tick() -> None:
         ticks.append(1)
         if len(ticks) == 1:
-            raise OSError("nobody thought of this")
+            raise raised("nobody thought of this")
 
     monkeypatch.setattr(Failures, "pausing", property(lambda _: False))
     ticker = Ticker(0.01, lambda: True, tick)
@@ -302,14 +305,15 @@ def test_a_failure_is_remembered_until_it_succeeds() -> None:
     assert (failures.text, failures.pausing) == (None, False)
 
 
-def test_a_merge_that_fails_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("raised", [OSError, KeyboardInterrupt])
+def test_a_merge_that_fails_is_noted(monkeypatch: pytest.MonkeyPatch, raised: type[BaseException]) -> None:
     idle = threading.Event()
     idle.set()
     merger = Merger(idle)
     store = Store("t", SCHEMA)
 
     def refuse() -> None:
-        raise OSError("no room")
+        raise raised("no room")
 
     monkeypatch.setattr(store, "merge", refuse)
     merger.submit(store)

@@ -20,9 +20,9 @@ class Failures:
         self._log = logging.getLogger("headrace.background")
         self._failed_at = 0.0
         self.count = 0
-        self.last: Exception | None = None
+        self.last: BaseException | None = None
 
-    def note(self, error: Exception) -> None:
+    def note(self, error: BaseException) -> None:
         """Remember a failure; the log has it too, with its trace where nobody foresaw it."""
         self.count += 1
         self.last, self._failed_at = error, time.monotonic()

@@ -134,7 +134,7 @@ class Fold:
         self.failures = Failures(f"the fold of {home}")
 
     @property
-    def failure(self) -> Exception | None:
+    def failure(self) -> BaseException | None:
         """Why the last fold failed, if it did."""
         return self.failures.last
 
@@ -161,8 +161,8 @@ class Fold:
             except (OwnerLost, HomeBroken) as error:
                 self.failures.note(error)
                 return
-            except Exception as error:
-                # Nothing is lost: the log still has it all.
+            except BaseException as error:
+                # Nothing is lost: the log still has it all. The thread ends when it is told to, whatever was raised.
                 self.failures.note(error)
 
     def _due(self, quiet: float) -> bool:

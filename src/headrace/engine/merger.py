@@ -38,5 +38,5 @@ class Merger:
                 pass
             store.merge()
             self.failures.clear()
-        except Exception as error:
+        except BaseException as error:
             self.failures.note(error)

@@ -59,7 +59,7 @@ class Ticker:
             except (OwnerLost, HomeBroken) as error:
                 self.failures.note(error)
                 return
-            except Exception as error:
+            except BaseException as error:
                 self.failures.note(error)
 
 
