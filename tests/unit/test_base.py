@@ -175,3 +175,11 @@ def test_an_unfinished_checkpoint_is_named_by_nothing(place: Place) -> None:
     unfinished = place / "_delta_log" / f"{0:020d}.checkpoint.parquet#1"
     unfinished.write_bytes(b"")
     assert list(Base(place).unreferenced()) == [unfinished]
+
+
+def test_a_base_remembers_nothing_of_files_that_are_gone(place: Place) -> None:
+    base = Base(place / "base")
+    for epoch in range(1, 9):
+        base.replace(PLAIN, [delta_of(Counter({(epoch, "a"): 1}))], epoch)
+        list(base.contents(PLAIN))
+        assert len(base._whole_identities) <= 2

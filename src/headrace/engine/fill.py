@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql.types import LongType, StructField, StructType
 
 from headrace.engine.catalog import Catalog, View
-from headrace.engine.frames import Frames
+from headrace.engine.frames import Frames, hold
 from headrace.engine.progress import Step
 from headrace.engine.queries import Queries
 from headrace.plans.catalyst import spark_schema
@@ -82,7 +82,7 @@ def _content(
 ) -> Callable[[], Delta]:
     """The work of filling a hidden store: planned here, done when it is called."""
     frame = frames.bind(hidden.plan, relation, known)
-    finished = hidden.finish(frame.toDF(*(f"c{i}" for i in range(len(frame.columns)))))
+    finished = hold(hidden.finish(frame.toDF(*(f"c{i}" for i in range(len(frame.columns))))), frame)
     fields = [StructField(f"c{i}", kind, True) for i, kind in enumerate(hidden.types)]
 
     def gather() -> Delta:

@@ -68,16 +68,14 @@ class Frames:
     def frame(self, held: Snapshot | Content, schema: StructType) -> Any:
         """All rows of a relation."""
         nullable = StructType([StructField(f.name, nullable_type(f.dataType), True) for f in schema.fields])
+        snapshot = held
         if isinstance(held, Snapshot):
             if held.size <= _IN_MEMORY:
                 return self._small(held.runs, lambda: repeated(held.all()), held.size, nullable)
             held = self.content(held)
         elif not held.files:
             return self._small(held, lambda: held.rows, held.rows.num_rows, nullable)
-        frame = self._of(held, nullable)
-        # Its files are there for as long as the frame may read them.
-        weakref.finalize(frame, id, held)
-        return frame
+        return hold(self._of(held, nullable), held, snapshot)
 
     def content(self, snapshot: Snapshot) -> Content:
         """The rows of a relation as files and small tables, from which any Spark of this machine makes a frame."""
@@ -99,7 +97,8 @@ class Frames:
             return Content(files, gone, rows)
         path = self._written(rows)
         content = Content(files, gone, nothing, path)
-        weakref.finalize(content, self._discard, path)
+        # Whoever reads it has the content or a frame of it, and with many queries such files come to much.
+        weakref.finalize(content, _remove, path)
         return content
 
     def _of(self, content: Content, schema: StructType) -> Any:
@@ -180,11 +179,7 @@ class Frames:
         now = time.monotonic()
         self._discarded.append((now, path))
         while self._discarded and now - self._discarded[0][0] > _GRACE_SECONDS:
-            old = self._discarded.popleft()[1]
-            if old.is_dir():
-                shutil.rmtree(old, ignore_errors=True)
-            else:
-                old.unlink(missing_ok=True)
+            _remove(self._discarded.popleft()[1])
 
     def bind(
         self,
@@ -201,7 +196,7 @@ class Frames:
                 made[name] = self.frame(snapshot, schema)
             return made[name]
 
-        return self.catalyst.frame(self._bound(plan, relation, known))
+        return hold(self.catalyst.frame(self._bound(plan, relation, known)), made, known)
 
     def _bound(self, plan: Java, relation: Callable[[str], Any], known: Sequence[tuple[Java, Any]]) -> Java:
         for part, frame in known:
@@ -246,6 +241,19 @@ class Frames:
     def _let_go(self, rows: int, path: Path) -> None:
         self._kept.pop(rows, None)
         self._discard(path)
+
+
+def hold(frame: Any, *parts: object) -> Any:
+    """A frame, and with it the parts that it was made of: their files are there for as long as it may read them."""
+    weakref.finalize(frame, id, parts)
+    return frame
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _parts(files: Sequence[Path]) -> Iterator[pa.Table]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from headrace.engine.frames import Content, Frames
+from headrace.engine.frames import Content, Frames, hold
 from headrace.plans.catalyst import arrow_type, nullable_frame
 from headrace.plans.failures import FAILURES
 from headrace.plans.literals import Literals
@@ -60,15 +60,17 @@ class Queries:
             for name in self._registered - set(relations):
                 catalyst.session.catalog.dropTempView(name)
             self._registered = set()
+            parts: list[Any] = []
             try:
                 for name, relation in named.items():
                     frame = self.frames.frame(*relation)
+                    parts.append(frame)
                     if name in seen:
                         plain = frame.toDF(*(f"c{i}" for i in range(len(frame.columns))))
                         frame = plain.select(*(F.col(f"c{place}").alias(label) for place, label in seen[name]))
                     frame.createOrReplaceTempView(quoted(name))
                     self._registered.add(name)
-                return frame_of(catalyst, parsed)
+                return hold(frame_of(catalyst, parsed), parts)
             except FAILURES as error:
                 raise query_error(error, line, column, pieces) from None
             finally:

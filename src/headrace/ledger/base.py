@@ -130,6 +130,8 @@ class Base:
         self._may_commit()
         self._under_way = commit
         self._folder.commit(commit)
+        known = self._whole_identities
+        self._whole_identities = {name for name in known if _described(name) in self._folder.files}
         crash_point("base committed")
 
     def _fold(self, shape: Shape, net: Delta, epoch: int) -> None:
@@ -335,13 +337,18 @@ class Base:
         """Files that the base no longer names."""
         yield from self._folder.unreferenced()
         for file in (self.path / _IDENTITIES).glob("*"):
-            if is_temporary(file.name) or file.name.split(".parquet-")[0] + ".parquet" not in self._folder.files:
+            if is_temporary(file.name) or _described(file.name) not in self._folder.files:
                 yield file
         kept = range(self._folder.oldest_version(), self._folder.version + 1)
         for file in (self.path / _CHANGES).glob("*"):
             found = _CHANGES_OF.match(file.name)
             if found is None or int(found[1]) not in kept:
                 yield file
+
+
+def _described(name: str) -> str:
+    """The file whose rows' identities lie in a file of this name."""
+    return name.split(".parquet-")[0] + ".parquet"
 
 
 def _taken(net: Delta, places: npt.NDArray[np.int64], ones: bool = False) -> Delta:
