@@ -41,6 +41,7 @@ class Grammar:
     ) -> None:
         self.rng = rng
         self.terms = Terms(rng)
+        self.constants = self.terms.constants
         self.schema_of = schema_of
         # Each relation with the tables below it; a table is below itself.
         self.relations = dict(relations)
@@ -105,7 +106,17 @@ class Grammar:
     def source(self, depth: int) -> Source:
         if depth > 0 and self.rng.random() < 0.35:
             return self.derived(self.query(depth - 1))
+        if self.constants.seldom(0.04):
+            return self.written()
+        if self.constants.seldom(0.03):
+            return self.derived(self.constants.nothing(self.relation().sql))
         return self.relation()
+
+    def written(self) -> Source:
+        """Rows that the query itself holds."""
+        alias = self.alias()
+        kinds = {"i": "int", "s": "string", "b": "bool"}
+        return Source(self.constants.rows(alias), [Col(f"{alias}.{name}", kind) for name, kind in kinds.items()])
 
     def inputs(self, depth: int) -> Source:
         """One source or a join of two, for what stands above."""
@@ -130,6 +141,14 @@ class Grammar:
                 condition = self.theta(whole, right)
             elif self.rng.random() < 0.1 and (number := self.terms.of(cols, "int")):
                 condition += f" AND {number.ref} < {self.whole_count()}"
+            elif self.constants.seldom():
+                word = self.rng.choice(("AND", "OR"))
+                condition = self.rng.choice(
+                    (self.constants.condition(), f"{condition} {word} {self.constants.condition()}")
+                )
+            elif self.constants.seldom():
+                col = self.pair(whole, right)[1]
+                condition = f"{col.ref} {self.rng.choice(('=', '<=>'))} {self.constants.value(col.kind)}"
             reach = whole.cols if kind in ("LEFT SEMI", "LEFT ANTI") else cols
             whole = Source(f"{whole.sql} {kind} JOIN {right.sql} ON {condition}", reach)
         return whole
@@ -202,6 +221,8 @@ class Grammar:
             number = self.terms.of(source.cols, "int")
             bound = self.rng.choice((f"count(*) > {self.rng.randint(1, 3)}", "count(*) < 4"))
             having = f" HAVING {f'sum({number.ref}) > 3' if number and self.rng.random() < 0.4 else bound}"
+        elif self.constants.seldom():
+            having = self.rng.choice((" HAVING ", " HAVING count(*) > 1 OR ")) + self.constants.condition()
         return (
             f"SELECT {', '.join(selected)} FROM {source.sql}{self.where(source.cols, 0.4)}{self.group_by(keys)}{having}"
         )
@@ -211,6 +232,8 @@ class Grammar:
         return f"(SELECT count(*) FROM {self.relation().sql})"
 
     def key(self, cols: list[Col]) -> str:
+        if self.constants.seldom(0.08):
+            return self.constants.key(self.constants.kind())
         usable = [col for col in cols if col.kind != "map"]
         for _ in range(20):
             key = self.terms.scalar(usable, self.rng.choice((0, 0, 1)))
@@ -275,8 +298,12 @@ class Grammar:
         pairs = [self.pair(left, right) for _ in range(self.rng.randint(1, 2))]
         one = ", ".join(f"{pair[0].ref} AS c{i}" for i, pair in enumerate(pairs))
         other = ", ".join(pair[1].ref for pair in pairs)
+        if self.constants.seldom(0.1):
+            other = ", ".join(self.constants.value(pair[0].kind) for pair in pairs)
         first = f"SELECT {one} FROM {left.sql}{self.where(left.cols, 0.3)}"
         second = f"SELECT {other} FROM {right.sql}{self.where(right.cols, 0.3)}"
+        if self.constants.seldom(0.1):
+            second = f"SELECT {', '.join(self.constants.value(pair[0].kind) for pair in pairs)}"
         return f"{first} {word} {second}"
 
     def by_subquery(self, depth: int) -> str:
@@ -289,6 +316,9 @@ class Grammar:
         selected = self.select_list(source.cols)
         if self.rng.random() < 0.25:
             selected += f", {self.scalar_subquery(source)} AS q"
+        if self.rng.random() < 0.3:
+            # What the subquery says is shown, so that FALSE and NULL are told apart.
+            return f"SELECT {selected}, {condition} AS f FROM {source.sql}{self.where(source.cols, 0.3)}"
         return f"SELECT {selected} FROM {source.sql} WHERE {condition}"
 
     def subquery_condition(self, source: Source, inner: Source) -> str:
@@ -298,12 +328,20 @@ class Grammar:
         if dice < 0.4:
             residual = f" AND {self.theta(source, inner)}" if self.rng.random() < 0.3 else ""
             own = f" AND {self.terms.predicate(inner.cols, 0)}" if self.rng.random() < 0.4 else ""
-            return f"{never}EXISTS (SELECT 1 FROM {inner.sql} WHERE {other.ref} = {one.ref}{residual}{own})"
+            if self.constants.seldom(0.15):
+                residual = f" {self.rng.choice(('AND', 'OR'))} {self.constants.condition()}"
+            what = self.constants.value(one.kind) if self.constants.seldom(0.3) else "1"
+            where = (
+                f"{other.ref} = {one.ref}{residual}{own}" if not self.constants.seldom() else self.constants.condition()
+            )
+            return f"{never}EXISTS (SELECT {what} FROM {inner.sql} WHERE {where})"
         if dice < 0.75:
             own = self.where(inner.cols, 0.5)
             if never and self.rng.random() < 0.6:
                 own = f" WHERE {other.ref} IS NOT NULL"
-            return f"{one.ref} {never}IN (SELECT {other.ref} FROM {inner.sql}{own})"
+            left = self.constants.value(one.kind) if self.constants.seldom(0.25) else one.ref
+            right = self.constants.value(one.kind) if self.constants.seldom(0.1) else other.ref
+            return f"{left} {never}IN (SELECT {right} FROM {inner.sql}{own})"
         if dice < 0.9:
             compared = self.terms.comparison(source.cols, other.kind, f"(SELECT max({other.ref}) FROM {inner.sql})")
         else:
@@ -331,7 +369,7 @@ class Grammar:
         offset = f" OFFSET {self.rng.randint(1, 3)}" if self.rng.random() < 0.15 else ""
         return (
             f"SELECT {selected} FROM {source.sql}{self.where(source.cols, 0.3)} "
-            f"ORDER BY {order}, {total} LIMIT {self.rng.randint(1, 6)}{offset}"
+            f"ORDER BY {order}, {total} LIMIT {0 if self.constants.seldom() else self.rng.randint(1, 6)}{offset}"
         )
 
     def exploded(self, depth: int) -> str:

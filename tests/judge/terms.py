@@ -13,16 +13,9 @@ from random import Random
 
 from pyspark.sql.types import StructType
 
+from tests.judge.constants import LITERALS, Constants
+
 WOBBLY = "w"
-LITERALS: dict[str, tuple[str, ...]] = {
-    "int": ("0", "1", "2", "5", "-1", "10", "3"),
-    "decimal": ("0.00", "1.00", "2.50", "-3.25", "2.99"),
-    "double": ("0.0D", "1.5D", "-2.25D", "double('NaN')"),
-    "string": ("'a'", "'A'", "'b'", "''", "'a '", "'buy'", "'X'"),
-    "time": ("TIMESTAMP'2025-11-01 09:30:00'", "TIMESTAMP'2025-11-02 05:30:00'"),
-    "date": ("DATE'2025-11-01'", "DATE'2025-11-02'"),
-    "bool": ("true", "false"),
-}
 ORDERED = frozenset({*LITERALS, "array"})
 
 
@@ -77,6 +70,7 @@ class Terms:
 
     def __init__(self, rng: Random) -> None:
         self.rng = rng
+        self.constants = Constants(rng)
 
     def of(self, cols: Sequence[Col], *kinds: str) -> Col | None:
         """A column of one of the kinds, if there is one."""
@@ -88,6 +82,8 @@ class Terms:
 
     def scalar(self, cols: Sequence[Col], depth: int = 1) -> str:
         """An expression of any kind over the columns."""
+        if depth > 0 and self.constants.seldom():
+            return self.constants.value(self.constants.kind())
         col = self.rng.choice(cols)
         if depth <= 0 or self.rng.random() < 0.45:
             return col.ref
@@ -143,7 +139,10 @@ class Terms:
             "map": (f"size({x})", f"try_element_at({x}, 'a')", f"array_sort(map_keys({x}))"),
         }
         if self.rng.random() < 0.25:
-            return f"CASE WHEN {self.predicate(cols, 0)} THEN {x} END"
+            otherwise = (
+                f" ELSE {self.constants.value(col.kind)}" if col.kind in LITERALS and self.rng.random() < 0.3 else ""
+            )
+            return f"CASE WHEN {self.predicate(cols, 0)} THEN {x}{otherwise} END"
         return self.rng.choice(forms[col.kind])
 
     def predicate(self, cols: Sequence[Col], depth: int = 2) -> str:
@@ -152,6 +151,8 @@ class Terms:
         if depth > 0 and dice < 0.4:
             left, right = self.predicate(cols, depth - 1), self.predicate(cols, depth - 1)
             return self.rng.choice((f"({left} AND {right})", f"({left} OR {right})", f"NOT ({left})"))
+        if self.constants.seldom():
+            return f"({self.constants.condition()})"
         col = self.of(cols, *LITERALS) or self.rng.choice(cols)
         x = col.ref
         if col.kind not in LITERALS:
@@ -169,6 +170,17 @@ class Terms:
             f"{x} BETWEEN least({value}, {other}) AND greatest({value}, {other})",
             f"coalesce({x} > {value}, true)",
         ]
+        if self.constants.seldom(0.2):
+            null = self.constants.null(col.kind)
+            forms = [
+                f"{x} {self.rng.choice(('=', '<>', '<=>', '<'))} {null}",
+                f"{x} BETWEEN {null} AND {value}",
+                f"{x} NOT BETWEEN {value} AND {null}",
+                f"{null} BETWEEN {x} AND {value}",
+                f"{null} IN ({x}, {value})",
+                f"{value} NOT IN ({x}, {null})",
+                f"{value} <=> {x}",
+            ]
         if twin is not None:
             forms.append(f"{x} {self.rng.choice(('=', '<', '<=>', '<>'))} {twin.ref}")
         if col.kind == "string":
@@ -185,6 +197,9 @@ class Terms:
     def aggregate(self, cols: Sequence[Col]) -> tuple[str, bool]:
         """An aggregate call and whether it wobbles."""
         col = self.rng.choice([col for col in cols if col.kind != "map"])
+        if self.constants.seldom(0.1):
+            kind = self.constants.kind()
+            col = Col(self.constants.value(kind), kind)
         x = col.ref
         total = f"struct({', '.join(order_terms(cols))})"
         forms: list[tuple[str, bool]] = [
@@ -231,13 +246,15 @@ class Terms:
         """A window expression, whose order is total where it matters, and whether it tells copies apart."""
         keys = [col.ref for col in cols if col.kind in ("int", "string", "bool", "date")]
         part = f"PARTITION BY {self.rng.choice(keys)} " if keys and self.rng.random() < 0.85 else ""
+        if self.constants.seldom():
+            part = f"PARTITION BY {self.constants.key(self.constants.kind())} "
         first = self.rng.choice(order_terms(cols))
         ordering = self.rng.choice(("", " DESC", " NULLS LAST", " DESC NULLS FIRST"))
         total = f"{part}ORDER BY {first}{ordering}, {', '.join(order_terms(cols))}"
         peers = f"{part}ORDER BY {first}{ordering}"
         col = self.of(cols, "int", "decimal", "string", "time") or cols[0]
         number = self.of(cols, "int", "decimal")
-        x = col.ref
+        x = self.constants.value(self.constants.kind()) if self.constants.seldom() else col.ref
         rows = self.rng.choice(
             (
                 "ROWS BETWEEN 2 PRECEDING AND 1 FOLLOWING",
