@@ -99,7 +99,7 @@ def validate(hr: Headrace, at: Standing, rng: Random, thorough: bool) -> list[Fa
     epoch = hr.epoch
     read_at = epoch if at.clock else None
     held = {name: rows(hr, name, read_at) for name in sorted(hr.catalog.relations)}
-    faults = [*_epochs(hr, at, epoch), *_definitions(hr, at), *_tables(held, at), *_files(hr, at)]
+    faults = [*_epochs(hr, at, epoch), *_definitions(hr, at), *_tables(held, at), *_files(hr)]
     verdict = hr.verify()
     faults.extend(Fault("wrong", f"the judge: {one}") for one in verdict.differences[:3])
     for name, content in held.items():
@@ -152,12 +152,10 @@ def _tables(held: Mapping[str, Rows], at: Standing) -> Iterator[Fault]:
             yield Fault("duplicated", f"{extra.total()} rows of {name} are too many: {_some(extra)}")
 
 
-def _files(hr: Headrace, at: Standing) -> Iterator[Fault]:
+def _files(hr: Headrace) -> Iterator[Fault]:
     # Ours and an outside reader's opinion of what is named must be the same: nothing else is there.
-    found = {*hr.ledger.unreferenced(None), *orphans(hr.path)}
-    if at.clock and found:
-        # What the clock was about to commit is named by now.
-        found &= set(orphans(hr.path))
+    # Between epochs, because the clock goes on, and what it is about to commit has no name yet.
+    found = hr.between_epochs(lambda: {*hr.ledger.unreferenced(None), *orphans(hr.path)})
     for path in sorted(found, key=str):
         yield Fault("orphaned", f"nothing names {name_below(hr.path, path)}")
 

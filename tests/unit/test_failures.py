@@ -39,7 +39,7 @@ from headrace.errors import (
     WorkFailed,
 )
 from headrace.plans.failures import data_fault, is_of_query
-from headrace.serving.problems import respond, status_of
+from headrace.serving.problems import problem_of, respond, status_of
 from headrace.sql.query_errors import query_error
 
 
@@ -176,6 +176,12 @@ def test_a_new_view_is_not_told_of_a_change() -> None:
 def test_what_is_transient_is_503_and_says_when_to_come_back(kind: type[HeadraceError]) -> None:
     answer = respond(kind("x"))
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2")
+
+
+@pytest.mark.parametrize("included", [True, False])
+def test_the_answer_of_a_broken_home_tells_what_is_committed(included: bool) -> None:
+    document = problem_of(HomeBroken(7, RuntimeError("why"), included=included))
+    assert (document["code"], document["epoch"], document["included"]) == ("home_broken", 7, included)
 
 
 def test_what_is_terminal_names_no_time_to_come_back() -> None:

@@ -99,6 +99,8 @@ def problem_of(error: BaseException) -> dict[str, Any]:
         extra = rejections_of(error.rejections)
     elif isinstance(error, ViewEvaluationError):
         extra = {"view": error.view, "expression": error.expression, "row": error.row}
+    elif isinstance(error, HomeBroken):
+        extra = {"epoch": error.epoch, "included": error.included}
     elif error.line is not None:
         extra = {"line": error.line, "column": error.column}
     return {**_document(status, error.code, error.message, error.detail, error.hint), **extra}
