@@ -251,12 +251,15 @@ class Headrace:
         if self._control is not None:
             self._control.offer(name, verb)
 
-    def submit(self, work_out: Callable[[], Call]) -> Receipt:
-        """Have changes applied that depend on what the relations hold when they are accepted."""
+    def submit(self, work_out: Callable[[], Call], in_turn: bool = True) -> Receipt:
+        """Have changes applied that depend on what the relations hold when they are accepted.
+
+        They may be worked out in turn, while every epoch waits, if they are overtaken again and again.
+        """
         self._refuse_read_only()
         self._refuse_broken()
         with self.renewal.working():
-            return self._loop.submit_worked_out(work_out)
+            return self._loop.submit_worked_out(work_out, in_turn)
 
     def expect(self, arriving: Callable[[], bool]) -> None:
         """Have epochs that take long wait a moment for changes that are on their way, as long as this says so."""

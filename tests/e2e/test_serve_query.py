@@ -72,7 +72,12 @@ def test_statements_of_every_kind(server: Served) -> None:
     assert {row["name"] for row in server.asked("SHOW TABLES")} == {"parts", "notes", "items"}
     assert server.asked("DESCRIBE parts")[0]["col_name"] == "id"
     assert server.asked("EXPLAIN totals")
-    for refused in ("CREATE TABLE x (a INT)", "DROP TABLE parts", "ALTER TABLE parts ADD COLUMN z INT"):
+    for refused in (
+        "CREATE TABLE x (a INT)",
+        "DROP TABLE parts",
+        "ALTER TABLE parts ADD COLUMN z INT",
+        "EXPLAIN CREATE VIEW x AS SELECT 1 AS a",
+    ):
         answer = server.query(refused)
         assert (answer.status_code, answer.json()["code"]) == (403, "definitions_refused")
 
@@ -81,6 +86,7 @@ def test_definitions_where_they_are_allowed(server_with: Callable[..., Any]) -> 
     with server_with(serve_definitions=True) as served:
         assert served.query("CREATE TABLE fresh (a INT)").json()["epoch"] == served.hr.epoch
         assert served.push("fresh", '{"insert": {"a": 1}}').status_code == 200
+        assert served.asked("EXPLAIN CREATE VIEW x AS SELECT a FROM fresh")
         assert served.query("DROP TABLE fresh").status_code == 200
         assert served.push("fresh", '{"insert": {"a": 1}}').status_code == 404
 

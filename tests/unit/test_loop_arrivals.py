@@ -180,6 +180,25 @@ def test_a_call_that_is_overtaken_each_time_is_worked_out_in_its_turn(host: Host
     assert loop.settle(waiting).epoch == 2
 
 
+def test_a_call_that_may_take_long_is_never_worked_out_in_its_turn(host: Host, loop: Loop) -> None:
+    host.stale_answers = 7
+    free: list[bool] = []
+
+    def look() -> None:
+        free.append(loop.turn.acquire(blocking=False))
+        if free[-1]:
+            loop.turn.release()
+
+    def work_out() -> Call:
+        other = threading.Thread(target=look)
+        other.start()
+        other.join()
+        return Call({}, basis=Basis(host.epoch, 0, frozenset()))
+
+    assert loop.submit_worked_out(work_out, in_turn=False).epoch == 1
+    assert free == [True] * 8
+
+
 def test_a_failure_counts_only_while_its_basis_does(host: Host, loop: Loop) -> None:
     outcomes = iter([Call({}, basis=Basis(0, 0, frozenset()), failure=ValueError("by then mended")), Call({})])
     host.stale_answers = 1

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import ArrayType, DecimalType, LongType, StringType, StructField, StructType
 
 from headrace.engine.frames import Content
 from headrace.errors import HeadraceError, QueryError, QueryStopped, StatementError
@@ -26,6 +26,8 @@ from headrace.reading.error_forms import error_from_json, error_to_json
 from headrace.reading.query_processes import QueryProcesses, Stop
 from headrace.reading.question import Heard, Question, Told
 from headrace.reading.wire import Message, WireBroken, receive, send, to_bytes, to_table
+from headrace.sql.made_query import Piece
+from headrace.sql.syntax import Expression
 
 PROGRAM = (sys.executable, str(Path(__file__).with_name("query_child.py")))
 ONE = StructType([StructField("a", LongType())])
@@ -99,6 +101,17 @@ def test_what_is_told_travels_once() -> None:
     assert found.gone is not None
     assert found.gone.equals(gone)
     assert heard.question(again).relations["u"][0] is found
+
+
+def test_what_a_change_asks_travels_whole() -> None:
+    pieces = (Piece(2, Expression("a +\n1", 7, 9)), Piece(5, Expression("a = 'ä'", 8, 1)))
+    types = (DecimalType(10, 2), ArrayType(StringType(), True))
+    asked = Question("changes", "SELECT 1", {}, 3, 4, None, types, pieces)
+    message = Told().message(1, asked)
+    over, other = socket.socketpair()
+    with over, other:
+        send(over, message)
+        assert Heard().question(receive(other, 0)) == asked
 
 
 def test_a_query_is_stopped_and_its_process_goes_on(pool_of: Callable[..., Pool]) -> None:

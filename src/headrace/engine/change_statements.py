@@ -14,7 +14,7 @@ from headrace.engine.bulk import Bulk, refuse_broken_text
 from headrace.engine.catalog import Table
 from headrace.engine.group import Changes
 from headrace.engine.loop import Basis, Call
-from headrace.engine.queries import Queries, Relations
+from headrace.engine.queries import Queries, Readable, Relations
 from headrace.errors import HeadraceError, QueryStopped, StatementError
 from headrace.plans.catalyst import Catalyst, arrow_type
 from headrace.plans.failures import FAILURES
@@ -48,8 +48,9 @@ class ChangeQuery:
 ReadRows = Callable[[ChangeQuery, Relations], pa.Table]
 
 
-def work_out(home: Headrace, statement: ChangeStatement) -> Call:
+def work_out(home: Headrace, statement: ChangeStatement, read_rows: ReadRows | None = None) -> Call:
     """What a statement changes as of the newest epoch, and what that follows from."""
+    read_rows = read_rows or home.read_rows
     # In this order: a definition that is made meanwhile makes the outcome one to be worked out again.
     definitions = home.definitions
     epoch, relations = home.newest()
@@ -57,7 +58,7 @@ def work_out(home: Headrace, statement: ChangeStatement) -> Call:
     changes: Changes = {}
     failure: HeadraceError | None = None
     try:
-        changes = _changes(home, statement, home.catalog.table(statement.table), read)
+        changes = _changes(home, statement, home.catalog.table(statement.table), read, read_rows)
     except QueryStopped:
         raise
     except HeadraceError as error:
@@ -67,18 +68,20 @@ def work_out(home: Headrace, statement: ChangeStatement) -> Call:
     return Call(changes, basis=Basis(epoch, definitions, frozenset(read.names)), failure=failure)
 
 
-def _changes(home: Headrace, statement: ChangeStatement, table: Table, relations: Relations) -> Changes:
+def _changes(
+    home: Headrace, statement: ChangeStatement, table: Table, relations: Relations, read_rows: ReadRows
+) -> Changes:
     if isinstance(statement, Insert):
         names = _target_columns(table, statement)
         query = _inserted(table, statement, names)
         rows = home.queries.literals.rows(query.sql, query.types) if statement.values is not None else None
         if rows is None:
-            rows = home.read_rows(query, relations)
+            rows = read_rows(query, relations)
         return {table.name: _insertions(table, _whole_rows(table, rows, names))}
     _refuse_unreadable(home.catalyst, statement)
     if isinstance(statement, Delete):
-        return {table.name: _removals(table, home.read_rows(_deleted(table, statement), relations))}
-    return {table.name: _replacements(table, home.read_rows(_updated(home.catalyst, table, statement), relations))}
+        return {table.name: _removals(table, read_rows(_deleted(table, statement), relations))}
+    return {table.name: _replacements(table, read_rows(_updated(home.catalyst, table, statement), relations))}
 
 
 class _Read(Mapping[str, tuple[Snapshot, StructType]]):
@@ -100,8 +103,8 @@ class _Read(Mapping[str, tuple[Snapshot, StructType]]):
         return len(self._relations)
 
 
-def read_rows(queries: Queries, query: ChangeQuery, relations: Relations) -> pa.Table:
-    """The rows of a query over these relations, by the Spark of these queries."""
+def read_rows(queries: Queries, query: ChangeQuery, relations: Readable, large: bool = True) -> pa.Table:
+    """The rows of a query over these relations, by the Spark of these queries; by way of files where there are many."""
     frame = queries.frame(query.sql, relations, query.line, query.column, pieces=query.pieces)
     if len(frame.columns) != len(query.types):
         raise StatementError(
@@ -114,7 +117,9 @@ def read_rows(queries: Queries, query: ChangeQuery, relations: Relations) -> pa.
     schema = StructType([StructField(name, kind) for name, kind in zip(names, query.types, strict=True)])
     try:
         cast = frame.toDF(*names).select(*(F.col(field.name).cast(field.dataType) for field in schema.fields))
-        return queries.frames.collect(cast, schema, large=True)
+        # Planned here: in the thread that Spark collects in, an error of the planner would never reach us.
+        cast._jdf.queryExecution().executedPlan()
+        return queries.frames.collect(cast, schema, large)
     except FAILURES as error:
         raise query_error(error, query.line, query.column, query.pieces) from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import threading
 import time
 from collections import deque
@@ -110,13 +111,14 @@ class Loop:
                     self._run(self._take(), join=True)
         return _verdict(call)
 
-    def submit_worked_out(self, work_out: Callable[[], Call]) -> Receipt:
+    def submit_worked_out(self, work_out: Callable[[], Call], in_turn: bool = True) -> Receipt:
         """Have changes applied that follow from what relations hold, as they hold it when the call is accepted.
 
         They are worked out before their turn, so that nobody waits for that, and anew if their basis has changed by
-        then. Those that come too late each time are worked out in their turn at last.
+        then. Those that come too late each time are worked out in their turn at last; or, where that may hold others up
+        for long, again and again until `work_out` refuses.
         """
-        for _ in range(_ATTEMPTS):
+        for _ in range(_ATTEMPTS) if in_turn else itertools.count():
             try:
                 return self.submit(work_out())
             except Outdated:

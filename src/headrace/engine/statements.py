@@ -12,13 +12,11 @@ from headrace.engine.adopt import adopt, restore_names
 from headrace.engine.alter import alter_table
 from headrace.engine.as_of import relations_of
 from headrace.engine.catalog import Table, View, ViewDefinition
-from headrace.engine.change_statements import work_out
+from headrace.engine.change_statements import ChangeStatement, ReadRows, work_out
 from headrace.engine.define import make_table, table_contract
 from headrace.engine.explain import explain_view
-from headrace.engine.loop import Call
 from headrace.engine.receipt import Receipt
 from headrace.engine.sources import change_source, shown_sources
-from headrace.engine.stoppable import Stoppable
 from headrace.engine.work import Work
 from headrace.errors import (
     QueryError,
@@ -108,7 +106,7 @@ def told_where(statement: Statement) -> Generator[None, None, None]:
 
 def _run_statement(home: Headrace, statement: Statement) -> pa.Table | Receipt | None:
     if isinstance(statement, Query):
-        return _run_query(home, statement, None)[0]
+        return _run_query(home, statement, None)
     if isinstance(statement, Insert | Update | Delete):
         return home.submit(lambda: work_out(home, statement))
     if isinstance(statement, SourceAction):
@@ -142,25 +140,13 @@ def _run_statement(home: Headrace, statement: Statement) -> pa.Table | Receipt |
     )
 
 
-def run_for_asker(
-    home: Headrace, statement: Statement, rows: int, stoppable: Stoppable, epoch: int | None = None
-) -> tuple[pa.Table | Receipt | None, int]:
-    """Run one statement for someone who may stop waiting: at most so many rows, and the epoch that it read or made.
+def run_change(home: Headrace, statement: ChangeStatement, read_rows: ReadRows) -> Receipt:
+    """Run a statement whose rows are had from elsewhere; no epoch waits for them, however often it is overtaken.
 
-    A query can be stopped, and so can the working out of changes; from there on they are carried through.
+    It is the reader that ends it, when there is no more time; changes that were worked out are carried through.
     """
-    if isinstance(statement, Insert | Update | Delete):
-
-        def work_out_for_asker() -> Call:
-            with stoppable.working():
-                return work_out(home, statement)
-
-        receipt = home.submit(work_out_for_asker)
-        return receipt, receipt.epoch
-    if isinstance(statement, Query):
-        with home.renewal.working(), stoppable.working():
-            return _run_query(home, statement, epoch, rows)
-    return run_statement(home, statement), home.epoch
+    with told_where(statement):
+        return home.submit(lambda: work_out(home, statement, read_rows), in_turn=False)
 
 
 def run_query_text(home: Headrace, sql: str, epoch: int | None) -> pa.Table:
@@ -173,13 +159,13 @@ def run_query_text(home: Headrace, sql: str, epoch: int | None) -> pa.Table:
             line=1,
             column=1,
         )
-    return _run_query(home, statements[0], epoch)[0]
+    return _run_query(home, statements[0], epoch)
 
 
-def _run_query(home: Headrace, query: Query, epoch: int | None, rows: int | None = None) -> tuple[pa.Table, int]:
-    """The rows of a query, at most so many, and the epoch that it read."""
-    read, relations = relations_of(home, query, epoch, lambda sql: home.queries.run(sql, {}))
-    return home.queries.run(query.plain_sql, relations, query.line, query.column, rows), read
+def _run_query(home: Headrace, query: Query, epoch: int | None) -> pa.Table:
+    """The rows of a query."""
+    _, relations = relations_of(home, query, epoch, lambda sql: home.queries.run(sql, {}))
+    return home.queries.run(query.plain_sql, relations, query.line, query.column)
 
 
 def _create_table(home: Headrace, statement: CreateTable) -> None:

@@ -7,10 +7,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql.types import StructType
 
 from headrace.engine.as_of import relations_of
 from headrace.engine.catalog import Table
+from headrace.engine.change_statements import ChangeQuery, ReadRows
+from headrace.engine.frames import Content
 from headrace.engine.queries import Relations
+from headrace.plans.prepared import conform
 from headrace.reading.child import Allowance, heap_bytes
 from headrace.reading.contents import Contents
 from headrace.reading.plain_read import plain_read, read_plainly
@@ -70,6 +74,16 @@ class ServedQueries:
             return found, read
         return self._processes.rows(self._question("rows", query, relations, rows), stop), read
 
+    def rows_to_change(self, stop: Stop) -> ReadRows:
+        """How the statements of one asker have their rows, until they are stopped."""
+
+        def read(query: ChangeQuery, relations: Relations) -> pa.Table:
+            contents = self._named(query.sql, relations)
+            asked = Question("changes", query.sql, contents, query.line, query.column, None, query.types, query.pieces)
+            return conform(self._processes.rows(asked, stop), query.types)
+
+        return read
+
     def plan(self, query: Query, stop: Stop) -> tuple[pa.Table, int]:
         """Spark's plan of a query, line by line, and the epoch whose relations it would read."""
         epoch, relations = self._home.newest()
@@ -77,9 +91,13 @@ class ServedQueries:
         return pa.table({"plan": pa.array(lines, type=pa.string())}), epoch
 
     def _question(self, kind: Kind, query: Query, relations: Relations, rows: int | None) -> Question:
-        named = {name: relations[name] for name in words(query.plain_sql).intersection(relations)}
-        contents = {name: (self._contents.of(snapshot), schema) for name, (snapshot, schema) in named.items()}
+        contents = self._named(query.plain_sql, relations)
         return Question(kind, query.plain_sql, contents, query.line, query.column, rows)
+
+    def _named(self, sql: str, relations: Relations) -> dict[str, tuple[Content, StructType]]:
+        """The contents of all relations that a query may name."""
+        named = {name: relations[name] for name in words(sql).intersection(relations)}
+        return {name: (self._contents.of(snapshot), schema) for name, (snapshot, schema) in named.items()}
 
 
 def processes_for(settings: Settings) -> QueryProcesses:

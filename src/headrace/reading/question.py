@@ -1,4 +1,4 @@
-"""What a query process is asked: a query, the relations that it may read, and how much of it is wanted."""
+"""What a query process is asked: a query, the relations that it may read, and what of it is wanted."""
 
 from __future__ import annotations
 
@@ -11,19 +11,24 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructField, StructType
 
 from headrace.engine.frames import Content
 from headrace.reading.wire import Message, WireBroken, to_bytes, to_table
+from headrace.sql.made_query import Piece
+from headrace.sql.syntax import Expression
 
-Kind = Literal["rows", "plan"]
+Kind = Literal["rows", "plan", "changes"]
 _KEPT_BYTES = 64 * 1024 * 1024
 _KEPT_COUNT = 256
 
 
 @dataclass(frozen=True)
 class Question:
-    """One query over given relations: its rows, or Spark's plan of it."""
+    """One query over given relations: its rows, Spark's plan of it, or the rows that a statement changes.
+
+    Those are cast to the given types, and their query is made of the pieces of a statement.
+    """
 
     kind: Kind
     sql: str
@@ -31,6 +36,8 @@ class Question:
     line: int = 1
     column: int = 1
     rows: int | None = None
+    types: tuple[DataType, ...] = ()
+    pieces: tuple[Piece, ...] = ()
 
 
 class Told:
@@ -55,6 +62,8 @@ class Told:
             "line": question.line,
             "column": question.column,
             "rows": question.rows,
+            "types": StructType([StructField("", kind) for kind in question.types]).jsonValue(),
+            "pieces": [_told(piece) for piece in question.pieces],
             "relations": relations,
             "forget": self._forget(),
         }
@@ -105,7 +114,10 @@ class Heard:
         relations = {name: self._relation(told, message.parts) for name, told in head["relations"].items()}
         for number in head["forget"]:
             self._known.pop(number, None)
-        return Question(head["kind"], head["sql"], relations, head["line"], head["column"], head["rows"])
+        types = tuple(field.dataType for field in StructType.fromJson(head["types"]).fields)
+        pieces = tuple(Piece(at, Expression(text, line, column)) for at, text, line, column in head["pieces"])
+        line, column, rows = head["line"], head["column"], head["rows"]
+        return Question(head["kind"], head["sql"], relations, line, column, rows, types, pieces)
 
     def _relation(self, told: Mapping[str, Any], parts: Sequence[bytes]) -> tuple[Content, StructType]:
         if "known" in told:
@@ -115,6 +127,11 @@ class Heard:
         content = Content(tuple(map(Path, told["files"])), gone, to_table(parts[told["rows"]]), rest)
         found = self._known[told["number"]] = content, StructType.fromJson(told["schema"])
         return found
+
+
+def _told(piece: Piece) -> list[object]:
+    expression = piece.expression
+    return [piece.line, expression.text, expression.line, expression.column]
 
 
 def answer_rows(message: Message) -> pa.Table:

@@ -23,6 +23,15 @@ def too_many_bytes(most: int) -> ResultTooLarge:
     )
 
 
+def too_large_a_change(most: int) -> ResultTooLarge:
+    """The statement changes more than a server works out at once."""
+    return ResultTooLarge(
+        f"the rows that the statement changes have more than {most} bytes",
+        detail="The server works out no more than that at once. Nothing was changed.",
+        hint="change fewer rows at a time, or push them; HEADRACE_SERVE_QUERY_BYTES sets the bound",
+    )
+
+
 def stopped() -> QueryStopped:
     """The asker has gone, or the time is over."""
     return QueryStopped("the query was stopped", hint="ask for less at a time, or allow it more time")

@@ -20,17 +20,19 @@ from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from headrace.engine.change_statements import ChangeQuery, read_rows
 from headrace.engine.frames import Frames
 from headrace.engine.queries import Queries
 from headrace.engine.stoppable import Stoppable
-from headrace.errors import HeadraceError, WorkFailed
+from headrace.errors import HeadraceError, ResultTooLarge, WorkFailed
 from headrace.plans.catalyst import Catalyst
 from headrace.plans.failures import FAILURES
 from headrace.reading.error_forms import error_to_json
 from headrace.reading.question import Heard, Question
-from headrace.reading.refusals import too_many_bytes, too_much_memory
+from headrace.reading.refusals import too_large_a_change, too_many_bytes, too_much_memory
 from headrace.reading.wire import Message, WireBroken, receive, send, to_bytes
 from headrace.scratch import Scratch
 from headrace.session import large_session, start_spark
@@ -40,6 +42,8 @@ from headrace.sql.query_errors import query_error
 # Epochs come first: where both want the processor, queries get a tenth of it.
 _NICENESS = 10
 _ENDING_SECONDS = 1.0
+# What Spark names when it refuses to collect more than it may.
+_RESULT_BOUND = "spark.driver.maxResultSize"
 _MOST_ASKED_BYTES = 4 * 1024 * 1024 * 1024
 
 
@@ -108,11 +112,18 @@ class Worker:
         if question.kind == "plan":
             frame = queries.frame(question.sql, question.relations, question.line, question.column)
             return Message({"answer": number, "plan": frame._jdf.queryExecution().toString()})
-        rows = queries.run(question.sql, question.relations, question.line, question.column, question.rows)
-        content = to_bytes(rows)
+        try:
+            content = to_bytes(_rows(question, queries))
+        except (HeadraceError, *FAILURES) as error:
+            if _is_over_bound(error):
+                raise self._too_much(question) from None
+            raise
         if len(content) > self._most_bytes:
-            raise too_many_bytes(self._most_bytes)
+            raise self._too_much(question)
         return Message({"answer": number}, [content])
+
+    def _too_much(self, question: Question) -> ResultTooLarge:
+        return (too_large_a_change if question.kind == "changes" else too_many_bytes)(self._most_bytes)
 
     @contextmanager
     def _queries(self) -> Generator[Queries, None, None]:
@@ -129,6 +140,22 @@ class Worker:
             self._idle.put((pool, queries))
 
 
+def _rows(question: Question, queries: Queries) -> pa.Table:
+    if question.kind == "changes":
+        asked = ChangeQuery(question.sql, question.types, question.line, question.column, question.pieces)
+        return read_rows(queries, asked, question.relations, large=False)
+    return queries.run(question.sql, question.relations, question.line, question.column, question.rows)
+
+
+def _is_over_bound(error: BaseException | None) -> bool:
+    """Whether Spark refused to collect so much, as it may tell in the cause of a cause only."""
+    while error is not None:
+        if _RESULT_BOUND in f"{error} {getattr(error, '_stackTrace', '')}":
+            return True
+        error = error.__context__
+    return False
+
+
 def _spark(begin: Mapping[str, Any]) -> SparkSession:
     settings = Settings(spark_memory=begin["memory"], spark_cores=begin["slots"], jars=begin["jars"])
     return start_spark(
@@ -143,7 +170,7 @@ def _spark(begin: Mapping[str, Any]) -> SparkSession:
             # More places than processors, so that one query's long tasks leave some to others.
             "spark.default.parallelism": str(begin["cores"]),
             "spark.scheduler.mode": "FAIR",
-            "spark.driver.maxResultSize": str(begin["bytes"]),
+            _RESULT_BOUND: str(begin["bytes"]),
         },
     )
 

@@ -12,8 +12,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from headrace.engine.receipt import Receipt
-from headrace.engine.statements import run_for_asker, told_where
-from headrace.engine.stoppable import Stoppable
+from headrace.engine.statements import run_change, run_statement, told_where
 from headrace.errors import ResultTooLarge
 from headrace.reading.query_processes import Stop
 from headrace.serving.asking import AskerGone
@@ -127,27 +126,28 @@ async def answer(
     statement = await run_in_threadpool(_only, sql)
     _refuse_definitions(statement, service)
 
-    if isinstance(statement, Query | ExplainQuery):
-        stops = Stop()
-        work = partial(_run_apart, service, statement, rows, stops, epoch)
-    else:
-        stops = Stoppable(service.hr.frames.catalyst.session.sparkContext)
-        work = partial(run_for_asker, service.hr, statement, rows, stops, epoch)
+    stop = Stop()
+    work = partial(_run, service, statement, rows, stop, epoch)
     changes = not isinstance(statement, READS)
-    content, of_epoch = await service.asking.answer(request, seconds, stops, work, changes=changes)
+    content, of_epoch = await service.asking.answer(request, seconds, stop, work, changes=changes)
     if isinstance(content, Receipt):
         service.metrics.count(content)
     return content, of_epoch
 
 
-def _run_apart(
-    service: Service, statement: Query | ExplainQuery, rows: int, stop: Stop, epoch: int | None
-) -> tuple[pa.Table, int]:
-    """Run a query where it hurts no epoch; an error that names no place of its own names the statement's."""
+def _run(
+    service: Service, statement: Statement, rows: int, stop: Stop, epoch: int | None
+) -> tuple[pa.Table | Receipt | None, int]:
+    """Run a statement; what Spark computes for it is computed where it hurts no epoch."""
+    if isinstance(statement, _CHANGES):
+        receipt = run_change(service.hr, statement, service.queries.rows_to_change(stop))
+        return receipt, receipt.epoch
     with told_where(statement):
         if isinstance(statement, ExplainQuery):
             return service.queries.plan(statement.query, stop)
-        return service.queries.run(statement, epoch, rows, stop)
+        if isinstance(statement, Query):
+            return service.queries.run(statement, epoch, rows, stop)
+    return run_statement(service.hr, statement), service.hr.epoch
 
 
 def too_large(rows: int) -> ResultTooLarge:
@@ -183,7 +183,17 @@ def _only(sql: str) -> Statement:
 
 
 def _refuse_definitions(statement: Statement, service: Service) -> None:
-    if not isinstance(statement, (*READS, *_CHANGES)) and not service.settings.serve_definitions:
+    if service.settings.serve_definitions:
+        return
+    if isinstance(statement, Explain) and not isinstance(statement.target, str):
+        raise Refusal(
+            403,
+            "definitions_refused",
+            "this server explains no definition that it would not take",
+            detail="EXPLAIN CREATE VIEW has Spark work on a definition while epochs wait.",
+            hint="run it with headrace run, or EXPLAIN the query, or a view that there is",
+        )
+    if not isinstance(statement, (*READS, *_CHANGES)):
         raise Refusal(
             403,
             "definitions_refused",

@@ -1,0 +1,159 @@
+"""Whatever is asked, epochs and other queries go on: with real query processes, asked what they cannot bear."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.conftest import Served
+
+# Spark evaluates it while it analyzes, in one piece that nothing interrupts.
+UNSTOPPABLE = "levenshtein(repeat('a', 300000), repeat('b', 300000))"
+# Far less than what is asked takes, far more than the rest takes on a machine that is busy otherwise.
+SECONDS = 60.0
+
+
+def push(server: Served, number: int) -> float:
+    """Seconds that an epoch with views took."""
+    begun = time.monotonic()
+    answer = server.push("items", json.dumps({"insert": {"id": number, "name": "n", "price": "1.00"}}))
+    assert answer.status_code == 200, answer.text
+    return time.monotonic() - begun
+
+
+def refused(server: Served, sql: str, code: str, **parts: Any) -> None:
+    begun = time.monotonic()
+    answer = server.query(sql, **parts)
+    assert (answer.status_code, answer.json()["code"]) == (400, code), answer.text
+    assert time.monotonic() - begun < SECONDS
+
+
+def counted(server: Served, sql: str = "SELECT count(*) AS n FROM items WHERE id > 0") -> int:
+    begun = time.monotonic()
+    rows = server.asked(sql)
+    assert time.monotonic() - begun < SECONDS
+    return rows[0]["n"]
+
+
+def test_a_query_that_cannot_be_stopped_is_ended_and_the_next_is_answered(server: Served) -> None:
+    push(server, 1)
+    refused(server, f"SELECT * FROM VALUES ({UNSTOPPABLE}) AS v(x)", "timeout", timeout_seconds=3)
+    assert counted(server) == 1
+    assert push(server, 2) < SECONDS
+
+
+def test_a_query_that_takes_all_memory_is_refused_and_others_are_answered(server: Served) -> None:
+    push(server, 1)
+    with ThreadPoolExecutor(2) as askers:
+        greedy = askers.submit(server.query, "SELECT size(collect_list(id)) AS n FROM range(1000000000)")
+        slowest = 0.0
+        for number in range(2, 200):
+            slowest = max(slowest, push(server, number))
+            if greedy.done():
+                break
+        answer = greedy.result(SECONDS)
+    assert answer.status_code == 400, answer.text
+    assert counted(server) > 0
+    assert slowest < SECONDS
+
+
+def test_changes_are_worked_out_apart(server: Served) -> None:
+    # A process may still be starting, on a machine where that takes longer than a statement may.
+    _until(lambda: server.query("SELECT 1 AS a").status_code == 200)
+    server.push("parts", '{"insert": {"id": 1, "name": "a", "price": "1.25"}}')
+    made = server.query("INSERT INTO parts SELECT id + 1, upper(name), price * 2 FROM parts")
+    assert made.status_code == 200, made.text
+    assert made.json()["applied"] == {"parts": 1}
+    server.query("INSERT INTO parts (id, price) VALUES (CAST(length('abc') AS INT), round(1.005, 2))")
+    changed = server.query("UPDATE parts AS p SET name = concat(name,\n'!'), price = 7 WHERE p.id = 2")
+    assert changed.json()["applied"] == {"parts": 1}
+    assert server.query("DELETE FROM parts WHERE name = 'a'").json()["applied"] == {"parts": 1}
+    assert server.rows("parts") == [
+        {"id": 2, "name": "A!", "price": "7.00"},
+        {"id": 3, "name": None, "price": "1.01"},
+    ]
+    wrong = server.query("UPDATE parts SET price = 1\nWHERE nothing = 2")
+    assert wrong.status_code == 400
+    assert (wrong.json()["line"], wrong.json()["column"]) == (2, 7), wrong.text
+    few = server.query("INSERT INTO parts SELECT 1")
+    assert (few.status_code, few.json()["code"]) == (400, "statement_error")
+
+
+def test_a_change_of_too_many_bytes_is_refused(server: Served) -> None:
+    most = server.service.settings.serve_query_bytes
+    answer = server.query(f"INSERT INTO notes SELECT id, repeat('x', 1000) FROM range({most // 500})")
+    # Whichever bound is met first, that of the answer or that of the heap, is named.
+    assert answer.status_code == 400, answer.text
+    assert " more " in answer.json()["message"]
+    assert server.rows("notes") == []
+    assert counted(server) == 0
+
+
+def test_no_epoch_waits_for_a_change_that_never_ends(server: Served) -> None:
+    push(server, 1)
+    with ThreadPoolExecutor(2) as askers:
+        hostile = [
+            f"UPDATE items SET name = 'x' WHERE id + {UNSTOPPABLE} > 0",
+            f"INSERT INTO notes VALUES ({UNSTOPPABLE}, 'x')",
+        ]
+        asked = [askers.submit(refused, server, sql, "timeout", timeout_seconds=6) for sql in hostile]
+        epochs = [push(server, number) for number in range(2, 6)]
+        assert not any(one.done() for one in asked)
+        for one in asked:
+            one.result()
+    assert max(epochs) < 6
+    assert counted(server) == 5
+    assert server.rows("notes") == []
+
+
+OWNER = """
+import os, time
+from headrace.reading.queries import processes_for
+from headrace.reading.query_processes import Stop
+from headrace.reading.question import Question
+from headrace.settings import Settings
+
+processes = processes_for(Settings())
+processes.rows(Question("rows", "SELECT 1 AS a", {}), Stop())
+print(processes.pids()[0], flush=True)
+time.sleep(600)
+"""
+
+
+def test_query_processes_end_with_their_owner_however_it_ends() -> None:
+    with subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True) as owner:
+        try:
+            assert owner.stdout is not None
+            group = int(owner.stdout.readline())
+            # The process, and its JVM.
+            assert len(_members(group)) >= 2
+        finally:
+            owner.kill()
+        owner.wait()
+        _until(lambda: not _members(group))
+
+
+def _members(group: int) -> list[int]:
+    """The processes of a group that have not ended."""
+    found: list[int] = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, its_group, *_ = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(its_group) == group and state != "Z":
+            found.append(int(stat.parent.name))
+    return found
+
+
+def _until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 3 * SECONDS
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
