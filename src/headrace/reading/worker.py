@@ -93,6 +93,10 @@ class Worker:
             answer = Message({"answer": number, "error": error_to_json(self._blamed(error))})
         except FAILURES as error:
             answer = Message({"answer": number, "error": error_to_json(self._blamed(query_error(error)))})
+        except Exception as error:
+            # Unforeseen; but whoever asked need not wait until the time is over to hear of it.
+            failed = WorkFailed("the query failed", detail=f"{type(error).__name__}: {error}.", hint="ask again")
+            answer = Message({"answer": number, "error": error_to_json(failed)})
         finally:
             self._asked.pop(number, None)
         with self._speaking:
