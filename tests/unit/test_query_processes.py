@@ -213,6 +213,13 @@ def test_a_program_that_does_not_start_is_no_endless_wait(pool_of: Callable[...,
     assert time.monotonic() - asked_at < 20
 
 
+def test_a_process_that_cannot_be_made_is_no_endless_wait(pool_of: Callable[..., Pool]) -> None:
+    asked_at = time.monotonic()
+    with pytest.raises(HeadraceError, match="could not be run"):
+        pool_of(program=("/nowhere/python",)).ask("echo x")
+    assert time.monotonic() - asked_at < 20
+
+
 def test_a_process_ends_when_nobody_is_at_the_other_side() -> None:
     """Held for the real worker by the tests of the server; here for the stand-in, on which the others lean."""
     ours, theirs = socket.socketpair()

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pyarrow as pa
 import pytest
 
-from headrace.errors import StatementError
+from headrace.engine.as_of import relations_of
+from headrace.errors import QueryError, StatementError
 from headrace.sql.statements import Query, parse
 from headrace.sql.time_travel import read_time_travel
 
@@ -123,3 +127,11 @@ def test_offsets_are_those_of_the_querys_own_text() -> None:
     (clause,) = query.time_travel
     assert query.sql[clause.start : clause.end] == "VERSION AS OF\n 3"
     assert query.plain_sql == "SELECT a\nFROM t              \n   WHERE b"
+
+
+def test_a_number_that_no_epoch_has_is_an_error_of_the_query() -> None:
+    query = parse(f"SELECT * FROM t VERSION AS OF {'9' * 5000}")[0]
+    assert isinstance(query, Query)
+    home: Any = None
+    with pytest.raises(QueryError, match="needs the number of an epoch"):
+        relations_of(home, query, None, lambda _: pa.table({"x": ["9" * 5000]}))

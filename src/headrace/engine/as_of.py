@@ -16,6 +16,9 @@ from headrace.sql.syntax import Query
 if TYPE_CHECKING:
     from headrace.home import Headrace
 
+# More than any epoch has.
+_DIGITS = 18
+
 
 def relations_of(
     home: Headrace, query: Query, epoch: int | None, evaluate: Callable[[str], pa.Table]
@@ -37,11 +40,11 @@ def relations_of(
 
 
 def _epoch_of(home: Headrace, kind: str, expression: str, evaluate: Callable[[str], pa.Table]) -> int:
-    if kind == "version" and expression.isascii() and expression.isdigit():
+    if kind == "version" and _is_number(expression):
         return int(expression)
     value: Any = evaluate(f"SELECT {expression} AS x").column(0)[0].as_py()
     if kind == "version":
-        if type(value) is int or (isinstance(value, str) and value.isascii() and value.isdigit()):
+        if type(value) is int or (isinstance(value, str) and _is_number(value)):
             return int(value)
         raise QueryError(
             "VERSION AS OF needs the number of an epoch",
@@ -60,3 +63,8 @@ def _epoch_of(home: Headrace, kind: str, expression: str, evaluate: Callable[[st
             hint="write TIMESTAMP AS OF '2026-01-31 12:00:00'",
         )
     return home.epoch_at(value if value.tzinfo else value.replace(tzinfo=UTC))
+
+
+def _is_number(text: str) -> bool:
+    """Whether a text is the number of an epoch; Python refuses to read one of thousands of digits."""
+    return text.isascii() and text.isdigit() and len(text) <= _DIGITS

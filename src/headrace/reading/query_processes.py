@@ -263,7 +263,12 @@ class QueryProcesses:
         resting = self._failed_at is not None and now - self._failed_at < _START_AGAIN_SECONDS
         starting = any(not room.child.ready.is_set() for room in self._rooms)
         if not (resting or starting) and len(self._rooms) < self._most and all(room.crowded for room in self._rooms):
-            self._rooms.append(_Room(Child(self.allowance, self._program)))
+            try:
+                self._rooms.append(_Room(Child(self.allowance, self._program)))
+            except OSError:
+                # Out of processes, memory or files: whoever waits hears it now, and it is tried again later.
+                self._failed_at = now
+                _log.exception("a query process could not be started")
         self._changed.notify_all()
 
     def _settle(self, room: _Room, now: float) -> None:

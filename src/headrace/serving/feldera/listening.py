@@ -46,9 +46,10 @@ async def egress(
         raise Refusal(400, "unsupported_format", f"format {format} is not offered", hint="listen with json")
     standing.refuse_stopped()
     found = service.hr.catalog.get(unquoted(relation)).name
-    place = service.streams.enter()
-    # Noted before the client hears anything: what it pushes after the greeting comes later than this.
+    # Noted before the client hears anything: what it pushes after the greeting comes later than this. And before a
+    # place is taken, since a relation that is gone by now is an error.
     position = service.hr.following.begin(found, None if send_snapshot else service.hr.epoch)
+    place = service.streams.enter()
     chunks = follow(service, place, standing, position)
     patience = service.settings.serve_patience.total_seconds()
     # The greeting is the first chunk, for which the client waits before it goes on.

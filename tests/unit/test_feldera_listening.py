@@ -1,0 +1,31 @@
+"""A listener that cannot begin holds no place among the streams."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from headrace.errors import HomeBroken
+from headrace.serving.feldera.listening import egress
+from headrace.serving.streams import Streams
+
+
+def test_a_listener_that_cannot_begin_leaves_no_place_taken() -> None:
+    def begin(*_: object) -> None:
+        raise HomeBroken(7, RuntimeError("no more"))
+
+    async def listen() -> None:
+        following = SimpleNamespace(begin=begin, ended=False)
+        hr: Any = SimpleNamespace(epoch=7, following=following, catalog=SimpleNamespace(get=lambda _: named))
+        service: Any = SimpleNamespace(hr=hr, streams=Streams(hr, 2), settings=None)
+        standing: Any = SimpleNamespace(refuse_stopped=lambda: None, stops=0)
+        for _ in range(3):
+            with pytest.raises(HomeBroken):
+                await egress("t", service, standing)
+        assert service.streams.open == 0
+
+    named = SimpleNamespace(name="t")
+    asyncio.run(listen())
