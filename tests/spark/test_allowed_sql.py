@@ -67,6 +67,7 @@ FILES = (
     "SELECT schema_of_xml('<p/>', map('rowValidationXSDPath', '{file}'))",
     "SELECT from_xml('<p/>', schema_of_xml('<p/>', map('rowValidationXSDPath', '{file}')))",
     "SELECT from_json('1', 'a INT', map('compression', 'java.lang.Runtime'))",
+    "SELECT from_json('1', 'a INT', MAP('compression', 'java.lang.Runtime'))",
     "SELECT from_protobuf(X'00', 'Person', '{file}', map())",
     "SELECT to_protobuf(struct(1 AS a), 'Person', '{file}')",
     "SELECT from_avro(X'00', '\"int\"', map('avroSchemaUrl', '{file}'))",
@@ -126,6 +127,7 @@ HARMLESS = (
     "SELECT listagg(s, ',') WITHIN GROUP (ORDER BY id), percentile_cont(0.5) WITHIN GROUP (ORDER BY id), mode(s), "
     "first(s) IGNORE NULLS, max_by(s, id) FROM t",
     "SELECT from_json('{\"a\":1}', 'a INT', map('mode', 'FAILFAST')), from_csv('1', 'a INT', map('sep', ';')), "
+    "from_json('{}', 'a INT', MAP('mode', 'FAILFAST')), from_json('{}', 'a INT', builtin.Map('mode', 'FAILFAST')), "
     "to_json(map('a', 1)), from_xml('<p><a>1</a></p>', 'a INT'), parse_json('[1]'):[0]",
     "SELECT * FROM t |> WHERE id > 3 |> AGGREGATE sum(id) AS n GROUP BY s |> SET n = 1 |> DROP s",
     "SELECT /*+ BROADCAST(t), REPARTITION(2) */ * FROM t TABLESAMPLE (3 ROWS) DISTRIBUTE BY id SORT BY id",
@@ -223,6 +225,8 @@ def test_refusals_name_their_cause_and_its_place(hr: Any) -> None:
     assert unknown.hint == "did you mean upper()?"
     option = refused(hr, "SELECT from_xml('<p/>', 'a INT', map('rowValidationXSDPath', 'x'))")
     assert option.message == "the option rowValidationXSDPath is not offered"
+    strange = refused(hr, "SELECT * FROM `a\x1fb` x JOIN t ON true")
+    assert isinstance(strange, RelationNameError)
 
 
 def test_functions_of_users_are_none_of_ours(hr: Any) -> None:

@@ -8,7 +8,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headrace.plans.catalyst import Catalyst
-from headrace.plans.trees import attribute, children, columns_of, expressions_of, items, kind_of, references, walk
+from headrace.plans.trees import (
+    attribute,
+    children,
+    columns_of,
+    expressions_of,
+    items,
+    kind_of,
+    references,
+    survey,
+    walk,
+)
 
 SQL = (
     "SELECT id % 3 AS `a\nb`, count(*) AS n, named_struct('x\n\"y', 1) AS s FROM range(9) WHERE id > 1 GROUP BY id % 3"
@@ -59,3 +69,12 @@ def test_values_in_a_sequence_are_values(catalyst: Catalyst) -> None:
     assert items(catalyst.seq([])) == []
     pair = [catalyst.literal(1), catalyst.literal("two")]
     assert [str(one.toString()) for one in items(catalyst.seq(pair))] == ["1", "two"]
+
+
+def test_a_survey_tells_names_of_any_characters(catalyst: Catalyst) -> None:
+    names = ["a\x1fb", "a\x1e\x1f1\x1f2", 'c"\\d', "e\nf\tg\r", "\U0001f600 \u00e9", "relation"]
+    sql = " UNION ALL ".join(f"SELECT * FROM `{name}`" for name in names)
+    parts = survey(catalyst.parse_query(sql))
+    assert [part.name for part in parts if part.what == "relation"] == names
+    first = next(part for part in parts if part.what == "relation")
+    assert (first.line, first.position) == (1, sql.index("`"))

@@ -1,6 +1,7 @@
 // The body of a class that Spark's own compiler makes: answers in one go what Python would have to ask about a plan
 // part by part. An object is named by the number under which the gateway keeps it, as in the gateway's own answers.
 private py4j.Gateway gateway;
+private com.fasterxml.jackson.databind.ObjectMapper json = new com.fasterxml.jackson.databind.ObjectMapper();
 
 public Object generate(Object[] given) {
   gateway = ((py4j.GatewayServer) given[0]).getGateway();
@@ -99,19 +100,13 @@ public String functions() {
   return found.toString();
 }
 
-// Everything that a plan is made of, down to its subqueries, in one answer. Each line says what one part is: a plan or an
-// expression by its class; by what the query itself names, a relation, a function, a table function, an option; and the
-// line and the position in the text where it was first met. The parts are divided by a character that no name holds.
-public String survey(Object plan, String optioned) {
+// Everything that a plan is made of, down to its subqueries, in one answer, as JSON: each part is what it is, its name,
+// and the line and the position in the text where it was first met. Plans and expressions are named by their class;
+// relations, functions, table functions and options by what the query itself calls them, which may be any characters.
+public String survey(Object plan, String optioned) throws java.io.IOException {
   java.util.Map found = new java.util.LinkedHashMap();
   surveyPart(plan, found, new java.util.IdentityHashMap(), " " + optioned + " ");
-  StringBuilder told = new StringBuilder();
-  java.util.Iterator each = found.entrySet().iterator();
-  while (each.hasNext()) {
-    java.util.Map.Entry one = (java.util.Map.Entry) each.next();
-    told.append(one.getKey()).append('\u001f').append(one.getValue()).append('\u001e');
-  }
-  return told.toString();
+  return json.writeValueAsString(found.values());
 }
 
 private void surveyPart(Object one, java.util.Map found, java.util.Map seen, String optioned) {
@@ -207,7 +202,7 @@ private void surveyFunction(org.apache.spark.sql.catalyst.analysis.UnresolvedFun
   }
   Object options = function.arguments().apply(place);
   if (!(options instanceof org.apache.spark.sql.catalyst.analysis.UnresolvedFunction)
-      || !"map".equals(((org.apache.spark.sql.catalyst.analysis.UnresolvedFunction) options).nameParts().mkString("."))) {
+      || !isMap((org.apache.spark.sql.catalyst.analysis.UnresolvedFunction) options)) {
     tell(found, "unknown options", bare, function);
     return;
   }
@@ -222,11 +217,17 @@ private void surveyFunction(org.apache.spark.sql.catalyst.analysis.UnresolvedFun
   }
 }
 
+// Whatever stands before the name of a function is judged with that function.
+private boolean isMap(org.apache.spark.sql.catalyst.analysis.UnresolvedFunction function) {
+  return "map".equalsIgnoreCase(String.valueOf(function.nameParts().last()));
+}
+
 private void tell(java.util.Map found, String what, String name, org.apache.spark.sql.catalyst.trees.TreeNode node) {
-  String key = what + '\u001f' + name;
+  java.util.List key = java.util.Arrays.asList(new Object[] {what, name});
   if (!found.containsKey(key)) {
     scala.Option line = node.origin().line();
     scala.Option position = node.origin().startPosition();
-    found.put(key, (line.isDefined() ? line.get() : "") + "\u001f" + (position.isDefined() ? position.get() : ""));
+    found.put(key, new Object[] {what, name, line.isDefined() ? line.get() : null,
+        position.isDefined() ? position.get() : null});
   }
 }

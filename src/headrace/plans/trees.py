@@ -197,8 +197,4 @@ def survey(plan: Java, optioned: str = "") -> list[Part]:
 
     Functions that take a map of options are told as name:place; the options given to them are among the parts.
     """
-    found: list[Part] = []
-    for told in _reader(plan).survey(plan, optioned).split("\x1e")[:-1]:
-        what, name, line, position = told.split("\x1f")
-        found.append(Part(what, name, int(line) if line else None, int(position) if position else None))
-    return found
+    return [Part(*told) for told in json.loads(_reader(plan).survey(plan, optioned))]
