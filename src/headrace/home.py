@@ -205,13 +205,18 @@ class Headrace:
 
     def apply(self, changes: Mapping[str, Sequence[object]], key: str | None = None) -> Receipt:
         """Apply changes of any number of tables as part of one atomic epoch."""
-        return self.settle(self.enter(changes, key))
+        call = self._call(changes, key)
+        with self._loop.leaving(call):
+            return self.settle(self._loop.enter(call))
 
     def enter(self, changes: Mapping[str, Sequence[object]], key: str | None = None, digest: str = "") -> Call:
         """Put changes in line for the next epoch, in the order of arrival; `settle` waits for their verdict.
 
         The digest is what the key stands for from now on; without one, it is that of the changes.
         """
+        return self._loop.enter(self._call(changes, key, digest))
+
+    def _call(self, changes: Mapping[str, Sequence[object]], key: str | None, digest: str = "") -> Call:
         self._refuse_read_only()
         self._refuse_broken()
         catalog = self.catalog
@@ -220,20 +225,25 @@ class Headrace:
         if key is not None:
             digest = digest or digest_of(changes)
         # Where nothing is to be changed, no epoch is made.
-        return self._loop.enter(Call(changes, key, digest, quiet=not any(map(len, changes.values()))))
+        return Call(changes, key, digest, quiet=not any(map(len, changes.values())))
 
     def settle(self, call: Call) -> Receipt:
         """The receipt of changes that were put in line; raises what `apply` raises."""
-        try:
-            # Without views, no Spark is needed to follow a change.
-            if self.catalog.views():
-                self.renewal.wait()
-        except SparkLost:
-            # Another may have taken it into an epoch meanwhile, whose verdict then holds.
-            if self._loop.withdraw(call):
-                raise
-        with self.renewal.working(needed=False):
-            return self._loop.settle(call)
+        with self._loop.leaving(call):
+            try:
+                # Without views, no Spark is needed to follow a change.
+                if self.catalog.views():
+                    self.renewal.wait()
+            except SparkLost:
+                # Another may have taken it into an epoch meanwhile, whose verdict then holds.
+                if self._loop.withdraw(call):
+                    raise
+            with self.renewal.working(needed=False):
+                return self._loop.settle(call)
+
+    def withdraw(self, call: Call) -> bool:
+        """Take changes out of the line; False if they are under way or over already."""
+        return self._loop.withdraw(call)
 
     def _listen(self, ownership: Ownership) -> Control:
         """Run verbs for other processes from now on."""

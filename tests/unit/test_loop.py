@@ -236,6 +236,49 @@ def test_an_interrupt_in_a_broken_home_says_that_nothing_was_done(host: Host, lo
     assert (told.epoch, told.included) == (1, False)
 
 
+def test_what_fails_after_the_commit_takes_no_receipt_away(
+    host: Host, loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(host, "remember", refuse)
+    found = verdicts(loop, insert(1, key="k"), insert(2), insert(2, key="k"))
+    assert [getattr(one, "epoch", one) for one in found] == [1, 1, 1]
+    assert len(host.holds("t")) == 2
+
+
+def test_who_was_not_tried_alone_is_not_called_guilty(host: Host, loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while the guilty call is looked for: the others hear that they may be sent again."""
+    follow, followed = host.follow, iter([False, True])
+
+    def interrupted(work: Any) -> None:
+        if next(followed, False):
+            raise KeyboardInterrupt
+        follow(work)
+
+    monkeypatch.setattr(host, "follow", interrupted)
+    first, guilty, last = (loop.enter(call) for call in (insert(1), insert(2, 666), insert(3)))
+    with pytest.raises(KeyboardInterrupt):
+        loop.settle(first)
+    for call in (guilty, last):
+        with pytest.raises(LedgerNotWritten, match="interrupted"):
+            loop.settle(call)
+    assert host.epoch == 0
+
+
+def test_a_guilty_row_that_is_not_found_changes_no_verdict(
+    host: Host, loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: object) -> None:
+        raise ConnectionResetError("while the row is looked for")
+
+    monkeypatch.setattr(host, "blame", refuse)
+    guilty, innocent = verdicts(loop, insert(1, 666), insert(2))
+    assert isinstance(guilty, ViewEvaluationError)
+    assert innocent.epoch == 1
+
+
 def test_quiet_calls_that_move_nothing_make_no_epoch(host: Host, loop: Loop) -> None:
     quiet = Call({}, quiet=True)
     assert loop.submit(quiet).epoch == 0

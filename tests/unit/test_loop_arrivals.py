@@ -76,7 +76,7 @@ def host() -> Host:
 @pytest.fixture
 def loop(host: Host) -> Loop:
     loop = Loop(host)
-    loop._arrivals = CountedWaits()
+    loop._arrivals = CountedWaits(loop._line)  # pyright: ignore[reportPrivateUsage]
     return loop
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gc
 import itertools
+import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
@@ -26,6 +27,9 @@ _ATTEMPTS = 3
 _PATIENCE_SECONDS = 0.02
 _PATIENCE_SHARE = 0.1
 _LOOK_SECONDS = 0.002
+# How often who wants to leave looks whether its call is over.
+_LEAVE_SECONDS = 0.05
+_log = logging.getLogger("headrace.epochs")
 
 
 class Outdated(Exception):
@@ -51,6 +55,7 @@ class Call:
     quiet: bool = False
     basis: Basis | None = None
     failure: Exception | None = None
+    taken: bool = False
     done: bool = False
     receipt: Receipt | None = None
     error: BaseException | None = None
@@ -84,7 +89,8 @@ class Loop:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._waiting: deque[Call] = deque()
-        self._arrivals = threading.Condition()
+        self._line = threading.Lock()
+        self._arrivals = threading.Condition(self._line)
         # Whether more calls are on their way; who receives them knows.
         self.arriving: Callable[[], bool] = lambda: False
         self._views_seconds = 0.0
@@ -94,22 +100,24 @@ class Loop:
 
     def submit(self, call: Call) -> Receipt:
         """Have a call applied, alone or together with others, and wait for its verdict."""
-        return self.settle(self.enter(call))
+        with self.leaving(call):
+            return self.settle(self.enter(call))
 
     def enter(self, call: Call) -> Call:
         """Put a call in line: it comes after those entered before it, whoever waits for them."""
-        with self._arrivals:
+        with self.leaving(call), self._line:
             self._waiting.append(call)
             self._arrivals.notify()
         return call
 
     def settle(self, call: Call) -> Receipt:
         """Wait for the verdict of a call that is in line, and run the epoch if nobody else does."""
-        while not call.done:
-            with self.turn:
-                if not call.done:
-                    self._run(self._take(), join=True)
-        return _verdict(call)
+        with self.leaving(call):
+            if not call.done:
+                with self.turn:
+                    if not call.done:
+                        self._run([], join=True)
+            return _verdict(call)
 
     def submit_worked_out(self, work_out: Callable[[], Call], in_turn: bool = True) -> Receipt:
         """Have changes applied that follow from what relations hold, as they hold it when the call is accepted.
@@ -124,48 +132,93 @@ class Loop:
             except Outdated:
                 continue
         with self.turn:
-            before = self._take()
-            if before:
-                self._run(before)
+            if self._waiting:
+                self._run([], join=True)
             call = work_out()
-            self._run([call])
-        return _verdict(call)
+            with self.leaving(call):
+                self._run([call])
+                return _verdict(call)
 
     def withdraw(self, call: Call) -> bool:
-        """Take a call out of the line; False if it is under way or over already."""
-        with self._arrivals:
-            if call not in self._waiting:
+        """Take a call out of the line, or keep it out; False if it is under way or over already."""
+        with self._line:
+            if call.taken or call.done:
                 return False
-            self._waiting.remove(call)
+            call.done = True
+            if call in self._waiting:
+                self._waiting.remove(call)
             return True
 
-    def _take(self) -> list[Call]:
-        with self._arrivals:
-            group = list(self._waiting)
-            self._waiting.clear()
-        return group
+    @contextmanager
+    def leaving(self, call: Call) -> Generator[None, None, None]:
+        """Inside, who is interrupted is told what becomes of the call: it leaves the line, or its epoch is waited for.
+
+        A second interrupt waits for nothing.
+        """
+        try:
+            yield
+        except BaseException as error:
+            if error is not call.error:
+                try:
+                    self._await_end(call)
+                    told = _fate(call)
+                except BaseException as again:
+                    again.add_note("whether this call is part of the next epoch is not known yet")
+                    raise
+                if told not in getattr(error, "__notes__", ()):
+                    error.add_note(told)
+            raise
+
+    def _await_end(self, call: Call) -> None:
+        """Wait until a call is over, which one that nobody has taken yet is at once."""
+        self.withdraw(call)
+        # Whoever takes a call has the turn until the call is over.
+        while not call.done:
+            if self.turn.acquire(timeout=_LEAVE_SECONDS):
+                self.turn.release()
+                return
+
+    def _take(self, group: list[Call]) -> None:
+        """Move all who wait into a group.
+
+        Each is in the group before it leaves the line, so that none is lost wherever this ends; one that has had its
+        answer meanwhile is not taken again.
+        """
+        with self._line:
+            while self._waiting:
+                call = self._waiting[0]
+                if not call.done:
+                    group.append(call)
+                    call.taken = True
+                self._waiting.popleft()
 
     def _run(self, group: list[Call], join: bool = False) -> None:
-        """Bring every call of the group to its verdict, and those that join it in time."""
-        self.idle.clear()
+        """Bring every call of the group to its verdict, and where others may join it, those in line and late comers."""
         try:
+            self.idle.clear()
             with _collector_resting():
                 self._run_together(group, join)
         except BaseException as error:
-            heard = self._heard(error)
+            suspects = len(group) if isinstance(error, ViewEvaluationError) else 0
+            # Which of several is to blame shows when each is tried alone; none is until then.
+            heard = self._heard(error) if suspects < 2 else _interrupted()
             committed = isinstance(heard, HomeBroken) and heard.included
             for call in group:
                 # A call that was rejected before the commit is no part of it.
                 if call.receipt is None and not (committed and call.error is not None):
                     call.error = heard
-            if isinstance(error, ViewEvaluationError):
-                self._find_guilty(group, error)
+            if suspects > 1:
+                # The rejected ones too: what they were checked on top of may not come to be.
+                for call in group:
+                    self._run([call])
+            elif isinstance(error, ViewEvaluationError):
+                self._find_row(group[0], error)
             elif not isinstance(error, Exception):
                 raise
         finally:
+            self.idle.set()
             for call in group:
                 call.done = True
-            self.idle.set()
 
     def _heard(self, error: BaseException) -> Exception:
         """What the callers of an epoch hear of its end; an interrupt is for the thread that it hits."""
@@ -175,20 +228,19 @@ class Loop:
         if broken is not None:
             # It was not when the epoch began, so it is this one that was committed.
             return HomeBroken(broken.epoch, broken.cause, included=True)
-        return LedgerNotWritten(
-            "the epoch was interrupted", detail="Nothing of it was committed.", hint="send the call again"
-        )
+        return _interrupted()
 
-    def _find_guilty(self, group: Sequence[Call], error: ViewEvaluationError) -> None:
-        """Try each call apart, the rejected ones too: what they were checked on top of may not come to be."""
-        if len(group) == 1:
-            group[0].error = self._host.blame(error)
-        else:
-            for call in group:
-                self._run([call])
+    def _find_row(self, call: Call, error: ViewEvaluationError) -> None:
+        """Let the guilty call hear which of its rows it was, where that can be found."""
+        try:
+            call.error = self._host.blame(error)
+        except Exception:
+            _log.warning("the row that view %s fails on was not found", error.view, exc_info=True)
 
     def _run_together(self, calls: list[Call], join: bool) -> None:
         watch = Stopwatch()
+        if join:
+            self._take(calls)
         if (broken := self._host.broken) is not None:
             raise broken
         now = self._host.tick()
@@ -197,7 +249,7 @@ class Loop:
         intake = _Intake(self._host, group)
         for call in calls:
             intake.take(call)
-        accepted, twins = intake.accepted, intake.twins
+        accepted = intake.accepted
         if join and accepted:
             self._join(calls, intake)
         if not accepted:
@@ -213,24 +265,27 @@ class Loop:
                 call.receipt = Receipt(self._host.epoch)
             return
         epoch = self._host.epoch + 1
-        receipts = {call: Receipt(epoch, call.applied, call.stale, dict.fromkeys(call.applied, 0)) for call in accepted}
+        receipts = {
+            call: Receipt(epoch, call.applied, call.stale, dict.fromkeys(call.applied, 0), digest=call.digest)
+            for call in accepted
+        }
         keyed = {call.key: call for call in accepted if call.key is not None}
         head = {
             "keys": {key: receipts[call].to_json() for key, call in keyed.items()},
             "digests": {key: call.digest for key, call in keyed.items()},
         }
+        receipts |= {twin: receipts[first] for twin, first in intake.twins if twin.error is None}
         # An interrupt waits until each call has its receipt: all of them are committed by then.
         with interrupts_held():
             self._host.commit(work, now, head)
+            for call, receipt in receipts.items():
+                call.receipt = receipt
             watch.lap("ledger")
-            for call in accepted:
-                kept = receipts[call]
-                stages = watch.stages
-                call.receipt = Receipt(epoch, kept.applied, kept.stale, kept.dead, watch.seconds, stages, call.digest)
+            seconds = watch.seconds
+            for call, receipt in receipts.items():
+                call.receipt = timed = replace(receipt, seconds=seconds, stages=watch.stages)
                 if call.key is not None:
-                    self._host.remember(call.key, call.receipt)
-            for twin, first in twins:
-                twin.receipt = None if twin.error is not None else first.receipt
+                    self._host.remember(call.key, timed)
 
     def _join(self, calls: list[Call], intake: _Intake) -> None:
         """Take calls in that came while those before them were checked, or that are on their way.
@@ -240,14 +295,15 @@ class Loop:
         """
         until = time.monotonic() + min(_PATIENCE_SECONDS, self._views_seconds * _PATIENCE_SHARE)
         while True:
-            fresh = self._take()
-            calls.extend(fresh)
+            known = len(calls)
+            self._take(calls)
+            fresh = calls[known:]
             for call in fresh:
                 intake.take(call)
             left = until - time.monotonic()
             if left <= 0 or not (fresh or self.arriving()):
                 return
-            with self._arrivals:
+            with self._line:
                 if not self._waiting:
                     self._arrivals.wait(min(left, _LOOK_SECONDS))
 
@@ -256,8 +312,8 @@ class Loop:
 def _collector_resting() -> Generator[None, None, None]:
     """An epoch makes many small values, all in use: looking for garbage among them takes long and finds none."""
     collected = gc.isenabled()
-    gc.disable()
     try:
+        gc.disable()
         yield
     finally:
         if collected:
@@ -312,10 +368,24 @@ class _Intake:
 
 
 def _verdict(call: Call) -> Receipt:
-    if call.error is not None:
-        raise call.error
-    assert call.receipt is not None
-    return call.receipt
+    if call.receipt is not None:
+        return call.receipt
+    # One without an answer was taken into an epoch that ended before it came to it.
+    call.error = call.error or _interrupted()
+    raise call.error
+
+
+def _fate(call: Call) -> str:
+    """What became of a call that is over, or was never begun, in words."""
+    if call.receipt is not None:
+        return f"epoch {call.receipt.epoch} is committed, this call included"
+    return str(call.error) if isinstance(call.error, HomeBroken) else "nothing of this call was done"
+
+
+def _interrupted() -> LedgerNotWritten:
+    return LedgerNotWritten(
+        "the epoch was interrupted", detail="Nothing of it was committed.", hint="send the call again"
+    )
 
 
 class Host(Protocol):

@@ -9,7 +9,7 @@ from typing import Any
 
 from headrace.engine.loop import Call
 from headrace.engine.receipt import Receipt
-from headrace.errors import HeadraceError, KeyReused, OwnerLost
+from headrace.errors import HeadraceError, KeyReused, OwnerLost, WorkFailed
 from headrace.home import Headrace
 from headrace.serving.limits import Place
 from headrace.serving.metrics import Metrics
@@ -57,7 +57,7 @@ class Submissions:
             if key is not None and first is not None and digest and first.digest not in ("", digest):
                 raise KeyReused(key)
             call = self._hr.enter(changes, key, digest)
-            submission = self._epochs.submit(settle, call)
+            submission = self._carried(call, settle)
         except BaseException:
             if place is not None:
                 place.leave()
@@ -65,6 +65,25 @@ class Submissions:
         if place is not None:
             submission.add_done_callback(lambda _: place.leave())
         return submission
+
+    def _carried(self, call: Call, settle: Callable[[Call], Receipt]) -> Future[Receipt]:
+        """Have the thread of the epochs settle a call that is in line; where there is none, it leaves the line."""
+        try:
+            return self._epochs.submit(settle, call)
+        except RuntimeError as error:
+            if self._hr.withdraw(call):
+                raise WorkFailed(
+                    "there is no thread to run the epoch",
+                    detail=f"{error}. Nothing of this call was done.",
+                    hint="send it again in a few seconds",
+                ) from error
+        # Another has taken it into an epoch meanwhile, whose verdict holds.
+        over: Future[Receipt] = Future()
+        try:
+            over.set_result(settle(call))
+        except Exception as error:
+            over.set_exception(error)
+        return over
 
     def close(self) -> None:
         """Wait until everything in line has been settled."""
