@@ -24,6 +24,7 @@ from headrace.engine.control import Control, Verb
 from headrace.engine.define import make_view
 from headrace.engine.digest import digest_of
 from headrace.engine.explain import Explanation, explain_view
+from headrace.engine.files import Files
 from headrace.engine.fold import Fold, Moment, moment_of, shapes_of, sweep_after_crash
 from headrace.engine.history import RelationsAt, changes_table, refuse_expired
 from headrace.engine.judge import Verdict, recompute
@@ -100,7 +101,8 @@ class Headrace:
         self._ownership = ownership
         self._leaves = Scratch(memory_folder())
         self._disk = Scratch()
-        doors = open_doors(spark, self._disk.path)
+        files = Files(self._disk.path)
+        doors = open_doors(spark, files)
         self.catalyst, self.frames, self.queries = doors.catalyst, doors.frames, doors.queries
         self.clock = Store(CLOCK, arrow_schema(f.dataType for f in CLOCK_SCHEMA.fields))
         self.ledger = Ledger(path, settings.inline_bytes)
@@ -117,7 +119,7 @@ class Headrace:
         self.read_rows: ReadRows = lambda query, relations: read_rows(self.queries, query, relations)
         self.definitions = 0
         self.closed = False
-        self.renewal = Renewal(self, spark, self._leaves.path, self._disk.path)
+        self.renewal = Renewal(self, spark, self._leaves.path, files)
         try:
             outdated = self._load(ownership)
         except BaseException:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headrace
-from headrace.engine import frames
+from headrace.engine import files, frames
 from headrace.engine.frames import Frames
 from headrace.home import Headrace
 from headrace.state.delta import consolidate
@@ -23,7 +25,7 @@ from headrace.state.store import Run, Snapshot
 @pytest.fixture
 def home(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Headrace]:
     # Files that nobody holds go at once.
-    monkeypatch.setattr(frames, "_GRACE_SECONDS", -1.0)
+    monkeypatch.setattr(files, "_GRACE_SECONDS", -1.0)
     monkeypatch.setattr(frames, "_IN_MEMORY", 50)
     with headrace.open(tmp_path / "home", spark=spark) as hr:
         hr.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, n BIGINT)")
@@ -56,7 +58,7 @@ def asked(hr: Headrace, held: Frames) -> Any:
 
 @pytest.mark.parametrize("made", [bound, asked])
 def test_the_files_of_a_frame_are_there_until_it_goes(home: Headrace, made: Callable[..., Any]) -> None:
-    folder = home.frames._folder
+    folder = home.frames._files._folder
     before = set(folder.iterdir())
     frame = made(home, home.frames)
     gc.collect()
@@ -66,3 +68,47 @@ def test_the_files_of_a_frame_are_there_until_it_goes(home: Headrace, made: Call
     del frame
     gc.collect()
     assert set(folder.iterdir()) == before
+
+
+def weighted(hr: Headrace, *runs: dict[int, int]) -> Snapshot:
+    """Runs of rows (id, id), each as often as is said."""
+    schema = hr.catalog.table("t").store.schema
+    made: list[Run] = []
+    for run in runs:
+        ids = pa.array(run, pa.int64())
+        made.append(Run(consolidate(pa.table([ids, ids], schema=schema), np.array(list(run.values()), dtype=np.int64))))
+    return Snapshot(schema, tuple(made))
+
+
+def counts(hr: Headrace, snapshot: Snapshot) -> dict[int, int]:
+    held = {"t": (snapshot, hr.catalog.table("t").schema)}
+    rows = hr.queries.run("SELECT id, count(*) AS n, sum(n) AS m FROM t GROUP BY id", held).to_pylist()
+    assert all(row["m"] == row["n"] * row["id"] for row in rows)
+    return {row["id"]: row["n"] for row in rows}
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        [{1: 1, 2: 3, 3: 200_000}],
+        [{i: 1 + i % 3 for i in range(60)}],
+        [dict.fromkeys(range(60), 1), dict.fromkeys(range(50, 120), 2)],
+        [dict.fromkeys(range(60), 2), dict.fromkeys(range(60, 160), 1), {5: -1, 6: -2, 7: 70_000, 200: 3}],
+        [dict.fromkeys(range(60), 1), {i: 1 + i % 2 for i in range(40, 90)}, dict.fromkeys(range(80, 130), 3)],
+        [dict.fromkeys(range(30), 2), dict.fromkeys(range(20, 50), 1)],
+    ],
+    ids=["few rows", "one file", "files", "files and a few", "files and a rest", "small runs"],
+)
+def test_rows_that_are_there_often_are_read_as_often(home: Headrace, runs: list[dict[int, int]]) -> None:
+    total: Counter[int] = Counter()
+    for run in runs:
+        total.update(run)
+    assert counts(home, weighted(home, *runs)) == dict(+total)
+
+
+def test_a_few_of_very_many_rows_are_read_at_once(home: Headrace) -> None:
+    held = {"t": (weighted(home, {1: 50_000_000_000, 2: 1}), home.catalog.table("t").schema)}
+    begun = time.monotonic()
+    assert home.queries.run("SELECT id FROM t WHERE id = 1", held, rows=5).to_pylist() == [{"id": 1}] * 5
+    assert home.queries.run("SELECT * FROM t WHERE id > 1 LIMIT 3", held).to_pylist() == [{"id": 2, "n": 2}]
+    assert time.monotonic() - begun < 60

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import ArrayType, DecimalType, LongType, StringType, StructField, StructType
 
+from headrace.engine.files import File
 from headrace.engine.frames import Content
 from headrace.errors import HeadraceError, QueryError, QueryStopped, StatementError
 from headrace.reading import query_processes
@@ -82,7 +83,7 @@ def test_what_is_told_travels_once() -> None:
     told, heard = Told(), Heard()
     rows = pa.table({"c0": pa.array(range(1000), pa.int64())})
     gone = pa.table({"low": [1], "high": [2]})
-    content = Content((Path("/a.parquet"), Path("/b")), gone, rows, Path("/rest"))
+    content = Content((File(Path("/a.parquet")), File(Path("/b"), weighted=True)), gone, rows, File(Path("/rest")))
     first = told.message(1, Question("rows", "SELECT 1", {"t": (content, ONE)}, 3, 4, 10))
     again = told.message(2, Question("plan", "SELECT 2", {"u": (content, ONE)}))
     assert len(first.parts) == 2

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from headrace.errors import LedgerError
@@ -22,6 +23,7 @@ from headrace.serving.feldera.standing import Standing
 from headrace.serving.problems import Refusal
 from headrace.serving.shared import Shared
 from headrace.serving.streams import Streams
+from headrace.state.delta import consolidate, weights_of
 from tests.small_relations import SmallRelations
 
 PATIENCE = 30
@@ -108,6 +110,25 @@ def test_a_reset_comes_with_its_columns_and_content_and_has_no_id_before_its_end
         # Who broke off within the pieces still has the id from before them.
         again = server.listen("t", 2)
         assert (await next_event(again))["event"] == "reset"
+
+    run(work)
+
+
+def test_a_row_that_is_there_often_is_told_as_it_is_read(server: Server) -> None:
+    table = server.home.tables["t"]
+    often = consolidate(pa.table([[1], [10]], schema=table.store.schema), weights_of([50_000_000]))
+    table.store.apply(often)
+
+    async def work() -> None:
+        begun = time.process_time()
+        stream = server.listen("t")
+        for _ in range(3):
+            event = await next_event(stream)
+            assert (event["event"], event["data"]["last"]) == ("snapshot", False)
+            assert event["data"]["rows"] == [{"id": 1, "n": 10}] * 1000
+        chunk = json.loads(await anext(server.listen_as_feldera("t")))
+        assert len(chunk["json_data"]) == listening.ROWS_IN_CHUNK
+        assert time.process_time() - begun < 2.0
 
     run(work)
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
-import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -20,50 +17,46 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, NullType, StructField, StructType
 
+from headrace.engine.files import IDENTITY, WEIGHT, File, Files, remove, weighed
 from headrace.plans.catalyst import Catalyst, analyzed_plan, arrow_schema, nullable_frame, nullable_type
 from headrace.plans.prepared import conform
 from headrace.plans.trees import Java, children, columns_of, place_of
-from headrace.rules.inputs import repeated
 from headrace.sql.resolve import relation_of
 from headrace.state import mapped
 from headrace.state.delta import Delta, group
+from headrace.state.repeat import repeat
 from headrace.state.store import Run, Snapshot, take_run
 
 _IN_MEMORY = 50_000
 _KEPT_ROWS = 2_000
 _KEPT_FRAMES = 64
-_GRACE_SECONDS = 600.0
-_IDENTITY = ("_headrace_low", "_headrace_high")
+_STRIDE = 65_536
 
 
 @dataclass(frozen=True, eq=False)
 class Content:
     """A relation's rows: those of files, without the identities that are gone, those of a rest, and some at hand.
 
-    `kept` is what a file is there for as long as it is, where that is not a run of the relation.
+    Of rows that are there more than once, one is at hand, with weights as a last column: only who reads them repeats
+    them. `kept` is what a file is there for as long as it is, where that is not a run of the relation.
     """
 
-    files: tuple[Path, ...]
+    files: tuple[File, ...]
     gone: pa.Table | None
     rows: pa.Table
-    rest: Path | None = None
+    rest: File | None = None
     kept: object = None
 
 
 class Frames:
     """Makes DataFrames of snapshots; a large run is written once as Parquet and read from there."""
 
-    def __init__(self, catalyst: Catalyst, folder: Path) -> None:
+    def __init__(self, catalyst: Catalyst, files: Files) -> None:
         self.catalyst = catalyst
-        self._folder = folder
-        self._paths: weakref.WeakKeyDictionary[Run, Path] = weakref.WeakKeyDictionary()
+        self._files = files
         self._lock = threading.Lock()
         self.analysis = threading.RLock()
-        # Folders that Spark wrote, by the id of the rows that were read from them.
-        self._kept: dict[int, tuple[weakref.ref[pa.Table], Path]] = {}
         self._lately: dict[tuple[object, StructType], Any] = {}
-        self._count = 0
-        self._discarded: deque[tuple[float, Path]] = deque()
 
     def frame(self, held: Snapshot | Content, schema: StructType) -> Any:
         """All rows of a relation."""
@@ -71,7 +64,7 @@ class Frames:
         snapshot = held
         if isinstance(held, Snapshot):
             if held.size <= _IN_MEMORY:
-                return self._small(held.runs, lambda: repeated(held.all()), held.size, nullable)
+                return self._small(held.runs, lambda: _whole(held), held.size, nullable)
             held = self.content(held)
         elif not held.files:
             return self._small(held, lambda: held.rows, held.rows.num_rows, nullable)
@@ -81,44 +74,50 @@ class Frames:
         """The rows of a relation as files and small tables, from which any Spark of this machine makes a frame."""
         nothing = snapshot.schema.empty_table()
         if snapshot.size <= _IN_MEMORY:
-            return Content((), None, repeated(snapshot.all()))
+            return Content((), None, _whole(snapshot))
         large = [run for run in snapshot.runs if len(run.delta) > _IN_MEMORY]
         if not large:
             whole = Run(snapshot.all())
-            return Content((self._file(whole),), None, nothing, kept=whole)
+            return Content((self._files.of(whole),), None, nothing, kept=whole)
         # What small runs hold, and what large ones take away, is counted over all runs and kept apart from the files.
         apart = [run.delta for run in snapshot.runs if len(run.delta) <= _IN_MEMORY]
         apart.extend(take_run(run.delta, np.flatnonzero(run.delta.weights < 0)) for run in large if run.cancelling)
         touched = pa.concat_tables([_identities(part) for part in apart]) if apart else None
         if touched is None or touched.num_rows == 0:
-            return Content(tuple(self._as_written(run) for run in large), None, nothing)
-        files, gone, rows = tuple(self._file(run) for run in large), touched.combine_chunks(), _alive(snapshot, apart)
+            return Content(tuple(self._files.as_written(run) for run in large), None, nothing)
+        files, gone, rows = tuple(map(self._files.of, large)), touched.combine_chunks(), _alive(snapshot, apart)
         if rows.num_rows <= _IN_MEMORY:
             return Content(files, gone, rows)
-        path = self._written(rows)
-        content = Content(files, gone, nothing, path)
+        rest = self._files.write(rows)
+        content = Content(files, gone, nothing, rest)
         # Whoever reads it has the content or a frame of it, and with many queries such files come to much.
-        weakref.finalize(content, _remove, path)
+        weakref.finalize(content, remove, rest.path)
         return content
 
     def _of(self, content: Content, schema: StructType) -> Any:
         """The rows of files, without those that are gone, and those beside them."""
-        extra = () if content.gone is None else _IDENTITY
-        frame = reduce(DataFrame.unionAll, [self._read(path, schema, extra) for path in content.files])
+        columns = [f"c{i}" for i in range(len(schema.fields))]
+        weights = [WEIGHT] if any(file.weighted for file in content.files) else []
+        identity: list[str] = [] if content.gone is None else list(IDENTITY)
+        parts = [self._read(file, schema, [*weights, *identity]) for file in content.files]
+        frame = reduce(DataFrame.unionAll, parts)
         if content.gone is not None:
             gone = self.catalyst.session.createDataFrame(content.gone)
-            frame = frame.join(F.broadcast(gone), on=list(_IDENTITY), how="left_anti").drop(*_IDENTITY)
+            frame = frame.join(F.broadcast(gone), on=identity, how="left_anti")
+        frame = _repeated(frame, columns) if weights else frame.select(*columns)
         if content.rest is not None:
-            frame = frame.unionAll(self._read(content.rest, schema, ()))
+            rest = self._read(content.rest, schema, [WEIGHT] if content.rest.weighted else [])
+            frame = frame.unionAll(_repeated(rest, columns) if content.rest.weighted else rest)
         if content.rows.num_rows:
             frame = frame.unionAll(self._in_memory(content.rows, schema))
-        return frame
+        return frame.toDF(*schema.names)
 
     def rows(self, snapshot: Snapshot, schema: StructType, large: bool) -> pa.Table:
         """All rows of a relation as c0, c1, ...: large ones as Spark reads them, small ones as they are held."""
-        if snapshot.size > _IN_MEMORY:
+        if max(snapshot.size, snapshot.count) > _IN_MEMORY:
             return self.collect(self.frame(snapshot, schema), schema, large)
-        return conform(repeated(snapshot.all()), [field.dataType for field in schema.fields])
+        held = snapshot.all()
+        return conform(repeat(held.rows, held.weights), [field.dataType for field in schema.fields])
 
     def _small(self, held: object, rows: Callable[[], pa.Table], size: int, schema: StructType) -> Any:
         """The rows of a small relation; a frame of few rows is kept for the next query."""
@@ -136,50 +135,23 @@ class Frames:
         return frame
 
     def _in_memory(self, rows: pa.Table, schema: StructType) -> Any:
-        named = pa.table(list(rows.columns), names=[f"c{i}" for i in range(rows.num_columns)])
-        positional = StructType([StructField(f"c{i}", f.dataType, True) for i, f in enumerate(schema.fields)])
-        return self.catalyst.session.createDataFrame(named, schema=positional).toDF(*schema.names)
+        columns = [f"c{i}" for i in range(len(schema.fields))]
+        fields = [StructField(name, f.dataType, True) for name, f in zip(columns, schema.fields, strict=True)]
+        weighted = rows.num_columns > len(fields)
+        if weighted:
+            fields.append(StructField(WEIGHT, LongType(), True))
+        named = pa.table(list(rows.columns), names=[field.name for field in fields])
+        frame = self.catalyst.session.createDataFrame(named, schema=StructType(fields))
+        return (_repeated(frame, columns) if weighted else frame).toDF(*schema.names)
 
-    def _as_written(self, run: Run) -> Path:
-        """Where the rows lie that a run brings: in Spark's own files where it was made of them."""
-        made, path = self._kept.get(id(run.delta.rows), (None, None))
-        if path is not None and made is not None and made() is run.delta.rows:
-            return path
-        return self._file(run)
-
-    def _file(self, run: Run) -> Path:
-        """The file of the rows that a run brings, with their identities."""
-        with self._lock:
-            path = self._paths.get(run)
-            if path is None:
-                path = self._new_path("run")
-                _write_run(run.delta, path)
-                self._paths[run] = path
-                weakref.finalize(run, self._discard, path)
-        return path
-
-    def _written(self, rows: pa.Table) -> Path:
-        """A file of its own for rows."""
-        with self._lock:
-            path = self._new_path("rows")
-        pq.write_table(pa.table(list(rows.columns), names=[f"c{i}" for i in range(rows.num_columns)]), path)
-        return path
-
-    def _new_path(self, kind: str) -> Path:
-        self._count += 1
-        return self._folder / f"{kind}-{self._count}.parquet"
-
-    def _read(self, path: Path, schema: StructType, extra: Sequence[str]) -> Any:
+    def _read(self, file: File, schema: StructType, extra: Sequence[str]) -> Any:
+        """The rows of a file as c0, c1, ..., with extra columns; where each lies once, its weight is 1."""
         fields = [StructField(f"c{i}", f.dataType, True) for i, f in enumerate(schema.fields)]
-        full = StructType([*fields, *(StructField(name, LongType(), False) for name in extra)])
-        return self.catalyst.session.read.schema(full).parquet(str(path)).toDF(*schema.names, *extra)
-
-    def _discard(self, path: Path) -> None:
-        """Let go of a file whose run is gone, once no query that was made of it can still be running."""
-        now = time.monotonic()
-        self._discarded.append((now, path))
-        while self._discarded and now - self._discarded[0][0] > _GRACE_SECONDS:
-            _remove(self._discarded.popleft()[1])
+        there = [name for name in extra if name != WEIGHT or file.weighted]
+        full = StructType([*fields, *(StructField(name, LongType(), False) for name in there)])
+        frame = self.catalyst.session.read.schema(full).parquet(str(file.path))
+        columns = [F.col(name) if name in full.names else F.lit(1).cast("long").alias(name) for name in extra]
+        return frame.select(*(field.name for field in fields), *columns)
 
     def bind(
         self,
@@ -226,21 +198,19 @@ class Frames:
         renamed = nullable_frame(frame.toDF(*(f"c{i}" for i in range(len(types)))))
         if not large or not types or any(isinstance(kind, NullType) for kind in types):
             return conform(renamed.toArrow(), types)
-        with self._lock:
-            path = self._new_path("fill")
-        renamed.write.parquet(str(path))
-        files = sorted(path.glob("*.parquet"))
-        table = mapped.rows(arrow_schema(types), (conform(_instants(part), types) for part in _parts(files)))
-        if keep and table.num_rows > _IN_MEMORY:
-            self._kept[id(table)] = weakref.ref(table), path
-            weakref.finalize(table, self._let_go, id(table), path)
-        else:
-            shutil.rmtree(path)
+        path = self._files.new_path("fill")
+        kept = False
+        try:
+            renamed.write.parquet(str(path))
+            files = sorted(path.glob("*.parquet"))
+            table = mapped.rows(arrow_schema(types), (conform(_instants(part), types) for part in _parts(files)))
+            kept = keep and table.num_rows > _IN_MEMORY
+        finally:
+            if not kept:
+                remove(path)
+        if kept:
+            self._files.keep(table, path)
         return table
-
-    def _let_go(self, rows: int, path: Path) -> None:
-        self._kept.pop(rows, None)
-        self._discard(path)
 
 
 def hold(frame: Any, *parts: object) -> Any:
@@ -249,11 +219,17 @@ def hold(frame: Any, *parts: object) -> Any:
     return frame
 
 
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
+def _whole(snapshot: Snapshot) -> pa.Table:
+    held = snapshot.all()
+    return weighed(held.rows, held.weights)
+
+
+def _repeated(frame: Any, columns: Sequence[str]) -> Any:
+    """Rows as often as their weights say, made one by one: no array is long, however often a row is there."""
+    weight = f"least({_STRIDE}, {WEIGHT} - _headrace_stride * {_STRIDE})"
+    strides = F.expr(f"explode(sequence(0L, ({WEIGHT} - 1) div {_STRIDE}))").alias("_headrace_stride")
+    once_more = F.expr(f"explode(sequence(1L, {weight}))").alias("_headrace_time")
+    return frame.select(*columns, WEIGHT, strides).select(*columns, once_more).select(*columns)
 
 
 def _parts(files: Sequence[Path]) -> Iterator[pa.Table]:
@@ -267,16 +243,16 @@ def _parts(files: Sequence[Path]) -> Iterator[pa.Table]:
 
 def _identities(delta: Delta) -> pa.Table:
     columns = [pa.array(delta.low.view(np.int64)), pa.array(delta.high.view(np.int64))]
-    return pa.table(columns, names=list(_IDENTITY))
+    return pa.table(columns, names=list(IDENTITY))
 
 
 def _alive(snapshot: Snapshot, apart: Sequence[Delta]) -> pa.Table:
-    """The rows of these deltas, each as often as the whole snapshot holds it."""
+    """The rows of these deltas that the whole snapshot holds, and how often."""
     rows = pa.concat_tables([part.rows for part in apart])
     low, high = np.concatenate([part.low for part in apart]), np.concatenate([part.high for part in apart])
     firsts, _ = group(low, high)
     present = snapshot.contains(low[firsts], high[firsts])
-    return rows.take(pa.array(np.repeat(firsts, np.maximum(present, 0))))
+    return weighed(rows.take(pa.array(firsts[present > 0])), present[present > 0])
 
 
 def _instants(table: pa.Table) -> pa.Table:
@@ -286,20 +262,3 @@ def _instants(table: pa.Table) -> pa.Table:
         for c in table.columns
     ]
     return pa.table(columns, names=table.column_names)
-
-
-def _write_run(delta: Delta, path: Path) -> None:
-    places = np.repeat(np.arange(len(delta)), np.maximum(delta.weights, 0))
-    rows = delta.rows if len(places) == len(delta) else delta.rows.take(pa.array(places))
-    low, high = delta.low[places].view(np.int64), delta.high[places].view(np.int64)
-    columns = [*rows.columns, pa.array(low), pa.array(high)]
-    names = [*(f"c{i}" for i in range(rows.num_columns)), *_IDENTITY]
-    # Numbers of other columns seldom repeat, and to find that out costs more than it saves.
-    strings = [name for name, column in zip(names, columns, strict=True) if pa.types.is_string(column.type)]
-    pq.write_table(
-        pa.table(columns, names=names),
-        path,
-        row_group_size=250_000,
-        use_dictionary=strings,  # pyright: ignore[reportArgumentType]
-        coerce_timestamps="us",
-    )

@@ -8,7 +8,6 @@ no view go on, and swapped in between two epochs.
 from __future__ import annotations
 
 import logging
-import secrets
 import threading
 import time
 from collections.abc import Generator
@@ -22,6 +21,7 @@ from pyspark.sql import SparkSession
 
 from headrace.engine.catalog import Catalog, View
 from headrace.engine.define import make_view
+from headrace.engine.files import Files
 from headrace.engine.frames import Frames
 from headrace.engine.queries import Queries
 from headrace.errors import HeadraceError, SparkLost, WorkFailed
@@ -49,12 +49,10 @@ class Doors:
     queries: Queries
 
 
-def open_doors(spark: SparkSession, disk: Path) -> Doors:
+def open_doors(spark: SparkSession, files: Files) -> Doors:
     """The sessions of a home in a Spark, with what is made of them."""
-    folder = disk / f"frames-{secrets.token_hex(4)}"
-    folder.mkdir()
     catalyst = Catalyst(small_session(spark))
-    frames = Frames(Catalyst(large_session(spark)), folder)
+    frames = Frames(Catalyst(large_session(spark)), files)
     register(catalyst, CLOCK, CLOCK_SCHEMA)
     return Doors(catalyst, frames, Queries(frames))
 
@@ -62,10 +60,10 @@ def open_doors(spark: SparkSession, disk: Path) -> Doors:
 class Renewal:
     """Knows whether the Spark of a home lives, and brings the home to the next one."""
 
-    def __init__(self, home: Headrace, spark: SparkSession, leaves: Path, disk: Path) -> None:
+    def __init__(self, home: Headrace, spark: SparkSession, leaves: Path, files: Files) -> None:
         self._home = home
         self._leaves = leaves
-        self._disk = disk
+        self._files = files
         self._there = threading.Event()
         self._lost_at = 0.0
         self._begin(spark)
@@ -127,7 +125,7 @@ class Renewal:
 
     def _renew(self, spark: SparkSession) -> None:
         home = self._home
-        doors = open_doors(spark, self._disk)
+        doors = open_doors(spark, self._files)
         made: dict[str, View] = {}
         self._make_views(doors, home.catalog, made)
 

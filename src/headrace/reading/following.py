@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from headrace.engine.catalog import Relation
@@ -23,8 +22,8 @@ from headrace.engine.columns import ColumnHistory, Columns
 from headrace.engine.history import Batch, batch_of, refuse_expired
 from headrace.errors import EpochExpired, RelationNameError
 from headrace.ledger.ledger import Entry, Ledger
+from headrace.reading.held import Held
 from headrace.reading.recent import Recent
-from headrace.rules.inputs import repeated
 from headrace.state.delta import Delta
 from headrace.state.store import Snapshot
 
@@ -61,7 +60,7 @@ class Reset:
 
     position: Position
     columns: StructType
-    content: pa.Table
+    content: Held
     reading: int
 
 
@@ -213,5 +212,5 @@ class Following:
 
 
 def _reset(newest: Newest, relation: Relation, content: Snapshot, columns: Columns) -> Reset:
-    rows = repeated(content.all()).rename_columns(relation.schema.names)
-    return Reset(Position(relation.name, newest.epoch, columns), relation.schema, rows, next(_readings))
+    held = Held(content, relation.schema.names)
+    return Reset(Position(relation.name, newest.epoch, columns), relation.schema, held, next(_readings))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from itertools import pairwise
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import (
@@ -27,14 +28,15 @@ from pyspark.sql.types import (
 from headrace.engine.queries import Relations
 from headrace.plans.catalyst import arrow_type
 from headrace.plans.prepared import conform
-from headrace.rules.inputs import repeated
 from headrace.sql.syntax import Query
 from headrace.sql.tokens import Token, quoted_value, scan, string_value
 from headrace.state.delta import Delta
 from headrace.state.hashing import hash_columns
+from headrace.state.repeat import first_of, repeat, repeated_bytes
 from headrace.state.store import Snapshot
 
 _SMALL = 50_000
+_SMALL_BYTES = 16 * 1024 * 1024
 _BITS: Mapping[type[DataType], int] = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
 
 
@@ -86,11 +88,15 @@ def read_plainly(
         held = snapshot.all()
     else:
         return None
-    table = conform(repeated(held), [field.dataType for field in schema.fields])
+    table = conform(held.rows, [field.dataType for field in schema.fields]).append_column("", pa.array(held.weights))
     for place, value in wanted.items():
         table = table.filter(pc.call_function("equal", [table.column(place), value]))
-    bounds = [one for one in (read.limit, rows) if one is not None]
-    return (table.slice(0, min(bounds)) if bounds else table).rename_columns(schema.names)
+    distinct, weights = table.remove_column(len(schema)), table.column(len(schema)).to_numpy()
+    times = first_of(weights, min([one for one in (read.limit, rows, int(weights.sum())) if one is not None]))
+    # Few distinct rows may be very many when each is repeated: Spark does that where it hurts no epoch.
+    if int(times.sum()) > _SMALL or (bool(np.any(times > 1)) and repeated_bytes(distinct, times) > _SMALL_BYTES):
+        return None
+    return repeat(distinct, times).rename_columns(schema.names)
 
 
 def _by_key(snapshot: Snapshot, key: tuple[int, ...], values: Sequence[pa.Scalar]) -> Delta:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import pyarrow as pa
 from pyspark.sql.types import DataType, StructField, StructType
 
+from headrace.engine.files import File
 from headrace.engine.frames import Content
 from headrace.reading.wire import Message, WireBroken, to_bytes, to_table
 from headrace.sql.made_query import Piece
@@ -86,10 +87,10 @@ class Told:
         return {
             "number": number,
             "schema": schema.jsonValue(),
-            "files": [str(path) for path in content.files],
+            "files": [_told_file(file) for file in content.files],
             "rows": first,
             "gone": None if content.gone is None else first + 1,
-            "rest": None if content.rest is None else str(content.rest),
+            "rest": None if content.rest is None else _told_file(content.rest),
         }
 
     def _forget(self) -> list[int]:
@@ -123,8 +124,8 @@ class Heard:
         if "known" in told:
             return self._known[told["known"]]
         gone: pa.Table | None = None if told["gone"] is None else to_table(parts[told["gone"]]).combine_chunks()
-        rest = None if told["rest"] is None else Path(told["rest"])
-        content = Content(tuple(map(Path, told["files"])), gone, to_table(parts[told["rows"]]), rest)
+        rest = None if told["rest"] is None else _heard_file(told["rest"])
+        content = Content(tuple(map(_heard_file, told["files"])), gone, to_table(parts[told["rows"]]), rest)
         found = self._known[told["number"]] = content, StructType.fromJson(told["schema"])
         return found
 
@@ -132,6 +133,15 @@ class Heard:
 def _told(piece: Piece) -> list[object]:
     expression = piece.expression
     return [piece.line, expression.text, expression.line, expression.column]
+
+
+def _told_file(file: File) -> list[object]:
+    return [str(file.path), file.weighted]
+
+
+def _heard_file(told: Sequence[Any]) -> File:
+    path, weighted = told
+    return File(Path(path), weighted)
 
 
 def answer_rows(message: Message) -> pa.Table:

@@ -24,6 +24,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from headrace.engine.change_statements import ChangeQuery, read_rows
+from headrace.engine.files import Files
 from headrace.engine.frames import Frames
 from headrace.engine.queries import Queries
 from headrace.engine.stoppable import Stoppable
@@ -55,7 +56,7 @@ class Worker:
         self._spark = spark
         gateway: Any = spark.sparkContext._gateway  # pyright: ignore
         self._jvm: subprocess.Popen[bytes] = gateway.proc
-        self._scratch = scratch
+        self._files = Files(scratch.path)
         self._most_bytes = most_bytes
         self._speaking = threading.Lock()
         self._asked: dict[int, Stoppable] = {}
@@ -135,7 +136,7 @@ class Worker:
             pool, queries = self._idle.get_nowait()
         except Empty:
             pool = f"query-{next(self._numbers)}"
-            queries = Queries(Frames(Catalyst(large_session(self._spark)), self._scratch.path))
+            queries = Queries(Frames(Catalyst(large_session(self._spark)), self._files))
         # Tasks are handed out in turn to the pools; within one, the first query would have them all.
         self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", pool)
         try:

@@ -15,6 +15,7 @@ from fastapi.responses import Response
 from headrace.errors import HeadraceError, RelationNameError
 from headrace.json_forms import json_rows
 from headrace.reading.following import Changes, Dropped, Position, Progress, Reset
+from headrace.reading.held import Piece
 from headrace.serving.described import RelationName, refusals
 from headrace.serving.problems import Refusal, problem_of
 from headrace.serving.service import Service, service_of
@@ -118,8 +119,13 @@ async def _content(place: Place, step: Reset, *, first: bool) -> AsyncGenerator[
     if not first:
         columns = [{"name": one.name, "type": one.dataType.simpleString()} for one in step.columns.fields]
         yield _event("reset", {**head, "columns": columns})
-    async for event in _pieces(place, ("snapshot", step.reading), "snapshot", head, "rows", step.content):
-        yield event
+    async for at, piece in place.pieces(step, _ROWS):
+
+        def write(piece: Piece = piece) -> bytes:
+            content = {**head, "last": piece.after is None, "rows": json_rows(piece.rows)}
+            return _event("snapshot", content, head["epoch"] if piece.after is None else None)
+
+        yield await place.text(("snapshot", step.reading, at), write)
 
 
 async def _pieces(

@@ -6,13 +6,15 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 from fastapi.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from headrace.home import Headrace
-from headrace.reading.following import Dropped, Position, Progress, Step
+from headrace.reading.following import Dropped, Position, Progress, Reset, Step
+from headrace.reading.held import BEGIN, At, Piece
 from headrace.serving.problems import Refusal
 from headrace.serving.shared import Shared
 
@@ -130,6 +132,15 @@ class Place:
         self._left = False
         self.steps = streams.steps
         self.text = streams.shared.text
+
+    async def pieces(self, step: Reset, rows: int) -> AsyncGenerator[tuple[At, Piece], None]:
+        """What a relation holds, at most so many rows at a time: each is made when the one before it has been sent."""
+        at: At | None = BEGIN
+        while at is not None:
+            read = partial(step.content.piece, at, rows)
+            piece = await self._streams.shared.read(("piece", step.reading, at, rows), read)
+            yield at, piece
+            at = piece.after
 
     def leave(self) -> None:
         """Give the place back."""

@@ -153,6 +153,19 @@ class Snapshot:
     def contains(self, low: Hashes, high: Hashes) -> Weights:
         """The multiplicity of each of the given row identities."""
         total = np.zeros(len(low), dtype=np.int64)
+        for owners, weights in self._found(low, high):
+            np.add.at(total, owners, weights)
+        return total
+
+    def brought(self, low: Hashes, high: Hashes) -> npt.NDArray[np.bool_]:
+        """Whether some run brings each of the given row identities, whatever others take away."""
+        found = np.zeros(len(low), dtype=bool)
+        for owners, weights in self._found(low, high):
+            found[owners[weights > 0]] = True
+        return found
+
+    def _found(self, low: Hashes, high: Hashes) -> Iterator[tuple[Positions, Weights]]:
+        """Run by run, which of the given row identities it has, and with what weights."""
         rising = np.argsort(low)
         wanted = low[rising]
         for run in self.runs:
@@ -161,8 +174,7 @@ class Snapshot:
             owners = np.repeat(rising, ends - starts)
             places = order[spans(starts, ends)]
             same = run.delta.high[places] == high[owners]
-            np.add.at(total, owners[same], run.delta.weights[places[same]])
-        return total
+            yield owners[same], run.delta.weights[places[same]]
 
     @property
     def size(self) -> int:

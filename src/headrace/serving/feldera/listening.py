@@ -6,7 +6,8 @@ import itertools
 import json
 import logging
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
+from functools import partial
 from itertools import repeat
 from typing import Annotated
 
@@ -14,6 +15,7 @@ import pyarrow as pa
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
+from headrace.engine.history import Batch
 from headrace.errors import HeadraceError, RelationNameError, ViewError
 from headrace.reading.following import Changes, Dropped, Position, Reset
 from headrace.serving.feldera.pipelines import OfService, OfStanding
@@ -106,28 +108,25 @@ async def _change_texts(place: Place, step: Changes) -> AsyncGenerator[bytes, No
     columns = step.position.columns
     for batch in step.batches:
         name = ("chunk", step.position.relation, columns and columns.since, batch.epoch)
-        async for texts in _pieces(place, name, batch.rows, batch.kinds):
-            yield texts
+        for begin in range(0, batch.rows.num_rows, ROWS_IN_CHUNK):
+
+            def piece(batch: Batch = batch, begin: int = begin) -> bytes:
+                words = map(_word, batch.kinds.slice(begin, ROWS_IN_CHUNK).to_pylist())
+                return _texts(batch.rows.slice(begin, ROWS_IN_CHUNK), words)
+
+            yield await place.text((*name, begin), piece)
 
 
 async def _held_texts(place: Place, step: Reset) -> AsyncGenerator[bytes, None]:
     """What a relation holds, each row as {"insert": row}."""
-    async for texts in _pieces(place, ("held", step.reading), step.content, None):
-        yield texts
+    async for at, piece in place.pieces(step, ROWS_IN_CHUNK):
+        if piece.rows.num_rows:
+            yield await place.text(("held", step.reading, at), partial(_texts, piece.rows, repeat("insert")))
 
 
-async def _pieces(
-    place: Place, name: tuple[object, ...], rows: pa.Table, kinds: pa.Array | None
-) -> AsyncGenerator[bytes, None]:
-    for begin in range(0, rows.num_rows, ROWS_IN_CHUNK):
-
-        def piece(begin: int = begin) -> bytes:
-            part = rows.slice(begin, ROWS_IN_CHUNK)
-            words = repeat("insert") if kinds is None else map(_word, kinds.slice(begin, ROWS_IN_CHUNK).to_pylist())
-            texts = (f'{{"{word}":{row}}}' for word, row in zip(words, json_rows(part, CHANGES), strict=False))
-            return ",".join(texts).encode()
-
-        yield await place.text((*name, begin), piece)
+def _texts(rows: pa.Table, words: Iterable[str]) -> bytes:
+    texts = (f'{{"{word}":{row}}}' for word, row in zip(words, json_rows(rows, CHANGES), strict=False))
+    return ",".join(texts).encode()
 
 
 def _word(kind: str) -> str:
