@@ -18,7 +18,8 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+
+from headrace.proc import is_stopped, processor_seconds
 
 _log = logging.getLogger("headrace.spark")
 
@@ -110,6 +111,8 @@ class Jvm:
         self._suffocating = _SUFFOCATING * self._patience
         self._guard = Guard(process.pid)
         self.why = ""
+        # Whether it had no memory left to work with, and was ended for that.
+        self.suffocated = False
 
     def watch(self, ended: Callable[[], None]) -> None:
         """Watch from now on; `ended` is called once, by the watching thread, when the JVM has gone."""
@@ -147,6 +150,7 @@ class Jvm:
             while True:
                 answer = self._ask(connection, f"c\n{self._gateway.pulse}\ngenerate\nn\ne\n")
                 if self._suffocates(readings, answer):
+                    self.suffocated = True
                     return f"it did nothing but collect garbage for {self._suffocating:.1f} seconds, in vain"
                 if self.has_ended(_PING_SECONDS):
                     return f"its process ended with {self.process.returncode}"
@@ -179,6 +183,7 @@ class Jvm:
             busy = processor_seconds(self.process.pid) - used
             # One that gets no processor is not stuck; one that gets it and does not answer collects garbage for ever.
             if busy >= self._patience:
+                self.suffocated = True
                 raise Silent(f"it was silent for {silent:.1f} seconds, {busy:.1f} of the processor")
             if silent >= _STARVED * self._silence:
                 raise Silent(f"it was silent for {silent:.1f} seconds")
@@ -195,23 +200,3 @@ class Jvm:
             readings.popleft()
         since, spent_then = readings[0]
         return now - since >= self._suffocating and spent - spent_then >= _COLLECTING * (now - since)
-
-
-def _stat(pid: int) -> list[str]:
-    """The fields of a process after its name, from its state on; none where they cannot be had."""
-    try:
-        return re.sub(r"^.*\) ", "", Path(f"/proc/{pid}/stat").read_text(), count=1, flags=re.DOTALL).split()
-    except OSError:
-        return []
-
-
-def is_stopped(pid: int) -> bool:
-    """Whether somebody has stopped a process, so that it does nothing until it is continued."""
-    fields = _stat(pid)
-    return bool(fields) and fields[0] in "Tt"
-
-
-def processor_seconds(pid: int) -> float:
-    """How much of the processor a process has used; 0 where that cannot be known."""
-    fields = _stat(pid)
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") if fields else 0.0

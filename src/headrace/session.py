@@ -117,6 +117,12 @@ def process_of(spark: SparkSession) -> subprocess.Popen[bytes] | None:
     return getattr(gateway, "proc", None)
 
 
+def jvm_of(spark: SparkSession) -> Jvm | None:
+    """The JVM of a Spark that was started here and has not ended."""
+    process = process_of(spark)
+    return next((jvm for jvm in list(_users) if jvm.process is process), None)
+
+
 def _watch(spark: SparkSession, settings: Settings, start: Callable[[], SparkSession]) -> None:
     """See to it that a Spark ends with this process, and that another is started if it ends before."""
     process = process_of(spark)

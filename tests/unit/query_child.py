@@ -2,8 +2,9 @@
 
 echo X         the rows [X]                       pid        the number of this process
 wait S         the rows [] after S seconds, or a stopped query
-hang           no answer, whatever is said        die        end at once
-die once F     end, if there is no file F yet     fill       take 300 MB and more
+hang           no answer, whatever is said        die        end for want of memory
+die once F     do so, if there is no file F yet   fill       take 300 MB and more
+vanish         be killed, nobody knows by whom    vanish once F
 lie            an answer that says it is longer than may be
 noise          an answer that is none
 names          the names and row counts of the relations of the question
@@ -12,6 +13,7 @@ names          the names and row counts of the relations of the question
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import struct
 import sys
@@ -21,6 +23,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from headrace.errors import QueryStopped
+from headrace.reading.child import OUT_OF_MEMORY
 from headrace.reading.error_forms import error_to_json
 from headrace.reading.question import Heard, Question
 from headrace.reading.wire import Message, WireBroken, receive, send, to_bytes
@@ -36,10 +39,12 @@ def main() -> None:
 
     def answer(number: int, question: Question) -> None:
         verb, *arguments = question.sql.split()
-        if verb == "die" and (arguments[:1] != ["once"] or not Path(arguments[1]).exists()):
+        if verb in ("die", "vanish") and (arguments[:1] != ["once"] or not Path(arguments[1]).exists()):
             if arguments:
                 Path(arguments[1]).touch()
-            os._exit(1)
+            if verb == "vanish":
+                os.kill(os.getpid(), signal.SIGKILL)
+            os._exit(OUT_OF_MEMORY)
         if verb == "again" and not Path(arguments[0]).exists():
             Path(arguments[0]).touch()
             return

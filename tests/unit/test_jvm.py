@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.jvm import Gateway, Guard, Jvm, is_stopped, patience, processor_seconds
+from headrace.jvm import Gateway, Guard, Jvm, patience
+from headrace.proc import is_stopped, processor_seconds
 
 # Answers every line that ends a command as Py4J does, on a port that it prints; uses the processor while told to.
 ANSWERING = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import struct
 import subprocess
@@ -20,9 +21,9 @@ from pyspark.sql.types import ArrayType, DecimalType, LongType, StringType, Stru
 
 from headrace.engine.files import File
 from headrace.engine.frames import Content
-from headrace.errors import HeadraceError, QueryError, QueryStopped, StatementError
+from headrace.errors import HeadraceError, QueryError, QueryStopped, StatementError, WorkFailed
 from headrace.reading import query_processes
-from headrace.reading.child import Allowance, heap_bytes
+from headrace.reading.child import Allowance, ProcessLost, heap_bytes
 from headrace.reading.error_forms import error_from_json, error_to_json
 from headrace.reading.query_processes import QueryProcesses, Stop
 from headrace.reading.question import Heard, Question, Told
@@ -178,11 +179,70 @@ def test_more_memory_than_allowed_ends_a_process(pool_of: Callable[..., Pool]) -
     assert pool.ask("echo x") == ["x"]
 
 
+def test_a_query_whose_process_is_killed_by_others_is_asked_again(pool_of: Callable[..., Pool], tmp_path: Path) -> None:
+    pool = pool_of()
+    (before,) = pool.ask("pid")
+    with ThreadPoolExecutor() as threads:
+        alone = threads.submit(pool.ask, "wait 1")
+        time.sleep(0.3)
+        os.killpg(int(before), signal.SIGTERM)
+        assert alone.result(120) == []
+    assert pool.ask("pid") != [before]
+    assert pool.ask(f"vanish once {tmp_path / 'gone'}") == []
+
+
+def test_no_query_is_blamed_for_an_end_that_nobody_can_explain(pool_of: Callable[..., Pool]) -> None:
+    pool = pool_of()
+    with pytest.raises(WorkFailed, match="ended while it worked") as error:
+        pool.ask("vanish")
+    assert error.value.transient
+    assert pool.ask("echo x") == ["x"]
+
+
+def test_who_waits_when_all_is_closed_is_told_that(pool_of: Callable[..., Pool]) -> None:
+    pool = pool_of()
+    pool.ask("echo warm")
+    with ThreadPoolExecutor() as threads:
+        waiting = [threads.submit(pool.ask, text) for text in ("hang", "wait 60")]
+        time.sleep(0.5)
+        pool.close()
+        for one in waiting:
+            with pytest.raises(WorkFailed, match="no more queries are answered") as error:
+                one.result(20)
+            assert error.value.transient
+    with pytest.raises(WorkFailed, match="no more queries are answered"):
+        pool.ask("echo x")
+
+
+def test_nobody_is_sent_into_a_process_that_is_being_ended(
+    pool_of: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = pool_of()
+    (before,) = pool.ask("pid")
+    (room,) = pool._rooms
+    ended, wait = threading.Event(), room.child._process.wait
+    monkeypatch.setattr(room.child._process, "wait", lambda *seconds: ended.wait(60) and wait(*seconds))
+    killing = threading.Thread(target=room.child.kill, args=("idle",))
+    killing.start()
+    try:
+        time.sleep(0.2)
+        assert not room.ready
+        assert not room.child.ended.is_set()
+        number, answer = room.child.ask(Question("rows", "echo x", {}))
+        assert number
+        with pytest.raises(ProcessLost):
+            answer.result(20)
+    finally:
+        ended.set()
+        killing.join()
+    assert pool.ask("pid") != [before]
+
+
 @pytest.mark.parametrize("kind", ["lie", "noise"])
 def test_a_process_that_lies_is_ended(pool_of: Callable[..., Pool], kind: str) -> None:
     pool = pool_of()
     before = pool.ask("pid")
-    with pytest.raises(QueryError):
+    with pytest.raises(WorkFailed):
         pool.ask(kind)
     assert pool.ask("pid") != before
 

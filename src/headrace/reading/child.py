@@ -15,7 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
+from headrace.proc import processor_seconds, resident_bytes
 from headrace.reading.question import Question, Told
 from headrace.reading.wire import Message, WireBroken, receive, send
 
@@ -27,11 +29,19 @@ _ANSWER_ROOM = 1024 * 1024
 _ENVIRONMENT = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR", "JAVA_HOME", "SPARK_HOME", "LD_LIBRARY_PATH")
 
 
-class ProcessLost(Exception):
-    """The query process ended before it answered; `alone` if nothing else can have been the cause."""
+# The code that a query process ends with, as its JVM does, when there is no more memory.
+OUT_OF_MEMORY = 3
+# For want of memory; since a query in it did not stop; since it had nothing to do; since it is not to be believed; with
+# all others; or by itself, or by whomever.
+Ending = Literal["memory", "stopped", "idle", "disbelieved", "closed", "unknown"]
 
-    def __init__(self, alone: bool) -> None:
-        super().__init__("the query process ended")
+
+class ProcessLost(Exception):
+    """The query process ended before it answered; `alone` if nothing else in it can have been the cause."""
+
+    def __init__(self, ending: Ending, alone: bool) -> None:
+        super().__init__(f"the query process ended: {ending}")
+        self.ending = ending
         self.alone = alone
 
 
@@ -53,7 +63,7 @@ class Allowance:
 
 
 class Child:
-    """A query process; `ready` when it can be asked, `ended` when it cannot be any more."""
+    """A query process; `ready` when it can be asked, `ending` when it ends, `ended` when that is done."""
 
     def __init__(self, allowance: Allowance, program: Sequence[str] = PROGRAM) -> None:
         self._allowance = allowance
@@ -65,6 +75,7 @@ class Child:
         self._lock = threading.Lock()
         self._jvm: int | None = None
         self._stopped_any = False
+        self.ending: Ending | None = None
         self.ready = threading.Event()
         self.ended = threading.Event()
         with theirs:
@@ -91,14 +102,14 @@ class Child:
         number, answer = next(self._numbers), Future[Message]()
         with self._lock:
             self._answers[number] = answer
-        if self.ended.is_set():
-            self._lose(number, alone=False)
+        if self.ending is not None:
+            self._lose(number, ProcessLost("idle", alone=False))
             return number, answer
         try:
             with self._told.turn:
                 send(self._wire, self._told.message(number, question))
         except WireBroken:
-            self.kill()
+            self.kill("unknown")
         return number, answer
 
     def stop(self, number: int) -> None:
@@ -108,15 +119,19 @@ class Child:
             with self._told.turn:
                 send(self._wire, Message({"stop": number}))
         except WireBroken:
-            self.kill()
+            self.kill("unknown")
 
-    def kill(self) -> None:
-        """End the process and its JVM now; whoever waits for an answer hears that it is lost."""
-        if self.ended.is_set():
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
-        self._process.wait()
+    def kill(self, ending: Ending) -> None:
+        """End the process and its JVM now; whoever waits for an answer hears that it is lost, and why."""
+        with self._lock:
+            first = self.ending is None
+            self.ending = self.ending or ending
+        if first:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+        # One that was ending by itself has said so before it could be killed.
+        if self._process.wait() == OUT_OF_MEMORY and self.ending == "unknown":
+            self.ending = "memory"
         with contextlib.suppress(OSError):
             self._wire.shutdown(socket.SHUT_RDWR)
 
@@ -141,25 +156,26 @@ class Child:
         except WireBroken:
             pass
         finally:
-            self.kill()
+            self.kill("unknown")
             self._wire.close()
             self.ended.set()
             self.ready.set()
             waiting = list(self._answers)
             for number in waiting:
-                self._lose(number, alone=len(waiting) == 1 and not self._stopped_any)
+                alone = len(waiting) == 1 and not self._stopped_any
+                self._lose(number, ProcessLost(self.ending or "unknown", alone))
 
-    def _lose(self, number: int, *, alone: bool) -> None:
+    def _lose(self, number: int, lost: ProcessLost) -> None:
         with self._lock:
             answer = self._answers.pop(number, None)
         if answer is not None:
-            _settle(lambda: answer.set_exception(ProcessLost(alone)))
+            _settle(lambda: answer.set_exception(lost))
 
     def _watch(self) -> None:
         """Kill the process when it takes more of the machine's memory than it may."""
         while self._allowance.resident and not self.ended.wait(_WATCH_SECONDS):
             if sum(map(resident_bytes, self._pids())) > self._allowance.resident:
-                self.kill()
+                self.kill("memory")
                 return
 
 
@@ -172,24 +188,6 @@ def _environment(own: Mapping[str, str]) -> dict[str, str]:
     kept = {name: value for name, value in own.items() if name in _ENVIRONMENT}
     # Where the owner found its modules, the process finds them too.
     return {**kept, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-
-
-def resident_bytes(pid: int) -> int:
-    """How much of the machine's memory a process has; 0 where that cannot be known."""
-    try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    except (OSError, IndexError, ValueError):
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def processor_seconds(pid: int) -> float:
-    """How much of the processor a process has had; 0 where that cannot be known."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    except (OSError, IndexError, ValueError):
-        return 0.0
 
 
 def heap_bytes(notation: str) -> int:

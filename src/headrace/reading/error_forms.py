@@ -5,30 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headrace.errors import (
-    HeadraceError,
-    QueryError,
-    QueryStopped,
-    RelationNameError,
-    ResultTooLarge,
-    StatementError,
-    UnsupportedStatement,
-    ViewError,
-    WorkFailed,
-)
+from headrace import errors
+from headrace.errors import HeadraceError
 
 # Only these may be told by a query process: none of them says anything about the home.
 _KINDS: Mapping[str, type[HeadraceError]] = {
     kind.code: kind
     for kind in (
-        QueryError,
-        QueryStopped,
-        RelationNameError,
-        ResultTooLarge,
-        StatementError,
-        UnsupportedStatement,
-        ViewError,
-        WorkFailed,
+        errors.QueryError,
+        errors.QueryStopped,
+        errors.RelationNameError,
+        errors.ResultTooLarge,
+        errors.StatementError,
+        errors.UnsupportedStatement,
+        errors.ViewError,
+        errors.WorkFailed,
     )
 }
 
@@ -47,7 +38,7 @@ def error_to_json(error: HeadraceError) -> dict[str, Any]:
 
 def error_from_json(told: Mapping[str, Any]) -> HeadraceError:
     """The same error again; one of an unknown kind is a `QueryError`."""
-    kind = _KINDS.get(str(told.get("code")), QueryError)
+    kind = _KINDS.get(str(told.get("code")), errors.QueryError)
     # Not by its constructor, which would write the line into the message once more.
     error = kind.__new__(kind)
     message, detail, hint = (str(told.get(name) or "") for name in ("message", "detail", "hint"))

@@ -2,7 +2,8 @@
 
 A query that is asked while another has run for long goes into another process, if there may be one. One that does not
 stop when it is told to is ended with its process, and those that were in it are asked again elsewhere. When a process
-runs out of memory nobody knows whose fault it was: each query that was in it is asked once more, alone.
+runs out of memory, or ends for a reason unknown, nobody knows whose fault it was: each query that was in it is asked
+once more, alone.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import pyarrow as pa
 from headrace.reading.child import PROGRAM, Allowance, Child, ProcessLost
 from headrace.reading.error_forms import error_from_json
 from headrace.reading.question import Question, answer_rows
-from headrace.reading.refusals import not_run, stopped, too_much_memory
+from headrace.reading.refusals import closed, lost, not_run, stopped, too_much_memory
 from headrace.reading.wire import Message, WireBroken
 
 _LOOK_SECONDS = 0.2
@@ -73,14 +74,12 @@ class _Room:
     seats: list[_Seat] = field(default_factory=list[_Seat])
     left_at: float = field(default_factory=time.monotonic)
     was_ready: bool = False
-    # The query that the process was ended for, because it did not stop.
-    ended_for: _Seat | None = None
     # Since when something may still run that was stopped, and how much of the processor it had taken by then.
     unsettled: tuple[float, float] | None = None
 
     @property
     def ready(self) -> bool:
-        return self.child.ready.is_set() and not self.child.ended.is_set()
+        return self.child.ready.is_set() and self.child.ending is None
 
     @property
     def crowded(self) -> bool:
@@ -136,7 +135,7 @@ class QueryProcesses:
             rooms = list(self._rooms)
             self._changed.notify_all()
         for room in rooms:
-            room.child.kill()
+            room.child.kill("closed")
         if self._tending is not None:
             self._tending.join()
 
@@ -153,12 +152,13 @@ class QueryProcesses:
                 moved = True
             except (WireBroken, KeyError):
                 # It is not to be believed any more.
-                seat.room.child.kill()
-            except ProcessLost as lost:
-                if seat.room.ended_for is None:
-                    if alone or lost.alone:
-                        raise too_much_memory() from None
-                    alone = True
+                seat.room.child.kill("disbelieved")
+            except ProcessLost as process:
+                if process.ending == "memory" and (alone or process.alone):
+                    raise too_much_memory() from None
+                if process.ending == "unknown" and alone:
+                    raise lost() from None
+                alone = alone or process.ending in ("memory", "unknown")
             finally:
                 self._leave(seat)
         raise not_run()
@@ -170,7 +170,7 @@ class QueryProcesses:
             while True:
                 stop.refuse()
                 if self._closed:
-                    raise not_run()
+                    raise closed()
                 room = self._free(alone)
                 if room is not None:
                     seat = _Seat(room, alone)
@@ -219,8 +219,7 @@ class QueryProcesses:
             # Spark calls a task cancelled that may still be at its last row.
             room.unsettled = time.monotonic(), room.child.processor_seconds()
             return
-        room.ended_for = seat
-        room.child.kill()
+        room.child.kill("stopped")
 
     def _leave(self, seat: _Seat) -> None:
         with self._changed:
@@ -245,7 +244,7 @@ class QueryProcesses:
                     _log.exception("a query process could not be looked after")
                 self._changed.wait(_LOOK_SECONDS)
         for room in self._rooms:
-            room.child.kill()
+            room.child.kill("closed")
 
     def _look_after(self) -> None:
         now = time.monotonic()
@@ -259,7 +258,7 @@ class QueryProcesses:
                 if room.unsettled is not None:
                     self._settle(room, now)
                 elif len(self._rooms) > 1 and not room.seats and now - room.left_at > _IDLE_SECONDS:
-                    room.child.kill()
+                    room.child.kill("idle")
         resting = self._failed_at is not None and now - self._failed_at < _START_AGAIN_SECONDS
         starting = any(not room.child.ready.is_set() for room in self._rooms)
         if not (resting or starting) and len(self._rooms) < self._most and all(room.crowded for room in self._rooms):
@@ -280,5 +279,5 @@ class QueryProcesses:
             room.unsettled = now, seconds
         elif now - since > _STOP_SECONDS:
             if seconds - before > _IDLE_SHARE * (now - since):
-                room.child.kill()
+                room.child.kill("stopped")
             room.unsettled = None

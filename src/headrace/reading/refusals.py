@@ -37,6 +37,22 @@ def stopped() -> QueryStopped:
     return QueryStopped("the query was stopped", hint="ask for less at a time, or allow it more time")
 
 
+def lost() -> WorkFailed:
+    """Its process ended more than once, and nobody here knows why."""
+    return WorkFailed(
+        "the query's process ended while it worked",
+        detail="It was asked again, alone, and that process ended too. Nothing else was touched.",
+        hint="ask again later; the log of the server or of the machine tells why",
+    )
+
+
+def closed() -> WorkFailed:
+    """The server ends."""
+    return WorkFailed(
+        "no more queries are answered", detail="The server is shutting down.", hint="ask again when it is back"
+    )
+
+
 def not_run() -> WorkFailed:
     """No process is there that could run it."""
     return WorkFailed(

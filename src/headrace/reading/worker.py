@@ -29,14 +29,16 @@ from headrace.engine.frames import Frames
 from headrace.engine.queries import Queries
 from headrace.engine.stoppable import Stoppable
 from headrace.errors import HeadraceError, ResultTooLarge, WorkFailed
+from headrace.jvm import Jvm
 from headrace.plans.catalyst import Catalyst
 from headrace.plans.failures import FAILURES
+from headrace.reading.child import OUT_OF_MEMORY
 from headrace.reading.error_forms import error_to_json
 from headrace.reading.question import Heard, Question
 from headrace.reading.refusals import too_large_a_change, too_many_bytes, too_much_memory
 from headrace.reading.wire import Message, WireBroken, receive, send, to_bytes
 from headrace.scratch import Scratch
-from headrace.session import large_session, start_spark
+from headrace.session import jvm_of, large_session, start_spark
 from headrace.settings import Settings
 from headrace.sql.query_errors import query_error
 
@@ -54,8 +56,11 @@ class Worker:
     def __init__(self, wire: socket.socket, spark: SparkSession, scratch: Scratch, most_bytes: int) -> None:
         self._wire = wire
         self._spark = spark
-        gateway: Any = spark.sparkContext._gateway  # pyright: ignore
-        self._jvm: subprocess.Popen[bytes] = gateway.proc
+        jvm = jvm_of(spark)
+        if jvm is None:
+            raise WireBroken("Spark has ended before it was asked")
+        self._jvm = jvm.process
+        threading.Thread(target=_end_with_jvm, args=(jvm,), daemon=True).start()
         self._files = Files(scratch.path)
         self._most_bytes = most_bytes
         self._speaking = threading.Lock()
@@ -66,7 +71,6 @@ class Worker:
 
     def begin(self) -> None:
         """Have Spark load what every query needs, and say that it is there."""
-        threading.Thread(target=_end_with_jvm, args=(self._jvm,), daemon=True).start()
         with self._queries() as queries:
             queries.run("SELECT id, count(*) AS n FROM range(3) GROUP BY id ORDER BY id", {}, rows=2)
         send(self._wire, Message({"ready": True, "jvm": self._jvm.pid}))
@@ -193,8 +197,10 @@ def _end_with_owner(wire: socket.socket) -> None:
     _end()
 
 
-def _end_with_jvm(process: subprocess.Popen[bytes]) -> None:
-    process.wait()
+def _end_with_jvm(jvm: Jvm) -> None:
+    """End when the JVM has, and let the owner see whether that was for want of memory."""
+    if jvm.process.wait() == OUT_OF_MEMORY or jvm.suffocated:
+        os._exit(OUT_OF_MEMORY)
     _end()
 
 

@@ -1,0 +1,36 @@
+"""What the system tells of a process; nothing, where it tells nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether somebody has stopped a process, so that it does nothing until it is continued."""
+    fields = _stat(pid)
+    return bool(fields) and fields[0] in "Tt"
+
+
+def processor_seconds(pid: int) -> float:
+    """How much of the processor a process has used; 0 where that cannot be known."""
+    fields = _stat(pid)
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") if fields else 0.0
+
+
+def resident_bytes(pid: int) -> int:
+    """How much of the machine's memory a process has; 0 where that cannot be known."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of a process after its name, from its state on; none where they cannot be had."""
+    try:
+        return re.sub(r"^.*\) ", "", Path(f"/proc/{pid}/stat").read_text(), count=1, flags=re.DOTALL).split()
+    except OSError:
+        return []
