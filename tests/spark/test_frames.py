@@ -107,7 +107,7 @@ def test_rows_that_are_there_often_are_read_as_often(home: Headrace, runs: list[
 
 
 def test_a_few_of_very_many_rows_are_read_at_once(home: Headrace) -> None:
-    held = {"t": (weighted(home, {1: 50_000_000_000, 2: 1}), home.catalog.table("t").schema)}
+    held = {"t": (weighted(home, {1: 1_000_000_000, 2: 1}), home.catalog.table("t").schema)}
     begun = time.monotonic()
     assert home.queries.run("SELECT id FROM t WHERE id = 1", held, rows=5).to_pylist() == [{"id": 1}] * 5
     assert home.queries.run("SELECT * FROM t WHERE id > 1 LIMIT 3", held).to_pylist() == [{"id": 2, "n": 2}]

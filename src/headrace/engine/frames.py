@@ -104,10 +104,10 @@ class Frames:
         if content.gone is not None:
             gone = self.catalyst.session.createDataFrame(content.gone)
             frame = frame.join(F.broadcast(gone), on=identity, how="left_anti")
-        frame = _repeated(frame, columns) if weights else frame.select(*columns)
+        frame = self._repeated(frame, columns) if weights else frame.select(*columns)
         if content.rest is not None:
             rest = self._read(content.rest, schema, [WEIGHT] if content.rest.weighted else [])
-            frame = frame.unionAll(_repeated(rest, columns) if content.rest.weighted else rest)
+            frame = frame.unionAll(self._repeated(rest, columns) if content.rest.weighted else rest)
         if content.rows.num_rows:
             frame = frame.unionAll(self._in_memory(content.rows, schema))
         return frame.toDF(*schema.names)
@@ -142,7 +142,15 @@ class Frames:
             fields.append(StructField(WEIGHT, LongType(), True))
         named = pa.table(list(rows.columns), names=[field.name for field in fields])
         frame = self.catalyst.session.createDataFrame(named, schema=StructType(fields))
-        return (_repeated(frame, columns) if weighted else frame).toDF(*schema.names)
+        return (self._repeated(frame, columns) if weighted else frame).toDF(*schema.names)
+
+    def _repeated(self, frame: Any, columns: Sequence[str]) -> Any:
+        """Rows as often as their weights say, so many of one at a time."""
+        stride = F.expr(f"explode(sequence(0L, ({WEIGHT} - 1) div {_STRIDE}))").alias("_headrace_stride")
+        times = F.expr(f"least({_STRIDE}L, {WEIGHT} - _headrace_stride * {_STRIDE})").alias("_headrace_times")
+        counted = frame.select(*columns, WEIGHT, stride).select(*columns, times)
+        plan = analyzed_plan(counted)
+        return self.catalyst.frame(self.catalyst.repeated(plan, columns_of(plan)[-1])).select(*columns)
 
     def _read(self, file: File, schema: StructType, extra: Sequence[str]) -> Any:
         """The rows of a file as c0, c1, ..., with extra columns; where each lies once, its weight is 1."""
@@ -222,14 +230,6 @@ def hold(frame: Any, *parts: object) -> Any:
 def _whole(snapshot: Snapshot) -> pa.Table:
     held = snapshot.all()
     return weighed(held.rows, held.weights)
-
-
-def _repeated(frame: Any, columns: Sequence[str]) -> Any:
-    """Rows as often as their weights say, made one by one: no array is long, however often a row is there."""
-    weight = f"least({_STRIDE}, {WEIGHT} - _headrace_stride * {_STRIDE})"
-    strides = F.expr(f"explode(sequence(0L, ({WEIGHT} - 1) div {_STRIDE}))").alias("_headrace_stride")
-    once_more = F.expr(f"explode(sequence(1L, {weight}))").alias("_headrace_time")
-    return frame.select(*columns, WEIGHT, strides).select(*columns, once_more).select(*columns)
 
 
 def _parts(files: Sequence[Path]) -> Iterator[pa.Table]:

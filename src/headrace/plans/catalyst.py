@@ -177,6 +177,13 @@ class Catalyst:
         """A projection."""
         return self.plan_class("Project")(self.seq(columns), child)
 
+    def repeated(self, child: Java, times: Java) -> Java:
+        """Each row as often as one of its columns says; the copies of one row are held together, but of no other."""
+        # Unlike an array that is exploded, this is no part of generated code, which goes on to the end of all arrays.
+        generator = self.expression_class("ReplicateRows")(self.seq([times, self.literal(1)]))
+        again = self.alias(self.literal(1), "_headrace_again").toAttribute()
+        return self.plan_class("Generate")(generator, self.seq([]), False, self.none, self.seq([again]), child)
+
     def filter(self, condition: Java, child: Java) -> Java:
         """A filter."""
         return self.plan_class("Filter")(condition, child)

@@ -89,8 +89,8 @@ RESOLVED_EXPRESSIONS = (
         GetArrayItem GetArrayStructFields GetMapValue GetStructField GetTimestamp Hour Inline KnownNotNull KnownNullable
         MakeTimestamp MakeTimestampFromDateTime MakeTimestampNTZ Mask Minute MultiplyDTInterval MultiplyInterval
         MultiplyYMInterval NamedLambdaVariable OuterReference PosExplode PreciseTimestampConversion RaiseError
-        ResolvedCollation RoundCeil RoundFloor Second SecondWithFraction SessionWindow StartsWith StringDecode
-        StringLPad StringRPad SubtractDates SubtractTimes SubtractTimestamps TimeAddInterval TimeBucket
+        ReplicateRows ResolvedCollation RoundCeil RoundFloor Second SecondWithFraction SessionWindow StartsWith
+        StringDecode StringLPad StringRPad SubtractDates SubtractTimes SubtractTimestamps TimeAddInterval TimeBucket
         TimestampAddInterval TimestampAddYMInterval TimeWindow ToCharacter TryEval TryMakeTimestamp
         TryMakeTimestampFromDateTime TupleUnionDouble TupleUnionInteger TupleUnionThetaDouble TupleUnionThetaInteger
         TypedNullLiteral With YearOfWeek
