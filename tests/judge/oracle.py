@@ -47,6 +47,8 @@ SMALL = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.leafNodeDefaultParallelism": "1",
+    # Rows that Spark's optimizer can look at make other answers of it than a table does.
+    "spark.sql.execution.arrow.localRelationThreshold": "0",
 }
 
 
@@ -71,7 +73,8 @@ class Oracle:
             rows = table.arrow()
             if backwards:
                 rows = rows.take(pa.array(range(rows.num_rows)[::-1], pa.int64()))
-            frame = self.spark.createDataFrame(rows, schema=table.table.struct)
+            # Of no rows, too, Spark is to know nothing beforehand.
+            frame = self.spark.createDataFrame(rows if rows.num_rows else [], schema=table.table.struct)
             frame.createOrReplaceTempView(name)
 
     def define(self, view: str, sql: str) -> None:

@@ -70,6 +70,18 @@ class Frames:
             return self._small(held, lambda: held.rows, held.rows.num_rows, nullable)
         return hold(self._of(held, nullable), held, snapshot)
 
+    def table(self, held: Snapshot | Content, schema: StructType) -> Any:
+        """All rows of a relation, of which Spark's optimizer knows no more than of a table: their columns and size.
+
+        Of rows at hand it knows each, and makes other answers of some queries: whether NULL is IN a list, for one.
+        """
+        frame = self.frame(held, schema)
+        if held.files if isinstance(held, Content) else held.size > _IN_MEMORY:
+            return frame
+        rows = frame._jdf.queryExecution().toRdd()
+        plan = self.catalyst.module("org.apache.spark.sql.execution.LogicalRDD").fromDataset(rows, frame._jdf, False)
+        return hold(self.catalyst.frame(plan), frame)
+
     def content(self, snapshot: Snapshot) -> Content:
         """The rows of a relation as files and small tables, from which any Spark of this machine makes a frame."""
         nothing = snapshot.schema.empty_table()

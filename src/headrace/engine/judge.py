@@ -85,7 +85,7 @@ def recompute(
             if view.resolved.ties or view.resolved.uses_clock:
                 expected = frames.bind(view.resolved.plan, relations.__getitem__)
             else:
-                expected = queries.frame(view.resolved.sql, relations, seen=seen[view.name])
+                expected = queries.frame(view.resolved.sql, relations, seen=seen[view.name], as_tables=True)
             differences = compare(
                 view.name,
                 frames.rows(*relations[view.name], large),

@@ -48,12 +48,16 @@ class Queries:
         column: int = 1,
         seen: Mapping[str, Seen] = MappingProxyType({}),
         pieces: Sequence[Piece] = (),
+        *,
+        as_tables: bool = False,
     ) -> Any:
         """A DataFrame of a query over the given relations, some of them by the columns that it knows only.
 
-        It begins at this line and column of a script, or is made of these pieces of it.
+        It begins at this line and column of a script, or is made of these pieces of it. Relations read as tables are
+        those whose rows Spark's optimizer does not know.
         """
         catalyst = self.frames.catalyst
+        read = self.frames.table if as_tables else self.frames.frame
         parsed = parse_query(catalyst, sql, line, column, pieces)
         named = {name: relations[name] for name in parsed.names.intersection(relations)}
         with self._analysis:
@@ -63,7 +67,7 @@ class Queries:
             parts: list[Any] = []
             try:
                 for name, relation in named.items():
-                    frame = self.frames.frame(*relation)
+                    frame = read(*relation)
                     parts.append(frame)
                     if name in seen:
                         plain = frame.toDF(*(f"c{i}" for i in range(len(frame.columns))))

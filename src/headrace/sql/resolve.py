@@ -119,8 +119,8 @@ def forget(catalyst: Catalyst, name: str) -> None:
 
 def relation_of(plan: Java) -> str | None:
     """The relation that a leaf stands for, if it is one of ours."""
-    if kind_of(plan) == "UnionLoopRef":
-        # What a recursive query has found so far; its columns are named after those that it began with.
+    if kind_of(plan) in ("UnionLoopRef", "LocalRelation"):
+        # What a recursive query has found so far, named after what it began with; or what is empty, whatever it reads.
         return None
     return next((mark[0] for column in columns_of(plan) if (mark := mark_of(column))), None)
 
