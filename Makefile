@@ -58,8 +58,9 @@ bench-epoch: setup ## time of an epoch against Spark's full recompute, at 1 and 
 bench-endurance: setup ## a thousand epochs over one home
 	@$(BIN)/python bench/endurance.py --json bench/results/endurance.json
 
-judge: setup ## every view of the case book through every change sequence
+judge: setup ## every view of the case book through every change sequence, and TPC-H's
 	@$(BIN)/python -m tests.judge.run_cases
+	@$(BIN)/python -m tests.judge.tpch
 	@$(BIN)/python -m tests.judge.medallion
 
 soak: setup ## fresh seeds for MINUTES=20

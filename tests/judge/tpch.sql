@@ -46,7 +46,7 @@ SELECT n_name, sum(l_extendedprice * (1 - l_discount)) AS revenue
 FROM customer, orders, lineitem, supplier, nation, region
 WHERE c_custkey = o_custkey AND l_orderkey = o_orderkey AND l_suppkey = s_suppkey AND c_nationkey = s_nationkey
   AND s_nationkey = n_nationkey AND n_regionkey = r_regionkey AND r_name = 'ASIA'
-  AND o_orderdate >= DATE '1994-01-01' AND o_orderdate < DATE '1994-01-01' + INTERVAL 1 YEAR
+  AND o_orderdate >= DATE '1994-01-01' AND o_orderdate < DATE '1994-01-01' + INTERVAL 2 YEARS
 GROUP BY n_name
 ORDER BY revenue DESC;
 
@@ -199,7 +199,7 @@ WHERE s_suppkey IN (
         SELECT 0.5 * sum(l_quantity)
         FROM lineitem
         WHERE l_partkey = ps_partkey AND l_suppkey = ps_suppkey
-          AND l_shipdate >= DATE '1994-01-01' AND l_shipdate < DATE '1994-01-01' + INTERVAL 1 YEAR))
+          AND l_shipdate >= DATE '1994-01-01' AND l_shipdate < DATE '1994-01-01' + INTERVAL 2 YEARS))
   AND s_nationkey = n_nationkey AND n_name IN ('CANADA', 'FRANCE')
 ORDER BY s_name;
 
