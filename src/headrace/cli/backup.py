@@ -8,15 +8,16 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from headrace.cli.homes import choose_home
 from headrace.cli.opening import errors_reported, through_owner
-from headrace.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption
+from headrace.cli.options import DebugOption, HomeOption, JsonOption
 from headrace.cli.show import show_json, watched
 from headrace.storage import backup_home, existing
 
 
 def backup(
     destination: Annotated[str, typer.Argument(help="A folder or URI that does not exist yet or is empty.")],
-    home: HomeOption = DEFAULT_HOME,
+    home: HomeOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -37,16 +38,17 @@ def backup(
     # The process that has the home open may have been started in another folder.
     folder = destination if "://" in destination else str(Path(destination).absolute())
     with errors_reported(as_json=as_json, debug=debug):
-        existing(home)
-    with Console(stderr=True).status("Copying the newest epoch"):
-        result = through_owner(home, "backup", as_json=as_json, debug=debug, destination=folder)
-    if result is None:
-        with errors_reported(as_json=as_json, debug=debug), watched("Copying the newest epoch") as progress:
-            result = backup_home(home, folder, progress)
+        chosen = choose_home(home)
+        existing(chosen.location, chosen.settings)
+        with Console(stderr=True).status("Copying the newest epoch"):
+            result = through_owner(chosen, "backup", destination=folder)
+        if result is None:
+            with watched("Copying the newest epoch") as progress:
+                result = backup_home(chosen.location, folder, progress, chosen.settings)
     if as_json:
-        show_json({"home": home, **result})
+        show_json({"home": chosen.location, **result})
         return
     typer.echo(
-        f"epoch {result['epoch']} of {home} is in {destination}: "
+        f"epoch {result['epoch']} of {chosen.location} is in {destination}: "
         f"{result['files']} files, {result['bytes']:,} bytes, {result['seconds']:.1f} s"
     )

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.opening import opened
-from headrace.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption, RowsOption
+from headrace.cli.homes import choose_home
+from headrace.cli.opening import errors_reported, opened
+from headrace.cli.options import DebugOption, HomeOption, JsonOption, RowsOption
 from headrace.cli.show import show_rows
 
 
@@ -15,7 +16,7 @@ def changes(
     name: Annotated[str, typer.Argument(help="A table or a view of the home.")],
     since: Annotated[int, typer.Option(help="Changes after this epoch.")] = 0,
     until: Annotated[int | None, typer.Option(help="Changes up to and including this epoch.")] = None,
-    home: HomeOption = DEFAULT_HOME,
+    home: HomeOption = None,
     rows: RowsOption = 100,
     as_json: JsonOption = False,
     debug: DebugOption = False,
@@ -30,5 +31,5 @@ def changes(
 
         headrace changes orders --since 12 --until 15 --json
     """
-    with opened(home, as_json=as_json, debug=debug) as hr:
+    with errors_reported(as_json=as_json, debug=debug), opened(choose_home(home)) as hr:
         show_rows(hr.changes(name, since=since, until=until), as_json=as_json, rows=rows)

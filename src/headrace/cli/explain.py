@@ -6,14 +6,15 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.opening import opened
-from headrace.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption
+from headrace.cli.homes import choose_home
+from headrace.cli.opening import errors_reported, opened
+from headrace.cli.options import DebugOption, HomeOption, JsonOption
 from headrace.cli.show import show_json
 
 
 def explain(
     name: Annotated[str, typer.Argument(help="A view of the home.")],
-    home: HomeOption = DEFAULT_HOME,
+    home: HomeOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -25,7 +26,7 @@ def explain(
 
         headrace explain orders_by_city --json
     """
-    with opened(home, as_json=as_json, debug=debug) as hr:
+    with errors_reported(as_json=as_json, debug=debug), opened(choose_home(home)) as hr:
         explanation = hr.explain(name)
         if as_json:
             parts = {

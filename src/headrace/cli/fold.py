@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import typer
 
-from headrace.cli.opening import opened, through_owner
-from headrace.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption
+from headrace.cli.homes import choose_home
+from headrace.cli.opening import errors_reported, opened, through_owner
+from headrace.cli.options import DebugOption, HomeOption, JsonOption
 from headrace.cli.show import show_json
 
 
-def fold(home: HomeOption = DEFAULT_HOME, as_json: JsonOption = False, debug: DebugOption = False) -> None:
+def fold(home: HomeOption = None, as_json: JsonOption = False, debug: DebugOption = False) -> None:
     """Merge the deltas of old epochs into each relation's base table, now.
 
     Where a process has the home open, that process does it, and goes on taking changes meanwhile. Otherwise the
@@ -21,13 +22,15 @@ def fold(home: HomeOption = DEFAULT_HOME, as_json: JsonOption = False, debug: De
 
         headrace fold --home s3://lake/sales --json
     """
-    result = through_owner(home, "fold", as_json=as_json, debug=debug)
-    if result is None:
-        with opened(home, write=True, create=False, as_json=as_json, debug=debug) as hr:
-            result = hr.fold()
+    with errors_reported(as_json=as_json, debug=debug):
+        chosen = choose_home(home)
+        result = through_owner(chosen, "fold")
+        if result is None:
+            with opened(chosen, write=True) as hr:
+                result = hr.fold()
     if as_json:
-        show_json({"home": home, **result})
+        show_json({"home": chosen.location, **result})
         return
-    typer.echo(f"{home} is folded")
+    typer.echo(f"{chosen.location} is folded")
     for name, value in result.items():
         typer.echo(f"  {name}: {value}")

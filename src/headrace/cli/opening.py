@@ -13,10 +13,10 @@ import typer
 from rich.console import Console
 
 import headrace
+from headrace.cli.homes import ChosenHome
 from headrace.elsewhere import ask_home
 from headrace.errors import HeadraceError, SetupError
-from headrace.settings import Settings
-from headrace.storage import existing
+from headrace.storage import existing, is_there
 
 
 def report(error: HeadraceError, *, as_json: bool) -> None:
@@ -59,28 +59,19 @@ def read_sql(script: str) -> str:
 
 
 @contextmanager
-def opened(
-    home: str,
-    *,
-    write: bool = False,
-    create: bool = True,
-    settings: Settings | None = None,
-    as_json: bool = False,
-    debug: bool = False,
-) -> Generator[headrace.Headrace, None, None]:
-    """The open home, read-only unless `write`; only a verb that writes may also `create` it."""
-    with errors_reported(as_json=as_json, debug=debug):
-        if not (write and create):
-            existing(home)
-        with Console(stderr=True).status("Starting Spark and opening the home"):
-            hr = headrace.open(home, read_only=not write, settings=settings)
-        with hr:
-            yield hr
+def opened(home: ChosenHome, *, write: bool = False, create: bool = False) -> Generator[headrace.Headrace, None, None]:
+    """The open home, read-only unless `write`; only a verb that is told to `create` may make one."""
+    new = create and not is_there(home.location, home.settings)
+    if not create:
+        existing(home.location, home.settings)
+    with Console(stderr=True).status("Starting Spark and opening the home"):
+        hr = headrace.open(home.location, read_only=not write, settings=home.settings)
+    if new:
+        typer.echo(f"made a new home at {home.location}", err=True)
+    with hr:
+        yield hr
 
 
-def through_owner(
-    home: str, verb: str, *, as_json: bool = False, debug: bool = False, **arguments: Any
-) -> dict[str, Any] | None:
+def through_owner(home: ChosenHome, verb: str, **arguments: Any) -> dict[str, Any] | None:
     """What the process that has the home open answers; none if no process has, and the verb opens it itself."""
-    with errors_reported(as_json=as_json, debug=debug):
-        return ask_home(home, verb, arguments)
+    return ask_home(home.location, verb, arguments, home.settings)

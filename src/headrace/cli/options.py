@@ -8,21 +8,13 @@ from typing import Annotated
 import typer
 
 HomeOption = Annotated[
-    str,
-    typer.Option(
-        "--home",
-        envvar="HEADRACE_HOME",
-        metavar="FOLDER",
-        help="The home to work on: the folder or URI that holds everything durable.",
-    ),
-]
-RunHomeOption = Annotated[
     str | None,
     typer.Option(
         "--home",
         envvar="HEADRACE_HOME",
         metavar="FOLDER",
-        help="The home to work on; that of a project is its storage, otherwise headrace-home.",
+        help="The home to work on: the folder or URI that holds everything durable. By default the storage of the "
+        "nearest headrace.yml, in this folder or above it; without one, headrace-home.",
     ),
 ]
 ProjectArgument = Annotated[
@@ -39,5 +31,3 @@ ProgressOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, for programs; errors are JSON too.")]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the stack of an error.")]
 RowsOption = Annotated[int, typer.Option("--rows", min=1, help="Rows to print at most; --json prints all.")]
-
-DEFAULT_HOME = "headrace-home"

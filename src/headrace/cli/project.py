@@ -10,6 +10,7 @@ from typing import Any
 import typer
 
 import headrace
+from headrace.cli.homes import ChosenHome
 from headrace.cli.opening import errors_reported, opened, through_owner
 from headrace.cli.progress import shown
 from headrace.cli.show import receipt_parts, show_json, show_receipt
@@ -30,18 +31,19 @@ def run_folder(
         definitions = read_definitions(project)
         # Before Spark is started: a refusal should not take seconds.
         refuse_problems(definitions.problems)
-    place = home or project.home
-    # A process that has the home open runs it; without one it is run here.
-    asked = {"folder": str(folder.resolve()), "values": values_of(values)}
-    answer = through_owner(place, RUN_PROJECT, as_json=as_json, debug=debug, **asked)
-    if answer is not None:
-        receipt = None if answer["receipt"] is None else headrace.Receipt.from_json(answer["receipt"])
-        _tell(project, place, Outcome([Done(**one) for one in answer["done"]], receipt), answer["epoch"], as_json)
-        return
-    with opened(place, write=True, settings=project.content.settings, as_json=as_json, debug=debug) as hr:
-        with shown(hr, f"Running {project.name}", progress):
-            outcome = run_project(hr, definitions)
-        _tell(project, place, outcome, hr.epoch, as_json)
+        chosen = ChosenHome(home or project.home, project.content.settings, named=True)
+        # A process that has the home open runs it; without one it is run here.
+        asked = {"folder": str(folder.resolve()), "values": values_of(values)}
+        answer = through_owner(chosen, RUN_PROJECT, **asked)
+        if answer is not None:
+            receipt = None if answer["receipt"] is None else headrace.Receipt.from_json(answer["receipt"])
+            outcome = Outcome([Done(**one) for one in answer["done"]], receipt)
+            _tell(project, chosen.location, outcome, answer["epoch"], as_json)
+            return
+        with opened(chosen, write=True, create=True) as hr:
+            with shown(hr, f"Running {project.name}", progress):
+                outcome = run_project(hr, definitions)
+            _tell(project, chosen.location, outcome, hr.epoch, as_json)
 
 
 def run_for_others(hr: headrace.Headrace) -> Callable[..., dict[str, Any]]:

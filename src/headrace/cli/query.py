@@ -6,15 +6,16 @@ from typing import Annotated
 
 import typer
 
+from headrace.cli.homes import choose_home
 from headrace.cli.opening import errors_reported, opened, read_sql
-from headrace.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption, RowsOption
+from headrace.cli.options import DebugOption, HomeOption, JsonOption, RowsOption
 from headrace.cli.show import show_rows
 
 
 def query(
     sql: Annotated[str, typer.Argument(help="One SELECT; - reads it from stdin.")],
     epoch: Annotated[int | None, typer.Option(help="Read as of this epoch instead of the newest.")] = None,
-    home: HomeOption = DEFAULT_HOME,
+    home: HomeOption = None,
     rows: RowsOption = 100,
     as_json: JsonOption = False,
     debug: DebugOption = False,
@@ -31,5 +32,5 @@ def query(
     """
     with errors_reported(as_json=as_json, debug=debug):
         text = read_sql("-") if sql == "-" else sql
-    with opened(home, as_json=as_json, debug=debug) as hr:
-        show_rows(hr.query(text, epoch=epoch), as_json=as_json, rows=rows)
+        with opened(choose_home(home)) as hr:
+            show_rows(hr.query(text, epoch=epoch), as_json=as_json, rows=rows)

@@ -9,14 +9,14 @@ import pyarrow as pa
 import typer
 
 import headrace
+from headrace.cli.homes import choose_home, nearest_project
 from headrace.cli.opening import errors_reported, opened, read_sql, through_owner
 from headrace.cli.options import (
-    DEFAULT_HOME,
     DebugOption,
+    HomeOption,
     JsonOption,
     ProgressOption,
     RowsOption,
-    RunHomeOption,
     SetOption,
 )
 from headrace.cli.progress import shown
@@ -24,6 +24,7 @@ from headrace.cli.project import run_folder
 from headrace.cli.show import show_json, show_receipt, show_rows
 from headrace.elsewhere import result_of
 from headrace.project.folder import is_project
+from headrace.sql.statements import CreateTable, parse
 
 
 def run(
@@ -34,14 +35,16 @@ def run(
             help="A project's folder, or SQL files, executed in this order; - reads stdin. By default this folder.",
         ),
     ] = None,
-    home: RunHomeOption = None,
+    home: HomeOption = None,
     values: SetOption = None,
     rows: RowsOption = 100,
     progress: ProgressOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Run a project, or SQL scripts, on a home, which is created if it does not exist.
+    """Run a project, or SQL scripts, on a home.
+
+    The home is created if it is not there and a project, or a script with CREATE TABLE, is run.
 
     A project: what is missing is made, changed views are replaced, sources are read into one epoch, and what is
     unchanged is left alone. Running it again changes nothing.
@@ -61,29 +64,34 @@ def run(
 
         echo "DELETE FROM orders WHERE id = 7" | headrace run -
     """
-    wanted = what or ["."]
+    wanted = what or [str(nearest_project(Path.cwd()) or ".")]
     if len(wanted) == 1 and (is_project(Path(wanted[0])) or Path(wanted[0]).is_dir()):
         run_folder(Path(wanted[0]), home, values or (), progress=progress, as_json=as_json, debug=debug)
         return
     with errors_reported(as_json=as_json, debug=debug):
         # All are read before the first runs, so that a misspelt name changes nothing.
         texts = {script: read_sql(script) for script in wanted}
-    place = home or DEFAULT_HOME
-    # A process that has the home open runs them; without one they are run here.
-    while texts:
-        script = next(iter(texts))
-        answer = through_owner(place, "execute", as_json=as_json, debug=debug, sql=texts[script])
-        if answer is None:
-            break
-        _show(result_of(answer), as_json=as_json, rows=rows)
-        del texts[script]
-    else:
-        return
-    with opened(place, write=True, as_json=as_json, debug=debug) as hr:
-        for script, text in texts.items():
-            with shown(hr, f"Running {'stdin' if script == '-' else script}", progress):
-                result = hr.execute(text)
-            _show(result, as_json=as_json, rows=rows)
+        chosen = choose_home(home)
+        # A process that has the home open runs them; without one they are run here.
+        while texts:
+            script = next(iter(texts))
+            answer = through_owner(chosen, "execute", sql=texts[script])
+            if answer is None:
+                break
+            _show(result_of(answer), as_json=as_json, rows=rows)
+            del texts[script]
+        else:
+            return
+        with opened(chosen, write=True, create=any(map(_defines, texts.values()))) as hr:
+            for script, text in texts.items():
+                with shown(hr, f"Running {'stdin' if script == '-' else script}", progress):
+                    result = hr.execute(text)
+                _show(result, as_json=as_json, rows=rows)
+
+
+def _defines(text: str) -> bool:
+    """Whether a script makes tables: only then can it be meant for a home that is not there yet."""
+    return any(isinstance(statement, CreateTable) for statement in parse(text))
 
 
 def _show(result: pa.Table | headrace.Receipt | None, *, as_json: bool, rows: int) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from headrace.cli.homes import ChosenHome, choose_home
 from headrace.cli.opening import errors_reported, opened
-from headrace.cli.options import DEFAULT_HOME, DebugOption, JsonOption, RunHomeOption
+from headrace.cli.options import DebugOption, HomeOption, JsonOption
 from headrace.cli.project import RUN_PROJECT, run_for_others
 from headrace.cli.show import show_json
 from headrace.project.folder import open_project
@@ -16,7 +18,7 @@ from headrace.settings import read_settings
 
 
 def serve(
-    home: RunHomeOption = None,
+    home: HomeOption = None,
     project: Annotated[
         Path | None,
         typer.Option("--project", metavar="FOLDER", help="Serve the home of this project, by its settings."),
@@ -37,7 +39,9 @@ def serve(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Serve a home over HTTP until Ctrl-C; the home is created if it does not exist.
+    """Serve a home over HTTP until Ctrl-C.
+
+    A home that is named, or that of a project, is created if it does not exist.
 
     Examples:
 
@@ -73,22 +77,25 @@ def serve(
 
     with errors_reported(as_json=as_json, debug=debug):
         if project is None:
-            place, settings = home or DEFAULT_HOME, read_settings()
+            chosen = choose_home(home)
         else:
             opened_project = open_project(project)
-            place, settings = home or opened_project.home, opened_project.content.settings
+            chosen = ChosenHome(home or opened_project.home, opened_project.content.settings, named=True)
+        settings = chosen.settings or read_settings()
         if api_key:
             settings = read_settings(**{**settings.model_dump(), "api_keys": (*settings.api_keys, *api_key)})
         refuse_open_listening(host, settings.api_keys)
+        chosen = replace(chosen, settings=settings)
 
     def listening(url: str) -> None:
         if as_json:
-            show_json({"url": url, "home": place, "epoch": hr.epoch})
+            show_json({"url": url, "home": chosen.location, "epoch": hr.epoch})
             return
-        typer.echo(f"Serving {place} (epoch {hr.epoch}) on {url}; Ctrl-C ends it.")
+        typer.echo(f"Serving {chosen.location} (epoch {hr.epoch}) on {url}; Ctrl-C ends it.")
         typer.echo(_to_try(list(hr.catalog.relations), url, keyed=bool(settings.api_keys)))
 
-    with opened(place, write=True, settings=settings, as_json=as_json, debug=debug) as hr:
+    # A server that was started in the wrong folder would otherwise serve an empty home there.
+    with errors_reported(as_json=as_json, debug=debug), opened(chosen, write=True, create=chosen.named) as hr:
         hr.offer(RUN_PROJECT, run_for_others(hr))
         server = Server(build_app(hr, settings), host, port, listening)
         run_until_told(server, server.bind())

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
+from headrace.cli.homes import ChosenHome, choose_home
 from headrace.cli.opening import errors_reported, opened
-from headrace.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption
+from headrace.cli.options import DebugOption, HomeOption, JsonOption
 from headrace.cli.progress import shown
 from headrace.cli.show import show_json, watched
 from headrace.storage import inspect_home
@@ -18,7 +19,7 @@ def verify(
     storage: Annotated[
         bool, typer.Option("--storage", help="Check the files of the home instead; needs no Spark.")
     ] = False,
-    home: HomeOption = DEFAULT_HOME,
+    home: HomeOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -37,12 +38,17 @@ def verify(
 
         headrace verify --storage
     """
-    if storage:
-        if name is not None:
-            raise typer.BadParameter("--storage checks the whole home: leave the view's name out")
-        _verify_storage(home, as_json=as_json, debug=debug)
-        return
-    with opened(home, as_json=as_json, debug=debug) as hr:
+    if storage and name is not None:
+        raise typer.BadParameter("--storage checks the whole home: leave the view's name out")
+    with errors_reported(as_json=as_json, debug=debug):
+        chosen = choose_home(home)
+        ok = _verify_storage(chosen, as_json=as_json) if storage else _verify_views(chosen, name, as_json=as_json)
+    if not ok:
+        raise typer.Exit(1)
+
+
+def _verify_views(home: ChosenHome, name: str | None, *, as_json: bool) -> bool:
+    with opened(home) as hr:
         with shown(hr, "Recomputing with plain Spark", None):
             verdict = hr.verify(name)
         differences = [str(difference) for difference in verdict.differences]
@@ -55,19 +61,17 @@ def verify(
             typer.echo(f"{what} differs from the full recompute at epoch {hr.epoch}:")
             for difference in differences:
                 typer.echo(f"  {difference}")
-    if not verdict.ok:
-        raise typer.Exit(1)
+    return verdict.ok
 
 
-def _verify_storage(home: str, *, as_json: bool, debug: bool) -> None:
-    with errors_reported(as_json=as_json, debug=debug), watched("Checking every file") as progress:
-        found = inspect_home(home, progress)
+def _verify_storage(home: ChosenHome, *, as_json: bool) -> bool:
+    with watched("Checking every file") as progress:
+        found = inspect_home(home.location, progress, home.settings)
     if as_json:
-        show_json({"home": home, **found.to_json()})
+        show_json({"home": home.location, **found.to_json()})
     else:
-        typer.echo(f"{home}: {found.files} files, {found.size:,} bytes checked")
+        typer.echo(f"{home.location}: {found.files} files, {found.size:,} bytes checked")
         for one in found.damaged:
             typer.echo(f"  {one}")
         typer.echo(found.verdict())
-    if not found.ok:
-        raise typer.Exit(1)
+    return found.ok

@@ -1,0 +1,39 @@
+"""Which home a verb works on: the one that is named, the project's that the user stands in, or the default."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.project.folder import is_project, open_project
+from headrace.settings import Settings
+
+DEFAULT_HOME = "headrace-home"
+
+
+@dataclass(frozen=True)
+class ChosenHome:
+    """A home, the settings of the project that it belongs to, and whether anything but a default chose it."""
+
+    location: str
+    settings: Settings | None
+    named: bool
+
+
+def choose_home(given: str | None) -> ChosenHome:
+    """The home by --home or HEADRACE_HOME, else the storage of the nearest headrace.yml, else headrace-home.
+
+    A project's settings come along only with its own home: another home has other needs.
+    """
+    if given is not None:
+        return ChosenHome(given, None, named=True)
+    folder = nearest_project(Path.cwd())
+    if folder is None:
+        return ChosenHome(DEFAULT_HOME, None, named=False)
+    project = open_project(folder)
+    return ChosenHome(project.home, project.content.settings, named=True)
+
+
+def nearest_project(folder: Path) -> Path | None:
+    """The folder, or the nearest above it, that holds a headrace.yml."""
+    return next((one for one in (folder, *folder.parents) if is_project(one)), None)
