@@ -94,9 +94,10 @@ class UnsupportedStatement(StatementError):
 
 
 class RelationNameError(HeadraceError):
-    """A name that is unknown, taken, part of a cycle, or still in use."""
+    """A name that is unknown, taken, part of a cycle, or still in use; `unknown` is one that a query could not find."""
 
     code = "name_error"
+    unknown = ""
 
 
 class ViewError(HeadraceError):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.errors import ProjectError
-from headrace.project.definitions import Definitions, read_definitions
+from headrace.errors import ProjectError, RelationNameError
+from headrace.project.definitions import Definitions, read_definitions, refuse_problems
 from headrace.project.folder import Project, is_project, open_project
 from headrace.project.template import make_project
 from headrace.sql.statements import CreateSource
@@ -120,9 +120,38 @@ def test_views_come_after_what_they_read_whatever_the_file(tmp_path: Path) -> No
     assert not found.problems
 
 
-def test_a_circle_is_left_to_spark(tmp_path: Path) -> None:
-    found = definitions(tmp_path, a="CREATE VIEW x AS SELECT * FROM y; CREATE VIEW y AS SELECT * FROM x")
-    assert [one.name for one in found.views] == ["x", "y"]
+def test_a_circle_is_told_as_one_when_spark_does_not_find_a_name(tmp_path: Path) -> None:
+    found = definitions(
+        tmp_path,
+        a="CREATE VIEW x AS SELECT * FROM y;\nCREATE VIEW y AS SELECT * FROM z; CREATE VIEW z AS SELECT x.a FROM x",
+    )
+    problem = found.problem(found.views[0], unknown("y"))
+    assert str(problem) == "sql/a.sql:1:1: view x would read itself"
+    assert problem.detail == "It reads y, which reads z, which reads x."
+
+
+def test_a_word_that_is_no_relation_makes_no_circle(tmp_path: Path) -> None:
+    found = definitions(tmp_path, a="CREATE VIEW x AS SELECT a AS y FROM t; CREATE VIEW y AS SELECT b FROM x")
+    assert found.problem(found.views[0], unknown("t")).message == "unknown table or view"
+
+
+def unknown(name: str) -> RelationNameError:
+    error = RelationNameError("unknown table or view")
+    error.unknown = name
+    return error
+
+
+def test_every_problem_keeps_its_own_hint(tmp_path: Path) -> None:
+    found = definitions(tmp_path, a="INSERT INTO t VALUES (1);\nCREATE TABLE t (a INT); CREATE TABLE t (b INT)")
+    with pytest.raises(ProjectError) as error:
+        refuse_problems(found.problems)
+    assert error.value.detail.splitlines()[1:4:2] == [
+        "  hint: put it into a script of its own and run that: headrace run script.sql",
+        "  hint: keep one",
+    ]
+    with pytest.raises(ProjectError) as error:
+        refuse_problems(found.problems[:1])
+    assert error.value.hint == "put it into a script of its own and run that: headrace run script.sql"
 
 
 def test_all_problems_are_listed_with_their_places(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from rich.console import Console
 from headrace.cli.opening import errors_reported
 from headrace.cli.options import DebugOption, JsonOption, ProjectArgument, SetOption
 from headrace.cli.project import values_of
-from headrace.cli.show import show_json
+from headrace.cli.show import counted, show_json
 from headrace.project.check import check_definitions
 from headrace.project.definitions import Problem, read_definitions
 from headrace.project.folder import open_project
@@ -46,11 +46,10 @@ def check(
                 _print(problem)
             for note in notes:
                 typer.echo(f"note: {note}")
-            counts = (
-                f"{len(definitions.tables)} tables, {len(definitions.views)} views, {len(definitions.sources)} sources"
-            )
+            kinds = {"table": definitions.tables, "view": definitions.views, "source": definitions.sources}
+            counts = ", ".join(counted(len(ones), kind) for kind, ones in kinds.items())
             wrong = len(findings.problems)
-            typer.echo(f"{found.name}: {counts}, {f'{wrong} problems' if wrong else 'nothing wrong'}")
+            typer.echo(f"{found.name}: {counts}, {counted(wrong, 'problem') if wrong else 'nothing wrong'}")
         if not findings.ok:
             raise typer.Exit(1)
 

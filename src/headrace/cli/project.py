@@ -37,7 +37,7 @@ def run_folder(
         answer = through_owner(chosen, RUN_PROJECT, **asked)
         if answer is not None:
             receipt = None if answer["receipt"] is None else headrace.Receipt.from_json(answer["receipt"])
-            outcome = Outcome([Done(**one) for one in answer["done"]], receipt)
+            outcome = Outcome([Done(**one) for one in answer["done"]], receipt, answer["notes"])
             _tell(project, chosen.location, outcome, answer["epoch"], as_json)
             return
         with opened(chosen, write=True, create=True) as hr:
@@ -52,16 +52,17 @@ def run_for_others(hr: headrace.Headrace) -> Callable[..., dict[str, Any]]:
     def run(folder: str, values: dict[str, str]) -> dict[str, Any]:
         outcome = run_project(hr, read_definitions(open_project(Path(folder), values)))
         receipt = None if outcome.receipt is None else outcome.receipt.to_json()
-        return {"done": [asdict(one) for one in outcome.done], "receipt": receipt, "epoch": hr.epoch}
+        done = [asdict(one) for one in outcome.done]
+        return {"done": done, "receipt": receipt, "notes": outcome.notes, "epoch": hr.epoch}
 
     return run
 
 
 def _tell(project: Project, home: str, outcome: Outcome, epoch: int, as_json: bool) -> None:
     if as_json:
-        _show_json(home, outcome, project.notes)
+        _show_json(home, outcome, [*project.notes, *outcome.notes])
         return
-    for note in project.notes:
+    for note in (*project.notes, *outcome.notes):
         typer.echo(f"note: {note}")
     for done in outcome.done:
         if done.deed != "unchanged":

@@ -23,8 +23,8 @@ from headrace.cli.progress import shown
 from headrace.cli.project import run_folder
 from headrace.cli.show import show_json, show_receipt, show_rows
 from headrace.elsewhere import result_of
+from headrace.project.definitions import makes_tables
 from headrace.project.folder import is_project
-from headrace.sql.statements import CreateTable, parse
 
 
 def run(
@@ -82,16 +82,12 @@ def run(
             del texts[script]
         else:
             return
-        with opened(chosen, write=True, create=any(map(_defines, texts.values()))) as hr:
+        # A script without tables of its own cannot be meant for a home that is not there yet.
+        with opened(chosen, write=True, create=any(map(makes_tables, texts.values()))) as hr:
             for script, text in texts.items():
                 with shown(hr, f"Running {'stdin' if script == '-' else script}", progress):
                     result = hr.execute(text)
                 _show(result, as_json=as_json, rows=rows)
-
-
-def _defines(text: str) -> bool:
-    """Whether a script makes tables: only then can it be meant for a home that is not there yet."""
-    return any(isinstance(statement, CreateTable) for statement in parse(text))
 
 
 def _show(result: pa.Table | headrace.Receipt | None, *, as_json: bool, rows: int) -> None:

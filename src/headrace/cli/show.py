@@ -30,8 +30,13 @@ def show_rows(table: pa.Table, *, as_json: bool, rows: int = 100) -> None:
     console = Console()
     console.print(screen)
     hidden = table.num_rows - rows
-    counted = f"{table.num_rows} row{'' if table.num_rows == 1 else 's'}"
-    console.print(Text(f"{counted}, {hidden} not shown (--rows)" if hidden > 0 else counted, style="dim"))
+    rows_told = counted(table.num_rows, "row")
+    console.print(Text(f"{rows_told}, {hidden} not shown (--rows)" if hidden > 0 else rows_told, style="dim"))
+
+
+def counted(count: int, word: str) -> str:
+    """A number of things, in words."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
 
 
 def show_receipt(receipt: headrace.Receipt, *, as_json: bool) -> None:

@@ -25,9 +25,10 @@ from headrace.intake.table import TableContract
 from headrace.ir.nodes import GroupFold, Linear, Node, Source
 from headrace.plans.catalyst import Catalyst, arrow_schema
 from headrace.plans.failures import FAILURES
-from headrace.plans.trees import data_type, id_of, items, kind_of
+from headrace.plans.trees import columns_of, data_type, id_of, items, kind_of
 from headrace.rules.base import Rule, Workshop
 from headrace.rules.build import build_rule
+from headrace.sql.allowed import analyze
 from headrace.sql.lower import Lowering, NoRule, lower
 from headrace.sql.query_errors import query_error
 from headrace.sql.resolve import Resolved, register, resolve
@@ -118,6 +119,23 @@ def make_view(catalyst: Catalyst, catalog: Catalog, scratch: Path, definition: V
     store = Store(definition.name, arrow_schema(f.dataType for f in schema.fields))
     hidden = {one.name: Store(one.name, one.schema) for one in workshop.stores}
     return View(definition, resolved, schema, store, workshop, rule, hidden, tuple(reasons), key)
+
+
+def columns_today(catalyst: Catalyst, definition: ViewDefinition) -> list[tuple[str, DataType]]:
+    """The columns that a view's text gives with the relations as they are now."""
+    with catalyst.analysis:
+        analyzed = analyze(catalyst, definition.sql, definition.line, definition.column)
+        found = [(one.name(), data_type(one.dataType())) for one in columns_of(analyzed)]
+    return _typed_columns(_named_schema(definition, StructType([StructField(*one) for one in found])))
+
+
+def columns_held(view: View) -> list[tuple[str, DataType]]:
+    """The columns that a view has."""
+    return _typed_columns(view.schema)
+
+
+def _typed_columns(schema: StructType) -> list[tuple[str, DataType]]:
+    return [(field.name, field.dataType) for field in schema.fields]
 
 
 def _made_rule(

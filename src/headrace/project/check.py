@@ -43,7 +43,7 @@ def check_definitions(definitions: Definitions, spark: SparkSession | None = Non
                 catalog = _resolved(home, catalog, definition, findings)
             except HeadraceError as error:
                 if not _follows_from(definition, failed):
-                    findings.problems.append(definition.problem(error))
+                    findings.problems.append(definitions.problem(definition, error))
                 failed.add(definition.name)
     findings.problems.sort(key=lambda one: (one.file, one.line, one.column))
     return findings

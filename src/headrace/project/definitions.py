@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from headrace.errors import HeadraceError, ProjectError, StatementError
+from headrace.errors import HeadraceError, ProjectError, RelationNameError, StatementError
 from headrace.project.folder import Project
 from headrace.sql.script import split
-from headrace.sql.statements import CreateSource, CreateTable, CreateView, Statement, read_statement
+from headrace.sql.statements import CreateSource, CreateTable, CreateView, Statement, parse, read_statement
 from headrace.sql.tokens import locate, scan
 
 _VALUE = re.compile(r"\$\{([^}\n]*)\}")
@@ -68,6 +68,22 @@ class Definitions:
     sources: list[Definition] = field(default_factory=list[Definition])
     problems: list[Problem] = field(default_factory=list[Problem])
 
+    def problem(self, definition: Definition, error: HeadraceError) -> Problem:
+        """An error that a definition met; where a view does not find one that reads it, the circle is told."""
+        unknown = error.unknown if isinstance(error, RelationNameError) else ""
+        circle = _circle(self.views, definition.name, unknown) if unknown else []
+        if not circle:
+            return definition.problem(error)
+        at = definition.statement
+        return Problem(
+            definition.file,
+            at.line,
+            at.column,
+            f"view {definition.name} would read itself",
+            f"It reads {', which reads '.join(circle[1:])}.",
+            "views may read tables and other views, but not in a circle",
+        )
+
 
 def read_definitions(project: Project) -> Definitions:
     """The definitions of all files, the views each after those that it reads, whichever file they stand in."""
@@ -94,8 +110,13 @@ def read_definitions(project: Project) -> Definitions:
     return found
 
 
+def makes_tables(script: str) -> bool:
+    """Whether a script holds a CREATE TABLE, or StatementError if it cannot be read."""
+    return any(isinstance(statement, CreateTable) for statement in parse(script))
+
+
 def in_order(views: Sequence[Definition]) -> list[Definition]:
-    """Views each after those whose names its query has, otherwise as they stand; Spark tells of circles."""
+    """Views each after those whose names its query has, otherwise as they stand, so also in a circle."""
     names = {view.name for view in views}
     reads = {view.name: names.intersection(view.words) - {view.name} for view in views}
     ordered: list[Definition] = []
@@ -108,14 +129,33 @@ def in_order(views: Sequence[Definition]) -> list[Definition]:
     return ordered
 
 
+def _circle(views: Sequence[Definition], name: str, first: str) -> list[str]:
+    """The shortest way from a view over the first, and by the names that queries have, back to it; maybe none."""
+    words = {view.name: view.words for view in views}
+    if first == name:
+        return [name, name]
+    ways = [[name, first]]
+    for way in ways:
+        for step in sorted(words.keys() & words.get(way[-1], set())):
+            if step == name:
+                return [*way, name]
+            if all(step not in other for other in ways):
+                ways.append([*way, step])
+    return []
+
+
 def refuse_problems(problems: Sequence[Problem]) -> None:
-    """Nothing, or one ProjectError that lists them all."""
-    if problems:
-        raise ProjectError(
-            f"{len(problems)} problem{'s' if len(problems) > 1 else ''} in the project",
-            detail="\n".join(str(problem) for problem in problems),
-            hint=next((problem.hint for problem in problems if problem.hint), "see 'headrace check'"),
-        )
+    """Nothing, or one ProjectError that lists them all, each with what to do about it."""
+    if not problems:
+        return
+    hints = {problem.hint for problem in problems if problem.hint}
+    # One hint for all stands where hints stand; several stand each with its own problem.
+    told = [f"{one}\n  hint: {one.hint}" if len(hints) > 1 and one.hint else str(one) for one in problems]
+    raise ProjectError(
+        f"{len(problems)} problem{'s' if len(problems) > 1 else ''} in the project",
+        detail="\n".join(told),
+        hint=hints.pop() if len(hints) == 1 else "mend each as its own hint says" if hints else "see 'headrace check'",
+    )
 
 
 def _statements(path: Path, file: str, values: Mapping[str, str], problems: list[Problem]) -> list[Statement]:

@@ -16,6 +16,7 @@ from headrace.errors import HeadraceError, ProjectError, SourceError
 from headrace.home import Headrace
 from headrace.intake.table import TableContract
 from headrace.project.definitions import Definition, Definitions, Problem, refuse_problems
+from headrace.project.drift import find_drift, left_over
 from headrace.sql.statements import CreateSource, CreateTable, CreateView
 from headrace.sql.tokens import scan
 
@@ -33,10 +34,11 @@ class Done:
 
 @dataclass
 class Outcome:
-    """What a run did; the receipt is that of its one epoch, if there was anything to do."""
+    """What a run did, and what is worth knowing; the receipt is that of its last epoch, if there was one."""
 
     done: list[Done] = field(default_factory=list[Done])
     receipt: Receipt | None = None
+    notes: list[str] = field(default_factory=list[str])
 
     def count(self, deed: Deed) -> int:
         """How many definitions met this."""
@@ -44,9 +46,15 @@ class Outcome:
 
 
 def run_project(home: Headrace, definitions: Definitions) -> Outcome:
-    """Make all that is missing or changed, in one epoch; if anything of it cannot be, nothing is touched."""
+    """Make all that is missing or changed, in one epoch; if anything of it cannot be, nothing is touched.
+
+    A view whose text is the same but now gives other columns, such as SELECT * of a table that was altered, is replaced
+    too: the home is then as a new one made from the project would be.
+    """
     refuse_problems([*definitions.problems, *_conflicts(home, definitions)])
-    return home.define(lambda: _adopt(home, definitions))
+    outcome = home.define(lambda: _adopt(home, definitions))
+    outcome.notes.extend(left_over(home.catalog, definitions))
+    return outcome
 
 
 def _adopt(home: Headrace, definitions: Definitions) -> Outcome:
@@ -64,6 +72,10 @@ def _adopt(home: Headrace, definitions: Definitions) -> Outcome:
         elif isinstance(statement, CreateView):
             view = view_of(home, statement)
             deed = _deed(home, view)
+            if deed == "unchanged":
+                drift = find_drift(home, definition)
+                outcome.notes.extend(drift.notes)
+                deed = "replaced" if drift.columns else "unchanged"
             if deed != "unchanged":
                 views.append(view)
             outcome.done.append(Done(deed, "view", view.name))
@@ -102,7 +114,7 @@ def _placed(definitions: Definitions, error: HeadraceError) -> HeadraceError:
     """The error with its place in the project, where it is about a definition."""
     for definition in (*definitions.views, *definitions.sources):
         if error.about == definition.name:
-            problem = definition.problem(error)
+            problem = definitions.problem(definition, error)
             return ProjectError(str(problem), detail=problem.detail, hint=problem.hint)
     return error
 

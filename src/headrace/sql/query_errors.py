@@ -27,7 +27,9 @@ def query_error(error: Exception, line: int = 1, column: int = 1, pieces: Sequen
         return work_failed("the query", error)
     captured = convert_exception(error.java_exception) if isinstance(error, Py4JJavaError) else error
     text = str(captured)
-    condition = captured.getCondition() if isinstance(captured, PySparkException) else None
+    known = isinstance(captured, PySparkException)
+    condition = captured.getCondition() if known else None
+    parameters = (captured.getMessageParameters() if known else None) or {}
     first = text.strip().splitlines()[0] if text.strip() else "Spark refused the query"
     first = re.sub(r"^\[[A-Z0-9_.]+\]\s*", "", first)
     first = re.sub(r"\s*SQLSTATE: \w+.*$", "", first)
@@ -46,9 +48,13 @@ def query_error(error: Exception, line: int = 1, column: int = 1, pieces: Sequen
             column=place[1] if place else column,
         )
     if condition in _UNKNOWN:
-        return RelationNameError(
+        refusal = RelationNameError(
             "unknown table or view", detail=detail, hint="SHOW TABLES and SHOW VIEWS list what there is"
         )
+        refusal.unknown = parameters.get("relationName", "").strip("`").lower()
+        # The detail tells the place already; a script need not tell that of the statement as well.
+        refusal.line, refusal.column = place or (None, None)
+        return refusal
     if condition and condition.startswith("UNRESOLVED_COLUMN"):
         return QueryError(
             "unknown column",

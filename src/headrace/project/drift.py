@@ -1,0 +1,59 @@
+"""Where a home has drifted from the project that made it, though no definition has changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.engine.define import columns_held, columns_today
+from headrace.errors import HeadraceError
+from headrace.project.definitions import Definition, Definitions
+
+if TYPE_CHECKING:
+    from headrace.engine.catalog import Catalog
+    from headrace.home import Headrace
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Whether a view's text gives other columns today, and what is worth knowing."""
+
+    columns: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def find_drift(home: Headrace, definition: Definition) -> Drift:
+    """What an unchanged view would be otherwise in a new home.
+
+    A view goes on with the columns that it was made with when its tables are altered, so SELECT * may have come to
+    mean more, and a name may have come to mean two columns.
+    """
+    view = home.catalog.view(definition.name)
+    try:
+        if columns_today(home.catalyst, view.definition) == columns_held(view):
+            return Drift()
+    except HeadraceError as error:
+        if error.transient:
+            raise
+        problem = definition.problem(error)
+        why = f"{problem}{f': {problem.detail}' if problem.detail else ''}"
+        return Drift(notes=(f"view {view.name} goes on as it was made, but could not be made anew: {why}",))
+    return Drift(True, (f"view {view.name} is replaced: its text gives other columns than when it was made",))
+
+
+def left_over(catalog: Catalog, definitions: Definitions) -> list[str]:
+    """What a home holds and the project does not define, such as a view under its former name."""
+    defined = {one.name for one in (*definitions.tables, *definitions.views)}
+    views = {one.name for one in catalog.views()}
+    notes = [
+        f"{kind} {name} is not in the project; it is kept, and kept current, until DROP {kind.upper()} {name}"
+        for name in catalog.relations
+        if name not in defined
+        for kind in ("view" if name in views else "table",)
+    ]
+    known = {one.name for one in definitions.sources}
+    return notes + [
+        f"source {name} is not in the project; DROP SOURCE {name} forgets it and keeps its rows"
+        for name in catalog.sources
+        if name not in known
+    ]
