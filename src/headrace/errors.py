@@ -58,6 +58,13 @@ class HeadraceError(Exception):
         self.line, self.column = line, column
         self.detail = f"In the statement at line {line}, column {column}. {self.detail}".rstrip()
 
+    def met_in_script(self, carried_out: str) -> None:
+        """Tell what of a script is carried out: to send all of it again would do that twice, so this is terminal."""
+        self.detail = f"{self.detail} {carried_out}".lstrip()
+        left = "run what is left of the script"
+        self.hint = f"{self.hint}; then {left}" if self.hint and not self.transient else left
+        self.transient = False
+
     def __str__(self) -> str:
         lines = [self.message]
         if self.detail:

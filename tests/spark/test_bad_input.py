@@ -193,6 +193,14 @@ def test_bad_changes(shop: Any, changes: list[Any], word: str) -> None:
     assert error.rejections[0].reason
 
 
+def test_a_script_that_fails_on_its_way_tells_what_is_carried_out(own: Any) -> None:
+    epoch = own.epoch + 1
+    with pytest.raises(ChangesRejected) as told:
+        own.execute("INSERT INTO bag VALUES (7, 'y'); INSERT INTO t (id, n) VALUES (9, NULL); DELETE FROM bag")
+    assert f"1 (epoch {epoch}) is carried out; this is about 2, and no other was run." in told.value.detail
+    assert own.query("SELECT a FROM bag ORDER BY a").column("a").to_pylist() == [1, 7]
+
+
 def test_every_bad_change_is_listed(shop: Any) -> None:
     with refused(shop, ChangesRejected) as caught:
         shop.apply(

@@ -95,6 +95,37 @@ def test_what_is_raised_after_the_commit_leaves_the_new_epoch(place: Place, poin
     assert [epoch for epoch, _ in rows_at(place, 4)] == [1, 2, 3, 4]
 
 
+def test_a_disk_that_is_full_once_the_commit_is_named_has_taken_it(place: Place) -> None:
+    ledger = make_home(place, 2, inline_bytes=0)
+    raise_at("log named!full")
+    add_epoch(ledger, 3)
+    assert ledger.epoch == 3
+    assert [epoch for epoch, _ in rows_at(place, 3)] == [1, 2, 3]
+    add_epoch(ledger, 4)
+    assert [head.epoch for head in opened(place).heads()] == [1, 2, 3, 4]
+    assert orphans(place) == []
+
+
+def test_a_commit_that_cannot_be_looked_for_is_not_denied(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = make_home(place, 2)
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    raise_at("log named!full")
+    with monkeypatch.context() as patched:
+        patched.setattr(type(place), "is_file", refuse)
+        patched.setattr(type(place), "read_bytes", refuse)
+        with pytest.raises(LedgerError, match="has not confirmed") as told:
+            add_epoch(ledger, 3)
+    assert not told.value.transient
+    assert "may be there" in told.value.detail
+    with pytest.raises(LedgerError, match="has not confirmed") as later:
+        add_epoch(ledger, 3)
+    assert "nothing of this one was done" in later.value.detail
+    assert opened(place).epoch == 3
+
+
 def test_a_second_interrupt_while_the_first_is_looked_into_changes_nothing(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

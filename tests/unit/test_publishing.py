@@ -123,6 +123,15 @@ def test_what_is_raised_before_the_commit_leaves_the_old_epoch(home: Headrace, p
     assert counts(home) == {"t": 1, "u": 1}
 
 
+def test_a_disk_that_is_full_once_the_commit_is_named_has_taken_it(home: Headrace) -> None:
+    raise_at("log named!full")
+    commit(home, 1)
+    assert home.broken is None
+    assert (home.ledger.epoch, home.epoch, counts(home)) == (1, 1, {"t": 1, "u": 1})
+    commit(home, 2)
+    assert counts(home) == {"t": 2, "u": 2}
+
+
 @pytest.mark.parametrize("point", ["log named", "committed", "epoch committed", "epoch shown"])
 def test_what_is_raised_after_the_commit_breaks_the_home_and_tells_the_epoch(home: Headrace, point: str) -> None:
     commit(home, 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from headrace.engine.receipt import Receipt
 from headrace.engine.sources import change_source, shown_sources
 from headrace.engine.work import Work
 from headrace.errors import (
+    HeadraceError,
     QueryError,
     RelationNameError,
     StatementError,
@@ -49,33 +50,75 @@ if TYPE_CHECKING:
     from headrace.home import Headrace
 
 
-def run_script(home: Headrace, sql: str) -> pa.Table | Receipt | None:
+Result = pa.Table | Receipt | None
+# What a statement comes to, and the epoch that it made, if it made one.
+Ran = tuple[Result, int | None]
+# So many of the statements that a script has carried out are named with their epochs when it fails.
+_NAMED = 8
+
+
+def run_script(home: Headrace, sql: str) -> Result:
     """Run all statements of a script in order; the result is that of the last."""
     return run_statements(home, parse(sql))
 
 
-def run_statements(home: Headrace, statements: Iterable[Statement]) -> pa.Table | Receipt | None:
-    """Run statements in order; the result is that of the last.
+def run_statements(home: Headrace, statements: Iterable[Statement]) -> Result:
+    """Run statements in order; the result is that of the last. An error tells which of them are carried out.
 
     Sources wait for the definitions that follow them, so that all of a script are read into one epoch.
     """
-    result: pa.Table | Receipt | None = None
-    waiting: list[CreateSource] = []
-    for statement in statements:
-        if isinstance(statement, CreateSource):
-            waiting.append(statement)
-            continue
-        if waiting and not isinstance(statement, (CreateTable, CreateView)):
-            _create_sources(home, waiting)
-            waiting = []
-        result = run_statement(home, statement)
-    if waiting:
-        _create_sources(home, waiting)
-        return None
+    listed = list(statements)
+    done: dict[int, int | None] = {}
+    about: Sequence[int] = ()
+    result: Result = None
+    waiting: dict[int, CreateSource] = {}
+
+    def create_sources() -> None:
+        nonlocal about, result
+        about = tuple(waiting)
+        result, epoch = _create_sources(home, list(waiting.values()))
+        done.update(dict.fromkeys(waiting, epoch))
+        waiting.clear()
+
+    try:
+        for number, statement in enumerate(listed, 1):
+            if isinstance(statement, CreateSource):
+                waiting[number] = statement
+                continue
+            if waiting and not isinstance(statement, (CreateTable, CreateView)):
+                create_sources()
+            about = (number,)
+            result, done[number] = _run_whole(home, statement)
+        if waiting:
+            create_sources()
+    except BaseException as error:
+        _tell_carried_out(error, done, about, len(listed))
+        raise
     return result
 
 
-def _create_sources(home: Headrace, statements: Sequence[CreateSource]) -> None:
+def _tell_carried_out(error: BaseException, done: Mapping[int, int | None], about: Sequence[int], of: int) -> None:
+    """Let the error of some statements of a script tell which others are carried out, if they changed anything."""
+    if all(epoch is None for epoch in done.values()):
+        return
+    named = [f"{number} (epoch {epoch})" if epoch is not None else str(number) for number, epoch in done.items()]
+    if len(named) > _NAMED:
+        named[:-_NAMED] = [f"the first {len(named) - _NAMED}"]
+    told = (
+        f"Of {of} statements, {_and(named)} {'is' if len(done) == 1 else 'are'} carried out; "
+        f"this is about {_and([str(number) for number in about])}, and no other was run."
+    )
+    if isinstance(error, HeadraceError):
+        error.met_in_script(told)
+    else:
+        error.add_note(told)
+
+
+def _and(words: Sequence[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def _create_sources(home: Headrace, statements: Sequence[CreateSource]) -> Ran:
     """Read sources into one epoch; those that are known already are left alone where that was asked."""
 
     def make() -> None:
@@ -83,11 +126,15 @@ def _create_sources(home: Headrace, statements: Sequence[CreateSource]) -> None:
         if wanted:
             adopt(home, sources=wanted)
 
-    home.define(make)
+    return _define(home, make)
 
 
-def run_statement(home: Headrace, statement: Statement) -> pa.Table | Receipt | None:
+def run_statement(home: Headrace, statement: Statement) -> Result:
     """Run one statement; an error that names no place of its own names the statement's."""
+    return _run_whole(home, statement)[0]
+
+
+def _run_whole(home: Headrace, statement: Statement) -> Ran:
     needed = isinstance(statement, Query | Explain | ExplainQuery)
     with told_where(statement), home.renewal.working(needed=needed):
         return _run_statement(home, statement)
@@ -104,26 +151,37 @@ def told_where(statement: Statement) -> Generator[None, None, None]:
         raise
 
 
-def _run_statement(home: Headrace, statement: Statement) -> pa.Table | Receipt | None:
+def _run_statement(home: Headrace, statement: Statement) -> Ran:
+    if isinstance(statement, Insert | Update | Delete):
+        receipt = home.submit(lambda: work_out(home, statement))
+        return receipt, receipt.epoch
+    if isinstance(statement, SourceAction):
+        return _define(home, lambda: change_source(home, statement))
+    if isinstance(statement, CreateTable):
+        return _define(home, lambda: _create_table(home, statement))
+    if isinstance(statement, CreateView):
+        return _define(home, lambda: _create_view(home, statement))
+    if isinstance(statement, Drop):
+        return _define(home, lambda: _drop(home, statement))
+    if isinstance(statement, AlterTable):
+        return _define(home, lambda: alter_table(home, statement))
+    return _read(home, statement), None
+
+
+def _define(home: Headrace, make: Callable[[], None]) -> Ran:
+    """Run a definition; one that changes nothing makes no epoch."""
+
+    def made() -> int | None:
+        before = home.epoch
+        make()
+        return home.epoch if home.epoch > before else None
+
+    return None, home.define(made)
+
+
+def _read(home: Headrace, statement: Statement) -> pa.Table:
     if isinstance(statement, Query):
         return _run_query(home, statement, None)
-    if isinstance(statement, Insert | Update | Delete):
-        return home.submit(lambda: work_out(home, statement))
-    if isinstance(statement, SourceAction):
-        home.define(lambda: change_source(home, statement))
-        return None
-    if isinstance(statement, CreateTable):
-        home.define(lambda: _create_table(home, statement))
-        return None
-    if isinstance(statement, CreateView):
-        home.define(lambda: _create_view(home, statement))
-        return None
-    if isinstance(statement, Drop):
-        home.define(lambda: _drop(home, statement))
-        return None
-    if isinstance(statement, AlterTable):
-        home.define(lambda: alter_table(home, statement))
-        return None
     if isinstance(statement, Explain):
         return _explain(home, statement)
     if isinstance(statement, ExplainQuery):

@@ -153,7 +153,7 @@ class DeltaFolder:
         make_folder(self.path / _LOG)
         version = self.version + 1
         if version == self._unconfirmed:
-            raise self._not_confirmed("An earlier commit was not confirmed either")
+            raise self._not_confirmed("That was an earlier commit; nothing of this one was done")
         attempt = self._attempted(commit, version)
         self._attempt = attempt
         try:
@@ -166,12 +166,23 @@ class DeltaFolder:
                 hint="open the home again, if the other process has gone",
             ) from None
         except OSError as error:
-            if not isinstance(error, Unconfirmed) and not self.log_file(version).is_file():
-                self._attempt = None
-                raise
+            if not isinstance(error, Unconfirmed):
+                if not self._may_be_named(version):
+                    self._attempt = None
+                    raise
+                # What failed came after the naming: a commit whose log file is whole and synced is one all the same.
+                self.settle()
+                if self._known is attempt.after:
+                    return
             self._unconfirmed = version
-            raise self._not_confirmed(str(error)) from error
+            raise self._not_confirmed(f"{error}. The commit may be there, or may not outlive a power cut") from error
         self._known = attempt.after
+
+    def _may_be_named(self, version: int) -> bool:
+        try:
+            return self.log_file(version).is_file()
+        except OSError:
+            return True
 
     def _attempted(self, commit: Commit, version: int) -> _Attempt:
         """All that a commit writes, and all that is known after it."""
@@ -311,7 +322,7 @@ class DeltaFolder:
     def _not_confirmed(self, why: str) -> LedgerError:
         return LedgerError(
             f"the storage has not confirmed a commit of {self.path.name}",
-            detail=f"{why}. The commit may be there, or may not outlive a power cut.",
+            detail=f"{why}.",
             hint="mend the storage and open the home again: its newest epoch says what is there",
         )
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.folders import sync_folder
-from headrace.objects import ObjectPath, Place
+from headrace.objects import ObjectPath, Place, Unconfirmed
 
 _TEMPORARY = ".tmp-"
 _COPY_BYTES = 1024 * 1024
@@ -194,7 +194,8 @@ def _parts(source: Place) -> Iterator[bytes]:
 def put_if_absent(path: Place, content: bytes) -> None:
     """Give a name to whole content, durably; FileExistsError if the name is taken.
 
-    After any other error the name is not there, unless the disk failed to confirm it, or the object store did not tell.
+    Unconfirmed if the disk does not confirm the name, or the object store does not tell. After any other error a look
+    at the name tells whether it was given.
     """
     if isinstance(path, ObjectPath):
         crash_point("log written")
@@ -205,7 +206,10 @@ def put_if_absent(path: Place, content: bytes) -> None:
         crash_point("log written")
         os.link(temporary, path)
         crash_point("log named")
-    sync_folder(path.parent)
+    try:
+        sync_folder(path.parent)
+    except OSError as error:
+        raise Unconfirmed(*error.args) from error
 
 
 def replace_file(path: Place, content: bytes) -> None:
