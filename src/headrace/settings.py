@@ -130,9 +130,11 @@ class Settings(BaseSettings):
         description="Bytes of one request's body; a larger one is answered 413.",
     )
     serve_room_bytes: int = Field(
-        default=128 * 1024 * 1024,
+        default=1024 * 1024 * 1024,
         ge=1,
-        description="Bytes of all bodies whose changes are not yet committed; more are answered 429.",
+        description="Bytes of memory that changes may take until they are committed, counted by what the bodies of all "
+        "requests become: 20 to 80 times their size. A body that needs more is answered 413; one that finds others in "
+        "it, 429.",
     )
     serve_completions: int = Field(
         default=100_000,

@@ -6,25 +6,30 @@ import datetime as dt
 import io
 import json
 import socket
+import tracemalloc
 from concurrent.futures import Future
 from decimal import Decimal
 from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from fastapi import FastAPI
 from pyarrow import csv
 
+from headrace.engine.loop import Call, Loop
 from headrace.engine.receipt import Receipt
 from headrace.errors import ChangesRejected, EpochExpired, HeadraceError, QueryError, Rejection, SetupError
 from headrace.json_forms import json_rows
 from headrace.serving.auth import refuse_open_listening
 from headrace.serving.completions import Completions
-from headrace.serving.limits import Pushes
+from headrace.serving.limits import REPEAT_BYTES, Pushes, becomes
+from headrace.serving.lines import read_lines
 from headrace.serving.problems import Refusal, problem_of, respond, status_of
 from headrace.serving.rows import ARROW, CSV, JSON, NDJSON, Result, chosen, written
 from headrace.serving.server import Server
 from headrace.settings import Settings
+from tests.small_engine import Host, table
 
 
 def test_a_token_lives_as_long_as_its_submission_and_a_while_longer() -> None:
@@ -72,29 +77,54 @@ def test_a_body_counts_as_what_it_becomes() -> None:
     first = pushes.enter()
     first.grow(2_000)
     with pytest.raises(Refusal) as dense:
-        first.become(1_001)
-    assert dense.value.status == 413
-    # Alone it may hold more than the room; beside it, others may not.
-    first.become(1_000)
+        first.become(20_001)
+    assert (dense.value.status, dense.value.code) == (413, "too_large")
+    first.become(20_000)
     second = pushes.enter()
     with pytest.raises(Refusal) as full:
         second.grow(1)
     assert full.value.status == 429
     first.leave()
     second.grow(100)
-    second.become(100)
+    second.become(6_400)
+    second.repeat(10)
     third = pushes.enter()
     third.grow(1_000)
     with pytest.raises(Refusal) as beside:
-        third.become(500)
+        third.become(20_000 - 6_400 - 10 * REPEAT_BYTES + 1)
     assert beside.value.status == 429
+    third.become(20_000 - 6_400 - 10 * REPEAT_BYTES)
     second.leave()
-    third.become(500)
     third.leave()
     fourth = pushes.enter()
     fourth.grow(8_000)
+    fourth.become(20_000)
     fourth.leave()
     assert pushes.under_way == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "update_format"),
+    [
+        (b'{"insert":{"id":%d}}\n', "insert_delete"),
+        (b'{"insert":{"id":%d,"n":7}},', "insert_delete"),
+        (b'{"id":%d}\n', "raw"),
+        (b'{"id":%d},', "raw"),
+        (b'{"delete":{"id":%d}}\n', "insert_delete"),
+    ],
+)
+def test_what_a_body_is_counted_as_is_what_it_takes(line: bytes, update_format: Any) -> None:
+    lines = b"".join(line % number for number in range(10_000, 20_000))
+    body = lines if lines.endswith(b"\n") else b"[" + lines[:-1] + b"]"
+    loop = Loop(Host(table("t")))
+    loop.submit(Call({"t": [{"insert": {"id": 1}}]}))
+    tracemalloc.start()
+    try:
+        loop.submit(Call({"t": read_lines(body, update_format).changes}))
+        taken = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert 0.7 * taken < becomes(body) < 3 * taken
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
-from headrace.serving.limits import Place, too_large
+from headrace.serving.limits import Place, becomes, too_large
 from headrace.serving.problems import Refusal
 from headrace.serving.service import service_of
 
@@ -21,8 +21,7 @@ SLOWEST_BYTES_PER_SECOND = 64 * 1024
 async def read_body(request: Request, place: Place) -> bytes:
     """The whole body; refused as soon as it is known to be too large, also for what it would become once read."""
     sent = await _read(request, place.check, place.grow)
-    # Every value but the first of an object or array follows a comma; more are not in it.
-    place.become(sum(map(sent.count, (b"{", b"[", b","))))
+    place.become(becomes(sent))
     return sent
 
 

@@ -92,6 +92,8 @@ def _read(service: Service, table: str, sent: bytes, update_format: UpdateFormat
         raise too_large(
             0, f"Its weights stand for more than {place.repeats} rows beyond those that it names."
         ) from None
+    if update_format == "weighted":
+        place.repeat(len(read.changes))
     if not read.bad:
         return read
     _, reasons = service.hr.catalog.table(table).contract.decode_all(read.changes)

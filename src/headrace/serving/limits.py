@@ -7,12 +7,20 @@ import threading
 from headrace.serving.problems import Refusal
 
 RETRY_AFTER_SECONDS = 1
-# What one value of a body takes as a Python object, and how many of the bytes allowed stand for one value: a body of
-# nothing but brackets becomes many times its size.
-VALUE_BYTES = 64
-BYTES_PER_VALUE = 8
-# What one more row of a weight takes until its epoch is over.
+# What an object, any other value and a line of a body take as Python objects, until the epoch of their rows is over:
+# a body of short rows becomes eighty times its size.
+OBJECT_BYTES = 512
+VALUE_BYTES = 256
+LINE_BYTES = 256
+# What one more row of a weight takes.
 REPEAT_BYTES = 256
+
+
+def becomes(body: bytes) -> int:
+    """About how many bytes of memory a body's changes take, told without reading it."""
+    # Every value but the first of an object or array follows a comma; text may hold commas, so more are not in it.
+    values = OBJECT_BYTES * body.count(b"{") + VALUE_BYTES * (body.count(b"[") + body.count(b","))
+    return len(body) + values + LINE_BYTES * body.count(b"\n")
 
 
 class Pushes:
@@ -47,24 +55,17 @@ class Pushes:
     def grow(self, size: int, more: int) -> None:
         """Account for more bytes of one body: 413 if it is too large, 429 if all bodies together are."""
         self.check(size + more)
+        self.hold(size, more)
+
+    def hold(self, size: int, more: int) -> None:
+        """Account for what one body becomes: 413 if there can be no room for it, 429 if others have taken it."""
+        if size + more > self._room_bytes:
+            detail = f"Its changes would take {size + more} bytes of memory; all together may take {self._room_bytes}."
+            raise too_large(self.body_bytes, detail)
         with self._lock:
             if self._held_bytes + more > self._room_bytes:
                 raise _busy(f"Changes of {self._held_bytes} bytes wait for their epoch; {self._room_bytes} may.")
             self._held_bytes += more
-
-    def become(self, size: int, values: int) -> int:
-        """Account for what a body of this size becomes once it is read, and how many bytes more that is.
-
-        413 if it holds too many values; 429 if others hold the room that it needs. Alone it may take it all.
-        """
-        if values * BYTES_PER_VALUE > self.body_bytes:
-            raise too_large(self.body_bytes, f"It holds {values} values; {self.body_bytes // BYTES_PER_VALUE} may.")
-        more = max(values * VALUE_BYTES - size, 0)
-        with self._lock:
-            if self._held_bytes > size and self._held_bytes + more > self._room_bytes:
-                raise _busy(f"Changes of {self._held_bytes} bytes wait for their epoch; {self._room_bytes} may.")
-            self._held_bytes += more
-        return more
 
     def shrink(self, size: int) -> None:
         """Give back the room and the place of one request."""
@@ -90,9 +91,17 @@ class Place:
         self._pushes.grow(self._size, more)
         self._size += more
 
-    def become(self, values: int) -> None:
-        """Hold what the body becomes as so many values."""
-        self._size += self._pushes.become(self._size, values)
+    def become(self, size: int) -> None:
+        """Hold what the body becomes instead of its bytes."""
+        self._hold(max(size - self._size, 0))
+
+    def repeat(self, rows: int) -> None:
+        """Hold the rows that weights stand for as well."""
+        self._hold(rows * REPEAT_BYTES)
+
+    def _hold(self, more: int) -> None:
+        self._pushes.hold(self._size, more)
+        self._size += more
 
     @property
     def repeats(self) -> int:
@@ -113,7 +122,8 @@ def too_large(limit: int, detail: str = "") -> Refusal:
         "too_large",
         "the body is too large",
         detail=detail or f"The limit is {limit} bytes.",
-        hint="send it in several requests; HEADRACE_SERVE_BODY_BYTES sets how large a body with changes may be",
+        hint="send it in several requests; HEADRACE_SERVE_BODY_BYTES and HEADRACE_SERVE_ROOM_BYTES set how large "
+        "a body with changes may be",
         headers={"Connection": "close"},
     )
 
