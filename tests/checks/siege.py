@@ -69,7 +69,7 @@ class Honest:
             measured.clear()
 
     def _client(self) -> httpx.Client:
-        return httpx.Client(base_url=self.url, timeout=60, headers={"Authorization": f"Bearer {self.key}"})
+        return httpx.Client(base_url=self.url, timeout=90, headers={"Authorization": f"Bearer {self.key}"})
 
     def _push(self) -> None:
         cities = list(CITIES)
