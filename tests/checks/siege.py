@@ -194,7 +194,7 @@ def serving(home: Path, key: str, log: Path) -> Any:
     finally:
         if process.poll() is None:
             process.kill()
-        process.wait()
+        process.communicate()
 
 
 def p95(seconds: list[float]) -> float:

@@ -10,7 +10,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ import httpx
 import pytest
 
 from tests.e2e.conftest import Served
+
+KEY = "a key of the server"
 
 
 def test_a_key_is_needed_where_there_is_one(server_with: Callable[..., Any]) -> None:
@@ -192,24 +196,85 @@ def test_other_machines_are_not_served_without_a_key(tmp_path: Path) -> None:
     assert not (tmp_path / "home").exists()
 
 
-def test_the_command_begins_and_ends(tmp_path: Path) -> None:
-    """A process of its own, for a project: it says where it listens, and a signal closes the home before it ends."""
+class Senders:
+    """Who send rows to two tables at once, each under a key of its own, and what was acknowledged to them."""
+
+    def __init__(self) -> None:
+        self.sent: set[int] = set()
+        self.acknowledged: dict[int, int] = {}
+
+    def send(self, url: str, row_id: int) -> bool:
+        """Whether it was acknowledged; False if nobody answered."""
+        self.sent.add(row_id)
+        changes = [{"insert": {"id": row_id}}]
+        headers = {"X-API-Key": KEY, "Idempotency-Key": f"row {row_id}"}
+        try:
+            answer = httpx.post(f"{url}/v1/epochs", json={"a": changes, "b": changes}, headers=headers, timeout=60)
+        except httpx.HTTPError:
+            return False
+        assert answer.status_code == 200, answer.text
+        # The receipt of a key is the same whenever it is asked for.
+        assert self.acknowledged.setdefault(row_id, answer.json()["epoch"]) == answer.json()["epoch"]
+        return True
+
+    def send_on(self, url: str, first_id: int) -> None:
+        for row_id in range(first_id, first_id + 10_000):
+            if not self.send(url, row_id):
+                return
+
+
+def test_the_command_begins_is_killed_begins_again_and_ends(tmp_path: Path) -> None:
+    """A process of its own, for a project: what it acknowledged is there once, and a signal closes the home."""
     home = tmp_path / "home"
-    (tmp_path / "headrace.yml").write_text("name: shop\nstorage: home\nsettings: {api_keys: [long enough]}\n")
+    settings = f"{{api_keys: [{KEY}], serve_definitions: true}}"
+    (tmp_path / "headrace.yml").write_text(f"name: shop\nstorage: home\nsettings: {settings}\n")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-    command = _command("--project", str(tmp_path), "--port", str(port), "--json")
-    try:
-        assert command.stdout is not None
-        line = command.stdout.readline()
-        assert json.loads(line) == {"url": f"http://127.0.0.1:{port}", "home": str(home), "epoch": 0}
-        ready = httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=60)
-        assert ready.json() == {"status": "ready"}
-        assert httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=60).status_code == 401
-        command.send_signal(signal.SIGTERM)
-        _, err = command.communicate(timeout=120)
-        assert command.returncode == 0, err
-    finally:
-        command.kill()
+    senders, arguments = Senders(), ("--project", str(tmp_path), "--port", str(port), "--json")
+    with _command(*arguments) as command, ThreadPoolExecutor(8) as threads:
+        try:
+            url = _url(command)
+            assert url == f"http://127.0.0.1:{port}"
+            assert httpx.get(f"{url}/readyz", timeout=60).json() == {"status": "ready"}
+            assert httpx.get(f"{url}/metrics", timeout=60).status_code == 401
+            for sql in ("CREATE TABLE a (id INT PRIMARY KEY)", "CREATE TABLE b (id INT)"):
+                made = httpx.post(f"{url}/v1/query", json={"sql": sql}, headers={"X-API-Key": KEY}, timeout=120)
+                assert made.status_code == 200, made.text
+            sending = [threads.submit(senders.send_on, url, sender * 10_000) for sender in range(8)]
+            while len(senders.acknowledged) < 100 and not any(one.done() for one in sending):
+                time.sleep(0.01)
+        finally:
+            command.kill()
+        for one in sending:
+            one.result()
+    assert len(senders.acknowledged) >= 100
+    with _command(*arguments) as command:
+        try:
+            url = _url(command)
+            there = _ids(url, "a")
+            assert set(there.values()) == {1}
+            assert senders.acknowledged.keys() <= there.keys() <= senders.sent
+            # No epoch is torn.
+            assert _ids(url, "b") == there
+            for row_id in sorted(senders.sent):
+                assert senders.send(url, row_id)
+            assert _ids(url, "a") == _ids(url, "b") == Counter(senders.sent)
+            command.send_signal(signal.SIGTERM)
+            _, err = command.communicate(timeout=120)
+            assert command.returncode == 0, err
+        finally:
+            command.kill()
     assert not list(home.glob("**/owner*.sock"))
+
+
+def _url(command: subprocess.Popen[str]) -> str:
+    """Where a server says that it listens."""
+    assert command.stdout is not None
+    return json.loads(command.stdout.readline())["url"]
+
+
+def _ids(url: str, table: str) -> Counter[int]:
+    asked = {"sql": f"SELECT * FROM {table}"}
+    answer = httpx.post(f"{url}/v1/query", json=asked, headers={"X-API-Key": KEY}, timeout=120)
+    return Counter(row["id"] for row in answer.json()["rows"])

@@ -1,4 +1,4 @@
-"""Attacks that take long: the time of a refusal, memory over many requests, a server that is killed."""
+"""Attacks that take many requests: the time of a refusal, memory over all of them, dense bodies at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import Any
 
 import httpx
 
-from tests.checks.siege import serving
 from tests.e2e.conftest import Served
 
 KEY = "a-key-of-the-server"
@@ -60,12 +59,12 @@ def test_memory_is_flat_over_many_pushes_and_queries(server: Served) -> None:
             assert server.query(f"SELECT * FROM parts WHERE id = {number % 60}").status_code == 200
             assert server.query(f"SELECT * FROM parts LIMIT {number % 60}").status_code == 200
 
-    push(range(300))
+    push(range(200))
     ask(range(50))
     before, files = _megabytes(), _open_files()
-    push(range(300, 1_100))
-    ask(range(50, 250))
-    assert _megabytes() - before < 60
+    push(range(200, 800))
+    ask(range(50, 200))
+    assert _megabytes() - before < 40
     assert _open_files() - files < 20
     assert len(server.rows("parts")) == 50
 
@@ -87,62 +86,3 @@ def test_a_handful_of_dense_bodies_takes_no_more_than_the_room(server_with: Call
         dense = served.client.post(path, content=body * 2)
         assert (dense.status_code, dense.json()["code"]) == (413, "too_large")
         assert sum(served.hr.relations()["notes"][0].all().weights.tolist()) == 150_000 * statuses[200]
-
-
-def test_what_was_acknowledged_is_there_once_after_a_kill(tmp_path: Path) -> None:
-    home, log = tmp_path / "home", tmp_path / "server.log"
-    headers = {"Authorization": f"Bearer {KEY}"}
-    acknowledged: dict[str, int] = {}
-    sent: set[str] = set()
-
-    def send(url: str, sender: int, number: int) -> bool:
-        key = f"{sender}-{number}"
-        sent.add(key)
-        row = {"insert": {"id": sender * 10_000 + number}}
-        try:
-            answer = httpx.post(
-                f"{url}/v1/epochs",
-                json={"a": [row], "b": [row]},
-                headers={**headers, "Idempotency-Key": key},
-                timeout=60,
-            )
-        except httpx.HTTPError:
-            return False
-        assert answer.status_code in (200, 429, 503), answer.text
-        if answer.status_code == 200:
-            epoch = answer.json()["epoch"]
-            # The receipt of a key is the same whenever it is asked for.
-            assert acknowledged.setdefault(key, epoch) == epoch
-        return answer.status_code == 200
-
-    def push_on(url: str, sender: int) -> None:
-        for number in range(10_000):
-            if not send(url, sender, number):
-                return
-
-    with serving(home, KEY, log) as (process, url), ThreadPoolExecutor(8) as threads:
-        with httpx.Client(base_url=url, timeout=240, headers=headers) as client:
-            for sql in ("CREATE TABLE a (id INT PRIMARY KEY)", "CREATE TABLE b (id INT)"):
-                client.post("/v1/query", json={"sql": sql}).raise_for_status()
-        pushing = [threads.submit(push_on, url, sender) for sender in range(8)]
-        while len(acknowledged) < 100 and not any(one.done() for one in pushing):
-            time.sleep(0.01)
-        process.kill()
-        for one in pushing:
-            one.result()
-    with serving(home, KEY, log) as (_, url), httpx.Client(base_url=url, timeout=240, headers=headers) as client:
-
-        def held(name: str) -> Counter[str]:
-            rows = client.post("/v1/query", json={"sql": f"SELECT * FROM {name}"}).json()["rows"]
-            return Counter(f"{row['id'] // 10_000}-{row['id'] % 10_000}" for row in rows)
-
-        there = held("a")
-        assert len(acknowledged) >= 100
-        assert acknowledged.keys() <= there.keys() <= sent
-        # No epoch is torn: both tables have it or none.
-        assert held("b") == there
-        assert set(there.values()) == {1}
-        for key in sorted(sent):
-            sender, _, number = key.partition("-")
-            assert send(url, int(sender), int(number))
-        assert held("a") == held("b") == Counter(sent)
