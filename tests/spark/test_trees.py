@@ -78,3 +78,10 @@ def test_a_survey_tells_names_of_any_characters(catalyst: Catalyst) -> None:
     assert [part.name for part in parts if part.what == "relation"] == names
     first = next(part for part in parts if part.what == "relation")
     assert (first.line, first.position) == (1, sql.index("`"))
+
+
+def test_classes_with_the_same_methods_are_told_apart(catalyst: Catalyst) -> None:
+    """In one thread, because the gateway remembers methods for each."""
+    first = catalyst.compiled("First", 'public String tell(Object one) { return "first"; }')
+    second = catalyst.compiled("Second", 'public String tell(Object one) { return "second " + one; }')
+    assert [first.tell("x"), second.tell("x"), first.tell("x")] == ["first", "second x", "first"]

@@ -32,7 +32,8 @@ class Catalyst:
         self._classes: dict[str, Java] = {}
         self._found: dict[str, Java] = {}
         gateway: Java = session.sparkContext._gateway  # pyright: ignore
-        self._reader: Java = self.compiled(trees.SOURCE).generate(self.array([gateway.java_gateway_server]))
+        self._reader: Java = self.compiled("Trees", trees.SOURCE)
+        self._reader.begin(gateway.java_gateway_server)
         trees.read_by(self._reader)
         self._nothing = self._reader.sequence("")
         self._datasets = self.module("org.apache.spark.sql.classic.Dataset")
@@ -70,11 +71,18 @@ class Catalyst:
         """The empty Scala map."""
         return self.module("scala.collection.immutable.Map").empty()
 
-    def compiled(self, source: str) -> Java:
-        """A class that Spark's own compiler makes of its body."""
-        generator = self.module(_EXPRESSIONS + "codegen.CodeGenerator")
-        code = self.expression_class("codegen.CodeAndComment")(source, self.no_resources)
-        return generator.compile(code)._1()
+    def compiled(self, name: str, body: str) -> Java:
+        """An object of a class that Spark's own compiler makes of its body."""
+        key = f"compiled {name}"
+        if key not in self._classes:
+            # The gateway remembers methods by the name of their class, and all that Spark compiles share one name: so
+            # ours lies inside of it under its own.
+            around = "public Object generate(Object[] none) { return null; }"
+            source = f"{around}\npublic static class {name} {{\n{body}\n}}"
+            code = self.expression_class("codegen.CodeAndComment")(source, self.no_resources)
+            made = self.module(_EXPRESSIONS + "codegen.CodeGenerator").compile(code)._1()
+            (self._classes[key],) = made.getClass().getDeclaredClasses()
+        return self._classes[key].newInstance()
 
     def array(self, items: Sequence[Java]) -> Java:
         """A Java array of objects."""

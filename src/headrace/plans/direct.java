@@ -1,6 +1,6 @@
 // The body of a class that Spark's own compiler makes: runs the one partition of a planned query in the calling thread,
 // as an executor of a local Spark would run its task, and writes the rows as one Arrow stream into a file.
-public Object generate(Object[] given) {
+public Object run(Object[] given) {
   org.apache.spark.rdd.RDD rows = (org.apache.spark.rdd.RDD) given[0];
   org.apache.spark.sql.types.StructType schema = (org.apache.spark.sql.types.StructType) given[1];
   java.util.Properties settings = (java.util.Properties) given[2];

@@ -24,7 +24,7 @@ class DirectRun:
     """One executed plan, asked for its rows as often as wanted; by one thread at a time."""
 
     def __init__(self, catalyst: Catalyst, executed: Java, rows: Java, path: Path) -> None:
-        self._run = catalyst.compiled(_SOURCE)
+        self._run = catalyst.compiled("Direct", _SOURCE)
         self._path = str(path)
         self._given = catalyst.array(
             [rows, executed.schema(), catalyst.task_settings, catalyst.no_resources, self._path]
@@ -33,7 +33,7 @@ class DirectRun:
 
     def rows(self) -> pa.Table:
         """What the plan gives now."""
-        if int(self._run.generate(self._given)) == 0:
+        if int(self._run.run(self._given)) == 0:
             return self._none
         with pa.OSFile(self._path) as file:
             return pa.ipc.open_stream(file.read_buffer()).read_all()

@@ -4,10 +4,6 @@
 private static final java.util.List MADE_OF_PARTS =
     java.util.Arrays.asList(new Object[] {"array", "map", "named_struct", "struct"});
 
-public Object generate(Object[] given) {
-  return this;
-}
-
 public byte[] literalRows(Object session, Object parsed, String schema) throws java.io.IOException {
   org.apache.spark.sql.catalyst.plans.logical.LogicalPlan plan =
       (org.apache.spark.sql.catalyst.plans.logical.LogicalPlan) parsed;

@@ -20,8 +20,7 @@ class Literals:
 
     def __init__(self, catalyst: Catalyst) -> None:
         self._catalyst = catalyst
-        # Its methods have names of their own: the gateway knows classes by name, and all that are compiled share one.
-        self._reader = catalyst.compiled(_SOURCE)
+        self._reader = catalyst.compiled("Literals", _SOURCE)
 
     def rows(self, values: str, types: Sequence[DataType]) -> pa.Table | None:
         """The rows of a VALUES query cast to these types, or None where it takes more than reading them.

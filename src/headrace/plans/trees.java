@@ -3,9 +3,8 @@
 private py4j.Gateway gateway;
 private com.fasterxml.jackson.databind.ObjectMapper json = new com.fasterxml.jackson.databind.ObjectMapper();
 
-public Object generate(Object[] given) {
-  gateway = ((py4j.GatewayServer) given[0]).getGateway();
-  return this;
+public void begin(Object server) {
+  gateway = ((py4j.GatewayServer) server).getGateway();
 }
 
 public String kind(Object one) {
