@@ -76,7 +76,10 @@ def open_home(
     read_only: bool = False,
     **overrides: Any,
 ) -> Headrace:
-    """Open a home, or make one; starts a local Spark unless one is given."""
+    """Open a home, or make one; starts a local Spark unless one is given.
+
+    One that is started is watched, and replaced if it ends; one that is given is for who gave it to replace.
+    """
     chosen = settings or read_settings()
     if overrides:
         chosen = read_settings(**{**chosen.model_dump(), **overrides})
@@ -332,6 +335,7 @@ class Headrace:
             "fold_failure": self.fold_failure,
             "clock_failure": self._ticker.failures.text,
             "merge_failure": self._merger.failures.text,
+            "spark_failure": self.renewal.failure,
             "broken": None if self.broken is None else str(self.broken),
         }
 

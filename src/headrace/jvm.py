@@ -1,8 +1,9 @@
 """The JVM that runs Spark: it never outlives this process, and one that no longer answers is ended.
 
 Two things watch it. A guard, which is a process of its own, kills it when this process ends, however that is: it reads
-from a pipe that only this process holds open. A thread asks it how it fares on a connection of its own; while there is
-no answer, it looks at the process. Whoever else waits for the JVM then finds the connection closed, and need not watch.
+from a pipe that only this process holds open, and is there before the JVM begins. A thread asks the JVM how it fares on
+a connection of its own; while there is no answer, it looks at the process. Whoever else waits for the JVM then finds
+the connection closed, and need not watch.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 import socket
 import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from weakref import WeakSet
 
 from headrace.proc import is_stopped, processor_seconds
 
@@ -37,19 +40,21 @@ _SUFFOCATING = 0.6
 _READING = re.compile(rb"!ys(\d+) (\d+)\n")
 _UNITS = {"k": 2.0**-20, "m": 2.0**-10, "g": 1.0, "t": 2.0**10}
 
-# The guard knows a process by the time of its start too, so that it never kills another that got the same number. One
-# that ends in good order, with this process, is given a moment to do so.
+# The guard hears the number of the process that it is to guard, then nothing more until its keeper has gone. It knows
+# that process by the time of its start too, so that it never kills another that got the same number. One that ends in
+# good order, with this process, is given a moment to do so.
 _GUARD = """
 begun() {
   if [ -r "/proc/$1/stat" ]; then read -r line < "/proc/$1/stat" && set -- ${line##*) } && echo "${20}"
   else ps -o lstart= -p "$1"; fi
 } 2>/dev/null
-at=$(begun "$1")
+read -r guarded || exit 0
+at=$(begun "$guarded")
 [ -n "$at" ] || exit 0
 read -r _
 tries=0
-while [ "$tries" -lt 10 ] && [ "$(begun "$1")" = "$at" ]; do sleep 0.2; tries=$((tries + 1)); done
-[ "$(begun "$1")" != "$at" ] || kill -9 "$1"
+while [ "$tries" -lt 10 ] && [ "$(begun "$guarded")" = "$at" ]; do sleep 0.2; tries=$((tries + 1)); done
+[ "$(begun "$guarded")" != "$at" ] || kill -9 "$guarded"
 """
 
 
@@ -70,30 +75,72 @@ def patience(silence: float, memory: str) -> float:
 
 
 class Guard:
-    """A process that kills another once this one has ended, or has let go of it."""
+    """A process that kills another, which it saw begin, once this one has ended or has let go of it."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self) -> None:
         # Signals of a terminal are for this process: the guard must outlive it.
         self._process = subprocess.Popen(
-            ["/bin/sh", "-c", _GUARD, "headrace-guard", str(pid)],
+            ["/bin/sh", "-c", _GUARD, "headrace-guard"],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
             cwd="/",
         )
-        # A child that is forked off would hold the pipe open for as long as it lives.
-        os.register_at_fork(after_in_child=self._forget)
+        _guards.add(self)
 
-    def _forget(self) -> None:
+    def start(self, command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        """Start the process that is guarded: it says its own number before it becomes the command."""
+        assert self._process.stdin is not None
+        # A line of its own, because the other is closed in whatever is forked off; a command never inherits it.
+        line = os.dup(self._process.stdin.fileno())
+
+        def begin() -> None:
+            # Ctrl-C is for this process, which may want to go on.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            os.write(line, b"%d\n" % os.getpid())
+
+        try:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                env=environment,
+                preexec_fn=begin,
+            )
+        finally:
+            os.close(line)
+
+    def let_go(self) -> None:
+        """Let the guard end soon; what it guards is killed if it is still there."""
         if self._process.stdin is not None:
             with suppress(OSError):
                 self._process.stdin.close()
 
     def close(self) -> None:
-        """Let the guard end; what it guards is killed if it is still there."""
-        self._forget()
+        """Let go, and wait until the guard has ended."""
+        self.let_go()
         self._process.wait()
+
+
+_guards: WeakSet[Guard] = WeakSet()
+
+
+def _let_go() -> None:
+    for guard in list(_guards):
+        guard.let_go()
+
+
+# A child that is forked off would hold the pipe open for as long as it lives.
+os.register_at_fork(after_in_child=_let_go)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a process now, and let go of it."""
+    process.kill()
+    process.wait()
+    if process.stdin is not None:
+        with suppress(OSError):
+            process.stdin.close()
 
 
 class Silent(Exception):
@@ -103,13 +150,15 @@ class Silent(Exception):
 class Jvm:
     """One JVM that this process has started."""
 
-    def __init__(self, process: subprocess.Popen[bytes], gateway: Gateway, silence: float, memory: str) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], guard: Guard, gateway: Gateway, silence: float, memory: str
+    ) -> None:
         self.process = process
+        self._guard = guard
         self._gateway = gateway
         self._silence = silence
         self._patience = patience(silence, memory)
         self._suffocating = _SUFFOCATING * self._patience
-        self._guard = Guard(process.pid)
         self.why = ""
         # Whether it had no memory left to work with, and was ended for that.
         self.suffocated = False
@@ -136,8 +185,7 @@ class Jvm:
         except Exception as error:
             self.why = f"it cannot be watched: {error!r}"
         _log.warning("Spark has ended: %s", self.why)
-        self.process.kill()
-        self.process.wait()
+        end(self.process)
         self._guard.close()
         ended()
 

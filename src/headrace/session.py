@@ -5,12 +5,11 @@ from __future__ import annotations
 import atexit
 import gc
 import logging
-import os
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,6 +23,7 @@ from headrace import jars
 from headrace.errors import SetupError
 from headrace.java import find_java, launcher_home
 from headrace.jvm import Gateway, Jvm
+from headrace.launch import Launched, environment_of, forget_ended, is_given, launched
 from headrace.scratch import Scratch
 from headrace.settings import Settings
 
@@ -74,15 +74,21 @@ class SparkUser(Protocol):
         ...
 
     def take_spark(self, spark: SparkSession) -> None:
-        """Work with this Spark from now on."""
+        """Work with this Spark from now on; who cannot raises, and is asked again as long as it lives."""
+        ...
+
+    def note_failure(self, error: Exception) -> None:
+        """Another Spark could not be started, or not be taken; it is tried again."""
         ...
 
 
 _log = logging.getLogger("headrace.spark")
 _starting = threading.RLock()
+# Held while a new Spark is brought to its users: one that ends meanwhile is replaced after that.
+_bringing = threading.Lock()
 # The JVMs that were started here and not yet given up, with their users; there is seldom more than one.
 _users: dict[Jvm, WeakSet[SparkUser]] = {}
-_LONGEST_PAUSE = 60.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 
 
 def start_spark(settings: Settings, java_options: str = "", **changed: str | None) -> SparkSession:
@@ -91,24 +97,19 @@ def start_spark(settings: Settings, java_options: str = "", **changed: str | Non
     Options may be changed, or left out with None. One that ends is replaced as long as somebody uses it.
     """
     with _starting:
-        for ended in [one for one in _users if one.has_ended()]:
-            _forget(ended)
+        forget_ended()
         if SparkContext._active_spark_context is not None:  # pyright: ignore[reportPrivateUsage]
             return _running_session()
-        spark = _started(settings, java_options, changed)
-        _watch(spark, settings, lambda: start_spark(settings, java_options, **changed))
-        return spark
+        return _started(settings, java_options, changed)
 
 
 def use_spark(spark: SparkSession, user: SparkUser) -> bool:
     """Be told when this Spark ends, and be given the next; False if it is not ours to start again."""
     with _starting:
-        process = process_of(spark)
-        for jvm, users in _users.items():
-            if jvm.process is process:
-                users.add(user)
-                return True
-        return False
+        jvm = jvm_of(spark)
+        if jvm is not None:
+            _users[jvm].add(user)
+        return jvm is not None
 
 
 def process_of(spark: SparkSession) -> subprocess.Popen[bytes] | None:
@@ -123,19 +124,16 @@ def jvm_of(spark: SparkSession) -> Jvm | None:
     return next((jvm for jvm in list(_users) if jvm.process is process), None)
 
 
-def _watch(spark: SparkSession, settings: Settings, start: Callable[[], SparkSession]) -> None:
-    """See to it that a Spark ends with this process, and that another is started if it ends before."""
-    process = process_of(spark)
-    if process is None:
-        return
+def _watch(spark: SparkSession, begun: Launched, settings: Settings, ended: Callable[[Jvm], None]) -> None:
+    """Have somebody told when a Spark has ended."""
     gateway: Any = spark.sparkContext._gateway  # pyright: ignore
     listens = gateway.gateway_parameters
     pulse = _pulse(spark)
     where = Gateway(listens.address, listens.port, listens.auth_token, pulse._target_id)
-    jvm = Jvm(process, where, settings.spark_silence.total_seconds(), settings.spark_memory)
+    jvm = Jvm(begun.process, begun.guard, where, settings.spark_silence.total_seconds(), settings.spark_memory)
     _users[jvm] = WeakSet()
     # The object must live as long as the JVM is asked by its number, so the thread that asks holds it.
-    jvm.watch(lambda ended=jvm, _=pulse: _replace(ended, start))
+    jvm.watch(lambda _=pulse: ended(jvm))
 
 
 def _pulse(spark: SparkSession) -> Any:
@@ -148,54 +146,103 @@ def _pulse(spark: SparkSession) -> Any:
 
 
 def _replace(ended: Jvm, start: Callable[[], SparkSession]) -> None:
-    """Forget a Spark that has ended, and start another for those who used it."""
+    """Forget a Spark that has ended, and bring another to those who used it."""
     with _starting:
         users = _users.pop(ended)
-        _forget(ended)
+        forget_ended()
     for user in list(users):
         user.lose_spark()
-    pause = 1.0
-    # Each attempt counts who is still there: without users there is nothing to start it for.
-    while list(users):
+    with _bringing:
+        spark = _start_again(users, start)
+        if spark is not None:
+            _bring(spark, users)
+
+
+def _start_again(users: WeakSet[SparkUser], start: Callable[[], SparkSession]) -> SparkSession | None:
+    """A new Spark, tried for as long as there are users; they hear of its end from now on."""
+    for pause in _pauses():
+        # Each attempt counts who is still there: without users there is nothing to start it for.
+        if not list(users):
+            return None
         try:
-            spark = start()
+            with _starting:
+                spark = start()
+                for user in list(users):
+                    use_spark(spark, user)
+                return spark
         except Exception as error:
             _log.warning("Spark cannot be started again, and is tried later: %s", error)
-            time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
-            continue
-        for user in list(users):
-            user.take_spark(spark)
-        return
+            for user in list(users):
+                user.note_failure(error)
+        time.sleep(pause)
+    return None
 
 
-def _forget(ended: Jvm) -> None:
-    """Let PySpark begin anew: it keeps the one Spark of the process in its classes."""
-    context: Any = SparkContext._active_spark_context  # pyright: ignore
-    gateway: Any = SparkContext._gateway  # pyright: ignore
-    if gateway is None or gateway.proc is not ended.process:
-        return
-    with SparkContext._lock:  # pyright: ignore
-        SparkContext._active_spark_context = None  # pyright: ignore
-        SparkContext._gateway = None  # pyright: ignore
-        SparkContext._jvm = None  # pyright: ignore
-    SparkSession._instantiatedSession = None  # pyright: ignore
-    SparkSession._activeSession = None  # pyright: ignore
-    if context is not None:
-        # What was to hear from tasks listens in a thread of its own.
-        context._accumulatorServer.shutdown()
-        context._jsc = None
-    with suppress(Exception):
-        gateway.close()
+def _bring(spark: SparkSession, users: WeakSet[SparkUser]) -> None:
+    """Have each user work with a new Spark; who cannot is asked again, unless it has ended and the next is coming."""
+    process = process_of(spark)
+    left = WeakSet(users)
+    for pause in _pauses():
+        for user in list(left):
+            try:
+                user.take_spark(spark)
+                left.discard(user)
+            except Exception as error:
+                if process is not None and process.poll() is not None:
+                    return
+                _log.warning("the new Spark cannot be used yet, and is tried later: %s", error, exc_info=error)
+                user.note_failure(error)
+        if not list(left):
+            return
+        time.sleep(pause)
+
+
+def _pauses() -> Iterator[float]:
+    """Seconds between attempts, more and more."""
+    pause = _FIRST_PAUSE
+    while True:
+        yield pause
+        pause = min(2 * pause, _LONGEST_PAUSE)
 
 
 def _started(settings: Settings, java_options: str, changed: Mapping[str, str | None]) -> SparkSession:
+    """A new Spark that is watched; whatever is raised on the way leaves no JVM, and PySpark as it was before."""
     scratch = Scratch()
     atexit.register(scratch.close)
+
+    def end() -> None:
+        atexit.unregister(scratch.close)
+        scratch.close()
+
+    def ended(jvm: Jvm) -> None:
+        end()
+        _replace(jvm, lambda: start_spark(settings, java_options, **changed))
+
+    try:
+        with _options(settings, java_options, changed, scratch.path) as options:
+            java_home = launcher_home(find_java(), settings.jars.parent / "java")
+            if is_given():
+                with environment_of({"JAVA_HOME": str(java_home)}):
+                    return _context(options)
+            with launched(options, java_home) as begun:
+                spark = _context(options)
+                _watch(spark, begun, settings, ended)
+                return spark
+    except BaseException:
+        end()
+        raise
+
+
+@contextmanager
+def _options(
+    settings: Settings, java_options: str, changed: Mapping[str, str | None], scratch: Path
+) -> Generator[dict[str, str], None, None]:
+    """What a Spark is started with."""
     cores = "*" if settings.spark_cores is None else str(settings.spark_cores)
     with as_file(files("headrace").joinpath("log4j2.properties")) as quiet:
-        options: dict[str, str | int | float | bool | None] = {
+        options: dict[str, str | None] = {
             **_MEANING,
+            "spark.master": f"local[{cores}]",
             "spark.app.name": "headrace",
             "spark.jars": ",".join(str(path) for path in jars.paths(settings.jars)),
             "spark.sql.extensions": _DELTA_EXTENSION,
@@ -212,8 +259,8 @@ def _started(settings: Settings, java_options: str, changed: Mapping[str, str | 
             ).strip(),
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
-            "spark.local.dir": str(scratch.path / "local"),
-            "spark.sql.warehouse.dir": str(scratch.path / "warehouse"),
+            "spark.local.dir": str(scratch / "local"),
+            "spark.sql.warehouse.dir": str(scratch / "warehouse"),
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
             # Each view brings a dozen generated classes, used in every epoch. Where there are more than fit, all are
@@ -233,17 +280,22 @@ def _started(settings: Settings, java_options: str, changed: Mapping[str, str | 
             "spark.rpc.askTimeout": "2min",
             **changed,
         }
-        options = {name: value for name, value in options.items() if value is not None}
-        with _java_home(launcher_home(find_java(), settings.jars.parent / "java")):
-            spark = SparkSession.builder.master(f"local[{cores}]").config(map=options).getOrCreate()
+        yield {name: value for name, value in options.items() if value is not None}
+
+
+def _context(options: Mapping[str, str]) -> SparkSession:
+    """The first session of a Spark with these options, in the JVM that PySpark has."""
+    spark = SparkSession.builder.config(map=dict(options)).getOrCreate()
     _keep_generated_classes(spark)
     # PySpark prints every failed query with its whole stack; the caller gets the same as an exception.
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
     # So does Py4J with every call that a Spark which ended leaves unanswered.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    # What is loaded by now stays for good: Python need not look through it for garbage, epoch after epoch.
-    gc.freeze()
+    # What is loaded by now stays for good: Python need not look through it for garbage, epoch after epoch. Not so what
+    # a Spark that has ended leaves behind, which is loaded when the next is started.
+    if gc.get_freeze_count() == 0:
+        gc.freeze()
     return spark
 
 
@@ -288,16 +340,3 @@ def _running_session() -> SparkSession:
             hint="stop that Spark first, or start it with Delta and give it to headrace.open as spark=",
         )
     return session
-
-
-@contextmanager
-def _java_home(home: Path) -> Generator[None, None, None]:
-    before = os.environ.get("JAVA_HOME")
-    os.environ["JAVA_HOME"] = str(home)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["JAVA_HOME"]
-        else:
-            os.environ["JAVA_HOME"] = before

@@ -1,12 +1,16 @@
 """Spark's JVM is killed, stopped and driven out of memory while four callers push and two query.
 
 Each caller must get an answer within ten seconds, what was acknowledged must be there once, what was not must not be
-there at all, and the home must go on by itself. `python -m tests.checks.jvm_loss [kill stop memory orphan]`, with
+there at all, and the home must go on by itself, as must another home on the same Spark. /readyz must tell of it, and
+nothing may be left of a Spark that has ended. `python -m tests.checks.jvm_loss [kill stop memory given orphan]`, with
 HEADRACE_ANSWER_SECONDS=30 on a machine that has other work.
 """
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import logging
 import os
 import signal
 import subprocess
@@ -14,12 +18,19 @@ import sys
 import tempfile
 import threading
 import time
+import weakref
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
+
+import httpx
+from fastapi import FastAPI
 
 import headrace
-from headrace.jvm import is_stopped
+from headrace.proc import is_stopped
+from headrace.serving import health, problems
+from headrace.serving.auth import Guarded
 
 ANSWER_SECONDS = float(os.environ.get("HEADRACE_ANSWER_SECONDS", "10"))
 RENEWAL_SECONDS = 180.0
@@ -39,12 +50,14 @@ class Book:
     acknowledged: list[int] = field(default_factory=list[int])
     outcomes: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     longest: float = 0.0
+    longest_at: float = 0.0
     longest_refusal: float = 0.0
     unforeseen: list[str] = field(default_factory=list[str])
 
     def note(self, kind: str, begun: float, error: BaseException | None) -> None:
         seconds = time.monotonic() - begun
-        self.longest = max(self.longest, seconds)
+        if seconds > self.longest:
+            self.longest, self.longest_at = seconds, time.monotonic()
         if error is not None:
             self.longest_refusal = max(self.longest_refusal, seconds)
         self.outcomes[kind, "ok" if error is None else getattr(error, "code", type(error).__name__)] += 1
@@ -52,17 +65,72 @@ class Book:
             self.unforeseen.append(repr(error))
 
 
-def check(hr: headrace.Headrace, way: str, book: Book) -> list[str]:
+@dataclass
+class Readiness:
+    """What /readyz told: what it said when it was not ready, and how long it took at most."""
+
+    refused: Counter[str] = field(default_factory=Counter[str])
+    longest: float = 0.0
+    last: int = 0
+
+    async def _watch(self, hr: headrace.Headrace, over: threading.Event) -> None:
+        app = FastAPI()
+        app.state.service = SimpleNamespace(hr=hr, submissions=SimpleNamespace(lost=None))
+        problems.install(app)
+        app.include_router(health.router)
+        app.add_middleware(Guarded, keys=())
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080") as client:
+            while not over.is_set():
+                begun = time.monotonic()
+                answer = await client.get("/readyz")
+                self.longest = max(self.longest, time.monotonic() - begun)
+                self.last = answer.status_code
+                if answer.status_code != 200:
+                    self.refused[answer.json()["detail"]] += 1
+                await asyncio.sleep(0.1)
+
+    def watch(self, hr: headrace.Headrace, over: threading.Event) -> None:
+        asyncio.run(self._watch(hr, over))
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """What this process holds that a Spark which has ended must not add to."""
+
+    threads: int
+    files: int
+    folders: int
+
+    @classmethod
+    def now(cls, hr: headrace.Headrace) -> Holdings:
+        gc.collect()
+        folders = [one for scratch in (hr._leaves, hr._disk) for one in scratch.path.iterdir()]
+        # Those that work views out come when they are first needed, and stay.
+        threads = [one for one in threading.enumerate() if not one.name.startswith("headrace-view")]
+        return cls(len(threads), len(list(Path("/proc/self/fd").iterdir())), len(folders))
+
+    def exceeds(self, before: Holdings) -> bool:
+        """A folder of files more is right: a query process may still read what the last Spark read."""
+        return self.threads > before.threads + 2 or self.files > before.files + 6 or self.folders > before.folders + 1
+
+
+def check(hr: headrace.Headrace, other: headrace.Headrace, way: str, book: Book) -> list[str]:
     """Do one thing to the JVM under load; what was not as it must be."""
     over = threading.Event()
+    ready = Readiness()
+    before_it, of_the_old = Holdings.now(hr), weakref.ref(hr.catalyst)
     threads = [threading.Thread(target=_push, args=(hr, caller, way, book, over)) for caller in range(4)]
     threads += [threading.Thread(target=_ask, args=(hr, book, over)) for _ in range(2)]
+    threads.append(threading.Thread(target=ready.watch, args=(hr, over)))
     for thread in threads:
         thread.start()
     _wait(lambda: len(book.acknowledged) >= 8)
     process = hr.renewal.process
     assert process is not None
     struck_at = time.monotonic()
+    # How long an epoch takes by itself on this machine; whoever waits when the JVM is struck is counted after it.
+    undisturbed, book.longest = book.longest, 0.0
     # It has work of its own to do until the memory is gone, so its time is told apart.
     glutton = Book()
     heavy = threading.Thread(target=_ask_once, args=(hr, glutton, HEAVY))
@@ -75,12 +143,14 @@ def check(hr: headrace.Headrace, way: str, book: Book) -> list[str]:
     renewed_after = time.monotonic() - struck_at
     before = len(book.acknowledged)
     went_on = _wait(lambda: len(book.acknowledged) >= before + 8)
+    ready_again = _wait(lambda: ready.last == 200)
     over.set()
     for thread in [*threads, *([heavy] if way == "memory" else [])]:
         thread.join(60)
     print(
         f"{way}: gone after {gone - struck_at:.1f} s, renewed after {renewed_after:.1f} s, "
-        f"longest answer {book.longest:.1f} s, longest refusal {book.longest_refusal:.1f} s, {dict(book.outcomes)}",
+        f"longest answer {book.longest:.1f} s (given after {book.longest_at - struck_at:.1f} s; before the loss it was "
+        f"{undisturbed:.1f} s), longest refusal {book.longest_refusal:.1f} s, {dict(book.outcomes)}",
         flush=True,
     )
     if way == "memory":
@@ -92,7 +162,25 @@ def check(hr: headrace.Headrace, way: str, book: Book) -> list[str]:
         wrong.append(f"{way}: an answer took {book.longest:.1f} s")
     if not renewed or not went_on:
         wrong.append(f"{way}: the home did not go on")
+    print(f"{way}: /readyz took {ready.longest:.2f} s at most, and refused {dict(ready.refused)}", flush=True)
+    if not any("another is being started" in told for told in ready.refused) or not ready_again or ready.longest > 1:
+        wrong.append(f"{way}: /readyz did not tell of it, or not at once")
+    wrong += [f"{way}: another home: {one}" for one in _go_on(other)]
+    # The threads of a gateway look once a second whether they are still needed.
+    if not _wait(lambda: not Holdings.now(hr).exceeds(before_it) and of_the_old() is None, 15.0):
+        left = f"{before_it}, then {Holdings.now(hr)}, {[one.name for one in threading.enumerate()]}, {of_the_old()}"
+        wrong.append(f"{way}: something is left of the old Spark: {left}")
     return wrong
+
+
+def _go_on(other: headrace.Headrace) -> list[str]:
+    """Another home on the same Spark follows a change; what was not as it must be."""
+    if not _wait(lambda: not other.renewal.under_way):
+        return ["it did not go on"]
+    number = other.query("SELECT count(*) AS c FROM t").to_pylist()[0]["c"] + 1
+    other.apply({"t": [{"insert": {"id": number, "g": 1, "n": number}}]})
+    rows = other.query("SELECT g, c FROM v").to_pylist()
+    return [] if rows == [{"g": 1, "c": number}] and other.verify().ok else [f"it holds {rows}"]
 
 
 def judge(hr: headrace.Headrace, acknowledged: list[int]) -> list[str]:
@@ -141,10 +229,10 @@ def _ask_once(hr: headrace.Headrace, book: Book, sql: str) -> None:
         book.note("query", begun, None)
 
 
-def _wait(done: object) -> float:
+def _wait(done: object, seconds: float = RENEWAL_SECONDS) -> float:
     """The time at which something was so, or 0 if it did not come to be."""
     assert callable(done)
-    until = time.monotonic() + RENEWAL_SECONDS
+    until = time.monotonic() + seconds
     while time.monotonic() < until:
         if done():
             return time.monotonic()
@@ -152,46 +240,116 @@ def _wait(done: object) -> float:
     return 0.0
 
 
-def orphan() -> list[str]:
-    """A process is killed whose JVM was stopped: the JVM ends all the same."""
-    script = "import headrace, sys, time; hr = headrace.open(sys.argv[1]); "
-    script += "print(hr.renewal.process.pid, flush=True); time.sleep(300)"
+def given(hr: headrace.Headrace) -> list[str]:
+    """A Spark that was given ends: nobody replaces it, which is told, and the home can be opened again."""
+    process = hr.renewal.process
+    assert process is not None
+    process.kill()
+    process.wait()
+    wrong: list[str] = []
+    for attempt in (1, 2):
+        begun = time.monotonic()
+        try:
+            hr.query("SELECT g, count(*) AS c FROM w JOIN v USING (c) GROUP BY g")
+            wrong.append("given: a query was answered without Spark")
+        except headrace.errors.SparkLost as lost:
+            if lost.transient or "given" not in lost.message or time.monotonic() - begun > ANSWER_SECONDS:
+                wrong.append(f"given: at attempt {attempt} it was told {lost!r}, {lost.transient}")
+    return wrong
+
+
+GIVEN_THEN_ORPHAN = """
+import sys, time
+import headrace
+from headrace import jars
+from headrace.java import find_java, launcher_home
+from headrace.settings import Settings
+from headrace.launch import environment_of
+from tests.checks.jvm_loss import DEFINITIONS, given
+from pyspark.sql import SparkSession
+
+home, ways = sys.argv[1], sys.argv[2:]
+if "given" in ways:
+    settings = Settings()
+    delta = {
+        "spark.jars": ",".join(str(path) for path in jars.paths(settings.jars)),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.ui.enabled": "false",
+    }
+    with environment_of({"JAVA_HOME": str(launcher_home(find_java(), settings.jars.parent / "java"))}):
+        spark = SparkSession.builder.master("local[2]").config(map=delta).getOrCreate()
+    with headrace.open(home, spark=spark) as hr:
+        hr.execute(DEFINITIONS)
+        hr.apply({"t": [{"insert": {"id": 1, "g": 1, "n": 1}}]})
+        print(*given(hr), sep=";", flush=True)
+hr = headrace.open(home)
+if "given" in ways:
+    hr.apply({"t": [{"insert": {"id": 2, "g": 1, "n": 1}}]})
+    print(hr.query("SELECT c FROM v").to_pylist()[0]["c"], flush=True)
+print(hr.renewal.process.pid, flush=True)
+time.sleep(300)
+"""
+
+
+def apart(ways: list[str]) -> list[str]:
+    """In another process, a Spark that was given ends; then that process is killed whose JVM was stopped."""
+    wrong: list[str] = []
     with tempfile.TemporaryDirectory(prefix="headrace-orphan-") as folder:
-        command = [sys.executable, "-c", script, str(Path(folder) / "home")]
-        python = subprocess.Popen(command, stdout=subprocess.PIPE)
+        command = [sys.executable, "-c", GIVEN_THEN_ORPHAN, str(Path(folder) / "home"), *ways]
+        python = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert python.stdout is not None
+        if "given" in ways:
+            wrong += [one for one in python.stdout.readline().strip().split(";") if one]
+            count = python.stdout.readline().strip()
+            print(f"given: {count} rows after the home was opened again", flush=True)
+            wrong += [] if count == "2" else [f"given: the home opened again counts {count} rows"]
         jvm = int(python.stdout.readline())
         os.kill(jvm, signal.SIGSTOP)
         time.sleep(0.5)
         assert is_stopped(jvm)
         python.kill()
         python.wait()
+        python.stdout.close()
         killed_at = time.monotonic()
-        # Killed but not yet reaped by whoever inherited it, it is neither stopped nor alive.
-        gone = _wait(lambda: not is_stopped(jvm))
+        gone = _wait(lambda: _is_gone(jvm))
         print(f"orphan: gone after {gone - killed_at:.1f} s", flush=True)
-        return [] if gone and gone - killed_at < ANSWER_SECONDS else ["orphan: the JVM outlived its process"]
+        if not gone or gone - killed_at > ANSWER_SECONDS:
+            wrong.append("orphan: the JVM outlived its process")
+        return wrong
+
+
+def _is_gone(pid: int) -> bool:
+    """Whether a process has ended, though whoever inherited it may not have reaped it yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
 
 
 def main(ways: list[str]) -> int:
     """Run the ways that are named, or all."""
-    chosen = ways or ["kill", "stop", "memory", "orphan"]
+    chosen = ways or ["kill", "stop", "memory", "given", "orphan"]
     wrong: list[str] = []
     acknowledged: list[int] = []
-    losses = [one for one in chosen if one != "orphan"]
+    # What /readyz refuses is counted here.
+    logging.getLogger("headrace.serving").setLevel(logging.CRITICAL)
+    losses = [one for one in chosen if one in ("kill", "stop", "memory")]
     if losses:
         with (
             tempfile.TemporaryDirectory(prefix="headrace-jvm-loss-") as folder,
             headrace.open(Path(folder) / "home", spark_memory="512m") as hr,
+            headrace.open(Path(folder) / "other", spark_memory="512m") as other,
         ):
             hr.execute(DEFINITIONS)
+            other.execute(DEFINITIONS)
             for way in losses:
                 book = Book()
-                wrong += check(hr, way, book)
+                wrong += check(hr, other, way, book)
                 acknowledged += book.acknowledged
             wrong += judge(hr, acknowledged)
-    if "orphan" in chosen:
-        wrong += orphan()
+    if "orphan" in chosen or "given" in chosen:
+        wrong += apart(chosen)
     for one in wrong:
         print(f"WRONG {one}", flush=True)
     return 1 if wrong else 0

@@ -17,9 +17,14 @@ def run(*ways: str) -> str:
     return done.stdout
 
 
-def test_a_home_goes_on_when_its_jvm_is_stopped() -> None:
-    assert "all right" in run("stop")
+def test_homes_go_on_when_their_jvm_is_stopped() -> None:
+    """Both that share it; /readyz tells of it, and nothing is left of the old one."""
+    told = run("stop")
+    assert "all right" in told
+    assert "another is being started" in told
 
 
-def test_a_stopped_jvm_does_not_outlive_its_killed_process() -> None:
-    assert "gone after" in run("orphan")
+def test_a_given_spark_that_ends_is_told_and_a_stopped_jvm_does_not_outlive_its_killed_process() -> None:
+    told = run("given", "orphan")
+    assert "2 rows after the home was opened again" in told
+    assert "gone after" in told

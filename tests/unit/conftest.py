@@ -23,7 +23,7 @@ def _is_java(program: str) -> bool:
     if found.name == "java":
         # Some tests make a script of that name.
         return found.is_file() and not found.read_bytes().startswith(b"#!")
-    return found.name.startswith("spark-submit")
+    return found.name.startswith("spark-submit") and "pyspark" in found.parts
 
 
 sys.addaudithook(_refuse_java)

@@ -57,7 +57,7 @@ def processes() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 
 def watched(process: subprocess.Popen[bytes], gateway: Gateway, silence: float) -> tuple[Jvm, threading.Event]:
-    jvm, ended = Jvm(process, gateway, silence, "1g"), threading.Event()
+    jvm, ended = Jvm(process, Guard(), gateway, silence, "1g"), threading.Event()
     jvm.watch(ended.set)
     return jvm, ended
 
@@ -128,10 +128,10 @@ def test_the_processor_is_read_of_the_process() -> None:
 def test_a_guard_ends_what_was_stopped_when_its_keeper_is_killed(tmp_path: Path) -> None:
     """The keeper has a forked child that outlives it, which must not keep the guard waiting."""
     keeper = """
-import os, subprocess, sys, time
+import os, time
 from headrace.jvm import Guard
-kept = subprocess.Popen(["sleep", "300"])
-guard = Guard(kept.pid)
+guard = Guard()
+kept = guard.start(["sleep", "300"], os.environ)
 if os.fork() == 0:
     os.close(1)
     time.sleep(20)
@@ -156,25 +156,49 @@ time.sleep(300)
 
 
 def test_a_guard_leaves_another_process_of_the_same_number_alone(processes: list[subprocess.Popen[bytes]]) -> None:
-    """What is gone when the guard begins is nothing to guard."""
-    gone = subprocess.Popen(["true"])
-    gone.wait()
-    guard = Guard(gone.pid)
-    guard.close()
+    """What has ended is nothing to guard any more, whoever may get its number."""
+    guard = Guard()
+    gone = guard.start(["true"], os.environ)
+    gone.communicate()
     other = subprocess.Popen(["sleep", "60"])
     processes.append(other)
+    guard.close()
     assert other.poll() is None
 
 
 def test_a_guard_ends_at_once_when_all_is_over() -> None:
-    process = subprocess.Popen(["sleep", "60"])
-    guard = Guard(process.pid)
+    guard = Guard()
+    process = guard.start(["sleep", "60"], os.environ)
     time.sleep(0.3)
     process.kill()
-    process.wait()
+    process.communicate()
     begun = time.monotonic()
     guard.close()
     assert time.monotonic() - begun < 2.0
+
+
+def test_a_guard_that_never_started_anything_ends() -> None:
+    guard = Guard()
+    with pytest.raises(FileNotFoundError):
+        guard.start(["/nowhere/java"], os.environ)
+    begun = time.monotonic()
+    guard.close()
+    assert time.monotonic() - begun < 4.0
+
+
+def test_what_is_guarded_hears_no_interrupt_and_inherits_no_line(processes: list[subprocess.Popen[bytes]]) -> None:
+    """A line that it inherited would stay open when its keeper has ended."""
+    guard = Guard()
+    process = guard.start(["sleep", "60"], os.environ)
+    processes.append(process)
+    assert process.stdin is not None
+    os.kill(process.pid, signal.SIGINT)
+    line = Path(f"/proc/self/fd/{guard._process.stdin.fileno()}").readlink()  # type: ignore[union-attr]
+    assert line not in {one.readlink() for one in Path(f"/proc/{process.pid}/fd").iterdir()}
+    assert process.poll() is None
+    process.kill()
+    process.communicate()
+    guard.close()
 
 
 def test_a_broken_connection_ends_it(processes: list[subprocess.Popen[bytes]]) -> None:

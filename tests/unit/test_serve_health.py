@@ -27,18 +27,18 @@ def _home(**parts: Any) -> Any:
         "closed": False,
         "broken": None,
         "epoch": 7,
-        "renewal": SimpleNamespace(under_way=False, has_ended=False),
+        "renewal": SimpleNamespace(under_way=False, has_ended=False, failure=None),
         "frames": SimpleNamespace(catalyst=SimpleNamespace(session=session)),
     }
     return SimpleNamespace(**{**well, **parts})
 
 
-def _app(home: Any, lost: OwnerLost | None = None) -> FastAPI:
+def _app(home: Any, lost: OwnerLost | None = None, keys: tuple[str, ...] = ()) -> FastAPI:
     app = FastAPI()
     app.state.service = SimpleNamespace(hr=home, submissions=SimpleNamespace(lost=lost))
     problems.install(app)
     app.include_router(health.router)
-    app.add_middleware(Guarded, keys=())
+    app.add_middleware(Guarded, keys=keys)
     return app
 
 
@@ -72,14 +72,27 @@ def test_it_is_told_while_every_thread_of_the_server_is_taken() -> None:
     [
         ({"closed": True}, "closed"),
         ({"broken": HomeBroken(8, OSError("full"))}, "could not take in"),
-        ({"renewal": SimpleNamespace(under_way=True, has_ended=True)}, "another is being started"),
-        ({"renewal": SimpleNamespace(under_way=False, has_ended=True)}, "Spark has stopped"),
+        ({"renewal": SimpleNamespace(under_way=True, has_ended=True, failure=None)}, "another is being started."),
+        (
+            {"renewal": SimpleNamespace(under_way=True, has_ended=False, failure="no space left")},
+            "The last attempt failed: no space left",
+        ),
+        ({"renewal": SimpleNamespace(under_way=False, has_ended=True, failure=None)}, "Spark has stopped"),
     ],
 )
 def test_what_makes_a_home_unready_is_named(parts: dict[str, Any], told: str) -> None:
     answer = asyncio.run(_ready(_app(_home(**parts))))
     assert (answer.status_code, answer.json()["code"]) == (503, "not_ready")
     assert told in answer.json()["detail"]
+
+
+def test_why_spark_is_not_there_yet_is_told_to_those_who_may_use_the_server() -> None:
+    waiting = _home(renewal=SimpleNamespace(under_way=True, has_ended=True, failure="[Errno 28] /home/ann"))
+    answer = asyncio.run(_ready(_app(waiting, keys=("a-key-of-theirs",))))
+    assert answer.status_code == 503
+    assert answer.json()["detail"] == (
+        "Spark has ended, and another is being started. The last attempt failed and is repeated."
+    )
 
 
 def test_a_home_that_another_process_took_over_is_not_ready() -> None:

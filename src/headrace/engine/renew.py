@@ -1,8 +1,8 @@
 """A home goes on when its Spark has ended: with a new one, over which every view's rule is made anew.
 
 State lives in this process, not in Spark, so nothing is computed again. Only what points into the JVM is replaced: the
-sessions, the analyzer's names, the plans and rules of views. All of it is made beside the old, while epochs that need
-no view go on, and swapped in between two epochs.
+sessions, the analyzer's names, the plans and rules of views. All of it is made beside the old and rehearsed, while
+epochs that need no view go on, and swapped in between two epochs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,8 +24,10 @@ from headrace.engine.define import make_view
 from headrace.engine.files import Files
 from headrace.engine.frames import Frames
 from headrace.engine.queries import Queries
+from headrace.engine.rehearse import rehearse_epoch, rehearse_query
 from headrace.errors import HeadraceError, SparkLost, WorkFailed
 from headrace.plans.catalyst import Catalyst
+from headrace.plans.failures import FAILURES
 from headrace.session import large_session, process_of, small_session, use_spark
 from headrace.sql.one_row import CLOCK, CLOCK_SCHEMA
 from headrace.sql.resolve import register
@@ -38,6 +40,8 @@ _log = logging.getLogger("headrace.spark")
 _WAIT_SECONDS = 5.0
 # A process closes its connections a moment before it can be seen to have ended.
 _ENDING_SECONDS = 1.0
+# Of very many views the rest is planned when it is first needed.
+_REHEARSAL_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,7 @@ class Renewal:
         self._files = files
         self._there = threading.Event()
         self._lost_at = 0.0
+        self._failure: Exception | None = None
         self._begin(spark)
         self._there.set()
 
@@ -76,8 +81,13 @@ class Renewal:
 
     @property
     def under_way(self) -> bool:
-        """Whether the home waits for a new Spark."""
-        return not self._there.is_set()
+        """Whether the home waits for a new Spark, or will in a moment."""
+        return not self._there.is_set() or (self._ours and self._is_gone())
+
+    @property
+    def failure(self) -> str | None:
+        """Why the home does not go on yet, if it was tried; it is tried again."""
+        return None if self._failure is None else str(self._failure) or type(self._failure).__name__
 
     @property
     def process(self) -> Popen[bytes] | None:
@@ -87,6 +97,9 @@ class Renewal:
     @property
     def has_ended(self) -> bool:
         """Whether the process of the home's Spark is gone, and nobody starts another."""
+        return not self._ours and self._is_gone()
+
+    def _is_gone(self) -> bool:
         return self._process is not None and self._process.poll() is not None
 
     @contextmanager
@@ -112,30 +125,51 @@ class Renewal:
         self._there.clear()
 
     def take_spark(self, spark: SparkSession) -> None:
-        """Bring the home to a new Spark; where that one ends too, the next is waited for."""
+        """Bring the home to a new Spark; if that one ends too, the next is waited for."""
         if self._home.closed:
             return
-        try:
-            self._begin(spark)
-            self._renew(spark)
-        except Exception:
-            _log.warning("the home %s cannot go on with the new Spark", self._home.path, exc_info=True)
-            return
-        self._there.set()
+        self._begin(spark)
+        self._renew(spark)
+        self._failure = None
+        # Otherwise it was lost again, and must not count as there.
+        if not self._is_gone():
+            self._there.set()
+
+    def note_failure(self, error: Exception) -> None:
+        """Remember why the home still waits."""
+        self._failure = error
 
     def _renew(self, spark: SparkSession) -> None:
         home = self._home
         doors = open_doors(spark, self._files)
         made: dict[str, View] = {}
-        self._make_views(doors, home.catalog, made)
 
         def swap() -> None:
             if not home.closed:
                 # Once more, for what was defined meanwhile; most often that is nothing.
                 self._make_views(doors, home.catalog, made)
+                before = home.catalog.views()
                 home.swap_spark(doors, list(made.values()))
+                _clear(before)
 
-        home.between_epochs(swap)
+        try:
+            self._make_views(doors, home.catalog, made)
+            self._rehearse(doors, list(made.values()))
+            home.between_epochs(swap)
+        except BaseException:
+            _clear(made.values())
+            raise
+
+    def _rehearse(self, doors: Doors, views: list[View]) -> None:
+        """Plan and compile what the first calls will need: they must not wait for it."""
+        home = self._home
+        catalog = home.catalog.having(*views)
+        try:
+            work = home.begin(home.tick(), catalog)
+            rehearse_epoch(work, [table.name for table in catalog.tables()], catalog.views(), _REHEARSAL_SECONDS)
+            rehearse_query(doors.queries, home.relations())
+        except (HeadraceError, *FAILURES) as error:
+            _log.info("the first epoch could not be rehearsed: %s", error)
 
     def _make_views(self, doors: Doors, catalog: Catalog, made: dict[str, View]) -> None:
         """Make each view of a catalog over the new Spark, with the stores that it has; those made before are kept."""
@@ -145,33 +179,50 @@ class Renewal:
         for view in catalog.views():
             known = made.get(view.name)
             if known is None or known.definition != view.definition:
+                _clear([known] if known is not None else [])
                 known = make_view(doors.catalyst, new, self._leaves, view.definition)
             made[view.name] = known = replace(known, store=view.store, hidden=view.hidden)
             new = new.having(known)
             register(doors.catalyst, view.name, view.schema)
         for name in [name for name in made if name not in catalog.relations]:
-            del made[name]
+            _clear([made.pop(name)])
 
     def wait(self) -> None:
         """Wait for the Spark that is being started, if one is, but not for long."""
         if self._there.is_set():
+            if self.has_ended:
+                raise self._lost()
             return
         left = self._lost_at + _WAIT_SECONDS - time.monotonic()
         if not self._there.wait(max(left, 0.0)):
             raise SparkLost(
                 "Spark has ended, and another is being started",
-                detail="Nothing of this was done.",
+                detail="Nothing of this was done."
+                + ("" if self._failure is None else f" The last attempt failed: {self.failure}"),
                 hint="send it again in a few seconds",
             )
 
     def _lost(self) -> SparkLost:
-        return SparkLost(
-            "Spark ended while it worked",
-            detail="Nothing of this was committed.",
-            hint="send it again; if it happens again, give Spark more memory (HEADRACE_SPARK_MEMORY)"
-            if self._ours
-            else "the Spark was given to headrace.open as spark=: start another, and open the home again with it",
+        if self._ours:
+            return SparkLost(
+                "Spark ended while it worked",
+                detail="Nothing of this was committed.",
+                hint="send it again; if it happens again, give Spark more memory (HEADRACE_SPARK_MEMORY)",
+            )
+        lost = SparkLost(
+            "the Spark that was given to headrace.open has ended",
+            detail="Nothing of this was committed. Who gave it has to start another: only a Spark that Headrace starts "
+            "is replaced by itself.",
+            hint="close the home and open it again, with another spark= or without",
         )
+        lost.transient = False
+        return lost
+
+
+def _clear(views: Iterable[View]) -> None:
+    """Remove the files of views that are followed by others from now on."""
+    for view in views:
+        view.workshop.clear()
 
 
 def _has_ended(process: Popen[bytes] | None) -> bool:

@@ -23,8 +23,7 @@ COLUMN_MARK = "headrace.column"
 
 SOURCE = files("headrace.plans").joinpath("trees.java").read_text()
 
-# By the gateway whose objects it reads.
-_readers: dict[object, Java] = {}
+_READER = "_headrace_reader"
 
 
 @dataclass(frozen=True)
@@ -50,11 +49,12 @@ class Part:
 
 def read_by(reader: Java) -> None:
     """Have an object made of the source beside answer for all objects of its gateway."""
-    _readers[reader._gateway_client] = reader
+    # Kept with the gateway, and gone with it when its JVM has ended.
+    setattr(reader._gateway_client, _READER, reader)
 
 
 def _reader(java: Java) -> Java:
-    return _readers[java._gateway_client]
+    return getattr(java._gateway_client, _READER)
 
 
 def _once(java: Java, name: str, ask: Callable[[], T]) -> T:

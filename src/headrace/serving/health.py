@@ -34,15 +34,24 @@ async def readyz(request: Request, service: Annotated[Service, Depends(service_o
     if service.hr.broken is not None:
         raise _not_ready("An epoch was committed that the home could not take in.")
     # Spark itself is not asked: it is watched, and one that does not answer is replaced.
-    if service.hr.renewal.under_way:
-        raise _not_ready("Spark has ended, and another is being started.", hint="come back in a few seconds")
+    renewal = service.hr.renewal
+    if renewal.under_way:
+        raise _not_ready(_renewing(renewal.failure, is_known(request)), hint="come back in a few seconds")
     context: Any = service.hr.frames.catalyst.session.sparkContext
-    if service.hr.renewal.has_ended or context._jsc is None:
+    if renewal.has_ended or context._jsc is None:
         raise _not_ready("Spark has stopped.")
     told: dict[str, object] = {"status": "ready"}
     if is_known(request):
         told["epoch"] = service.hr.epoch
     return told
+
+
+def _renewing(failure: str | None, known: bool) -> str:
+    """What is told of a renewal; what went wrong may name paths, which are not for everyone."""
+    told = "Spark has ended, and another is being started."
+    if failure is None:
+        return told
+    return f"{told} The last attempt failed" + (f": {failure}" if known else " and is repeated.")
 
 
 def _not_ready(detail: str, hint: str = "start it again") -> Refusal:
