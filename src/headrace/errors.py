@@ -24,6 +24,7 @@ HeadraceError
 ├── HomeBusy *            another process owns the home
 ├── OwnerLost             this process owned the home, and another took it over
 ├── HomeBroken            an epoch is committed, but the open home could not take it in
+├── HomeClosed            anything asked of a home after close()
 ├── ReadOnly              a write through a read-only opening
 └── SetupError            Java, jars or the machine are not as needed
 """
@@ -279,6 +280,19 @@ class HomeBroken(HeadraceError):
         self.epoch = epoch
         self.cause = cause
         self.included = included
+
+
+class HomeClosed(HeadraceError):
+    """Something was asked of a home that was closed."""
+
+    code = "home_closed"
+
+    def __init__(self, home: object) -> None:
+        super().__init__(
+            f"the home {home} is closed",
+            detail="Everything that was committed is in it.",
+            hint=f"open it again: headrace.open({str(home)!r})",
+        )
 
 
 class ReadOnly(HeadraceError):

@@ -41,11 +41,13 @@ from headrace.engine.work import Work, follow
 from headrace.errors import (
     EpochExpired,
     HomeBroken,
+    HomeClosed,
     LedgerError,
     ReadOnly,
     SparkLost,
     ViewEvaluationError,
 )
+from headrace.intake.changes import refuse_no_changes
 from headrace.interrupts import interrupts_held
 from headrace.ledger.backup import backup
 from headrace.ledger.durable import crash_point
@@ -177,6 +179,11 @@ class Headrace:
                     raise
         raise AssertionError("the last attempt returns or raises")
 
+    def __repr__(self) -> str:
+        tables, views = len(self.catalog.tables()), len(self.catalog.views())
+        state = "closed" if self.closed else "read-only" if self.read_only else "open"
+        return f"<Headrace {self.path}: {state}, epoch {self.epoch}, {tables} tables, {views} views>"
+
     def __enter__(self) -> Headrace:
         return self
 
@@ -206,10 +213,20 @@ class Headrace:
         """Run one statement or a script; the result is that of the last statement."""
         from headrace.engine.statements import run_script
 
+        self._refuse_closed()
         return run_script(self, sql)
 
     def apply(self, changes: Mapping[str, Sequence[object]], key: str | None = None) -> Receipt:
-        """Apply changes of any number of tables as part of one atomic epoch."""
+        """Apply changes of any number of tables as part of one atomic epoch, all of them or none.
+
+        A change is {"insert": row} or {"delete": row}, a row a dict by column names; of a table with a key, an insert
+        replaces the row of its key, and a delete needs only the key. The same key= again returns the first receipt.
+
+            hr.apply({"orders": [{"insert": {"id": 1, "amount": "9.50"}}, {"delete": {"id": 2}}]}, key="order-1")
+
+        Raises ChangesRejected, which lists every change that breaks its table's contract, or ViewEvaluationError, which
+        names the view, the expression and the row.
+        """
         call = self._call(changes, key)
         with self._loop.leaving(call):
             return self.settle(self._loop.enter(call))
@@ -222,6 +239,8 @@ class Headrace:
         return self._loop.enter(self._call(changes, key, digest))
 
     def _call(self, changes: Mapping[str, Sequence[object]], key: str | None, digest: str = "") -> Call:
+        refuse_no_changes(changes)
+        self._refuse_closed()
         self._refuse_read_only()
         self._refuse_broken()
         catalog = self.catalog
@@ -294,6 +313,7 @@ class Headrace:
         from headrace.engine.statements import run_query_text
         from headrace.reading.queries import read_home_plainly
 
+        self._refuse_closed()
         found = read_home_plainly(self, sql, epoch)
         if found is not None:
             return found
@@ -302,6 +322,7 @@ class Headrace:
 
     def changes(self, name: str, since: int = 0, until: int | None = None) -> pa.Table:
         """A relation's changes after one epoch, up to and including another, with Spark's change columns."""
+        self._refuse_closed()
         self._refuse_broken()
         newest = self._present
         last = newest.epoch if until is None else until
@@ -310,10 +331,12 @@ class Headrace:
 
     def explain(self, name: str) -> Explanation:
         """How a view is kept current."""
+        self._refuse_closed()
         return explain_view(self.catalog.view(name))
 
     def verify(self, name: str | None = None) -> Verdict:
         """Recompute views in full with plain Spark and compare them with what is served."""
+        self._refuse_closed()
         with self._loop.turn:
             views = self.catalog.views() if name is None else [self.catalog.view(name)]
             seen = {view.name: self.catalog.seen(view.definition) for view in views}
@@ -448,6 +471,10 @@ class Headrace:
 
     def _stores(self, catalog: Catalog) -> dict[str, Store]:
         return {store.name: store for store in (self.clock, *catalog.stores())}
+
+    def _refuse_closed(self) -> None:
+        if self.closed:
+            raise HomeClosed(self.path)
 
     def _refuse_read_only(self) -> None:
         if self.read_only:

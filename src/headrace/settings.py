@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from headrace.errors import SetupError
@@ -232,10 +234,19 @@ def read_settings(**given: Any) -> Settings:
             hint="lists are written as JSON in the environment: HEADRACE_API_KEYS='[\"...\"]'; without any, unset it",
         ) from None
     except ValidationError as error:
-        faults = ((".".join(str(part) for part in one["loc"]), one["msg"]) for one in error.errors())
         raise SetupError(
             "a setting is not as it must be",
-            detail="; ".join(f"{name}: {message}" for name, message in faults) + ".",
-            hint="durations are written as 00:00:30 or PT30S; headrace/settings.py describes each setting, which is "
-            "given to headrace.open or by the environment as HEADRACE_<NAME>",
+            detail="; ".join(told_fault(one["loc"], one["type"], one["msg"], Settings) for one in error.errors()) + ".",
+            hint="docs/reference/settings.md describes them; each is given to headrace.open or by the environment as "
+            "HEADRACE_<NAME>, durations as 00:00:30 or PT30S",
         ) from None
+
+
+def told_fault(where: Sequence[str | int], kind: str, message: str, model: type[BaseModel]) -> str:
+    """What is wrong with one value that was given; of an unknown name, the known one that is nearest."""
+    name = ".".join(str(part) for part in where)
+    if kind != "extra_forbidden":
+        return f"{name}: {message}"
+    known = [field.alias or known for known, field in model.model_fields.items()]
+    near = difflib.get_close_matches(str(where[-1]), known, n=1)
+    return f"{name}: there is no such key" + (f", but there is {near[0]}" if near else "")

@@ -5,12 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import headrace
-from headrace.errors import ChangesRejected, HeadraceError, QueryError, StatementError, ViewEvaluationError
+from headrace import Headrace
+from headrace.errors import (
+    ChangesRejected,
+    HeadraceError,
+    HomeClosed,
+    QueryError,
+    RelationNameError,
+    StatementError,
+    ViewEvaluationError,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SETUP = """
 CREATE TABLE t (
@@ -277,3 +290,40 @@ def test_the_home_reopens_as_it_was_after_bad_calls(own: Any, spark: Any, tmp_pa
         assert picture(again) == before
         again.apply({"t": [{"insert": {"id": 2, "g": "b", "v": 5, "n": 1}}]}, key="bad")
         assert again.query("SELECT s FROM total WHERE g = 'b'").to_pylist() == [{"s": 5}]
+
+
+def test_a_closed_home_says_that_it_is_closed(spark: SparkSession, tmp_path: Path) -> None:
+    with headrace.open(tmp_path / "home", spark=spark) as hr:
+        hr.execute("CREATE TABLE t (id INT PRIMARY KEY); CREATE VIEW v AS SELECT COUNT(*) AS n FROM t")
+        assert repr(hr) == f"<Headrace {tmp_path / 'home'}: open, epoch 2, 1 tables, 1 views>"
+    for ask in (
+        lambda: hr.query("SELECT * FROM t"),
+        lambda: hr.execute("SELECT 1"),
+        lambda: hr.apply({"t": [{"insert": {"id": 1}}]}),
+        lambda: hr.changes("t"),
+        lambda: hr.explain("v"),
+        lambda: hr.verify(),
+    ):
+        with pytest.raises(HomeClosed, match="is closed"):
+            ask()
+
+
+def test_no_error_advises_a_setting_that_is_not_offered(home: Headrace) -> None:
+    home.execute("CREATE TABLE n (id INT PRIMARY KEY, d INT); CREATE VIEW q AS SELECT id, 10 / d AS r FROM n")
+    with pytest.raises(QueryError) as refused:
+        home.query("SELECT 1 / 0")
+    with pytest.raises(ViewEvaluationError) as failed:
+        home.apply({"n": [{"insert": {"id": 1, "d": 0}}]})
+    for error in (refused.value, failed.value):
+        assert "Division by zero. Use `try_divide`" in error.detail
+        assert not {"ansi", "SQLSTATE", "[DIVIDE_BY_ZERO]"}.intersection(error.detail.replace(".", " ").split())
+
+
+def test_a_dependent_that_no_longer_works_is_told_with_its_own_query_and_reason(home: Headrace) -> None:
+    home.execute(
+        "CREATE TABLE n (id INT, d INT); CREATE VIEW a AS SELECT id, d FROM n;"
+        "CREATE VIEW b AS SELECT id + d AS s FROM a"
+    )
+    with pytest.raises(RelationNameError, match="view b no longer works with the new a") as error:
+        home.execute("CREATE OR REPLACE VIEW a AS SELECT id FROM n")
+    assert "'SELECT id + d AS s FROM a': unknown column." in error.value.detail

@@ -14,7 +14,7 @@ import pytest
 
 import headrace
 from headrace.cli.main import run
-from headrace.cli.show import json_form
+from headrace.cli.show import json_form, show_rows
 from headrace.engine.control import Control
 from headrace.errors import StatementError
 from headrace.owner import take_ownership
@@ -65,7 +65,7 @@ class StandInHome:
         return Explanation(incremental=False, reasons=["a window without PARTITION BY"])
 
     def fold(self) -> dict[str, object]:
-        return {"epoch": 7, "files": 3}
+        return {"epoch": 7, "folded": {"t": 3, "t#0": 9, "_headrace_clock": 1}, "oldest": 2, "seconds": 0.5}
 
     def verify(self, name: str | None = None) -> object:
         return SimpleNamespace(ok=name != "bad", differences=["bad: one row too many"] if name == "bad" else [])
@@ -112,6 +112,34 @@ def test_rows_are_a_table_or_json(home: StandInHome, capsys: pytest.CaptureFixtu
 def test_rows_beyond_the_limit_are_counted(home: StandInHome, capsys: pytest.CaptureFixture[str]) -> None:
     assert code_of("query", "SELECT 1", "--rows", "1") == 0
     assert "2 rows, 1 not shown" in capsys.readouterr().out
+
+
+def test_rows_as_csv(home: StandInHome, capsys: pytest.CaptureFixture[str]) -> None:
+    assert code_of("query", "SELECT 1", "--csv") == 0
+    assert capsys.readouterr().out == "id,price\n1,1.50\n2,\n"
+
+
+def test_a_wide_table_is_never_cut(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    wide = pa.table({f"column_{number}": [f"the value of column {number}"] for number in range(12)})
+    show_rows(wide, as_json=False)
+    piped = capsys.readouterr().out
+    assert all(f"the value of column {number}" in piped.splitlines()[2] for number in range(12))
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    show_rows(wide, as_json=False)
+    lines = [line for line in capsys.readouterr().out.splitlines() if "column_" in line]
+    assert len(lines) == 12
+    assert lines[11].split(None, 1) == ["column_11", "the value of column 11"]
+
+
+def test_a_script_of_definitions_says_that_it_is_done(
+    home: StandInHome, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "alter.sql"
+    script.write_text("ALTER TABLE t ADD COLUMN c INT")
+    assert code_of("run", str(script)) == 0
+    assert capsys.readouterr().out.strip() == f"{script} is done"
 
 
 def test_an_error_is_three_lines_on_stderr(home: StandInHome, capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,9 +207,11 @@ def test_explain_changes_and_status_answer(home: StandInHome, capsys: pytest.Cap
 
 def test_fold_opens_a_home_that_nobody_owns(home: StandInHome, capsys: pytest.CaptureFixture[str]) -> None:
     assert code_of("fold", "--json") == 0
-    assert json.loads(capsys.readouterr().out).items() >= {"epoch": 7, "files": 3}.items()
+    assert json.loads(capsys.readouterr().out)["folded"] == {"t": 3, "t#0": 9, "_headrace_clock": 1}
     assert code_of("fold") == 0
-    assert "files: 3" in capsys.readouterr().out
+    told, *relations = capsys.readouterr().out.splitlines()
+    assert told.endswith("is folded up to epoch 7 in 0.5 s; epochs from 2 on can be read")
+    assert relations == ["  t: 3 rows written"]
 
 
 def test_fold_goes_through_the_running_owner(

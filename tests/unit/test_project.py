@@ -74,9 +74,9 @@ def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("yml", "said"),
     [
-        ("nmae: shop", "name: Field required; nmae: there is no such key."),
+        ("nmae: shop", "name: Field required; nmae: there is no such key, but there is name."),
         ("name: shop\nsettings: {small_bound: many}", "settings.small_bound"),
-        ("name: shop\nsettings: {smal_bound: 1}", "settings.smal_bound: there is no such key"),
+        ("name: shop\nsettings: {smal_bound: 1}", "smal_bound: there is no such key, but there is small_bound"),
         ("name: shop\nlibraries: [sql]", "libraries.0"),
         ("- name", "holds no keys"),
         ("name: [", "headrace.yml:1:8"),

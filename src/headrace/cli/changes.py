@@ -8,7 +8,7 @@ import typer
 
 from headrace.cli.homes import choose_home
 from headrace.cli.opening import errors_reported, opened
-from headrace.cli.options import DebugOption, HomeOption, JsonOption, RowsOption
+from headrace.cli.options import CsvOption, DebugOption, HomeOption, JsonOption, RowsOption
 from headrace.cli.show import show_rows
 
 
@@ -19,6 +19,7 @@ def changes(
     home: HomeOption = None,
     rows: RowsOption = 100,
     as_json: JsonOption = False,
+    as_csv: CsvOption = False,
     debug: DebugOption = False,
 ) -> None:
     """Show how a table or view changed, epoch by epoch.
@@ -32,4 +33,4 @@ def changes(
         headrace changes orders --since 12 --until 15 --json
     """
     with errors_reported(as_json=as_json, debug=debug), opened(choose_home(home)) as hr:
-        show_rows(hr.changes(name, since=since, until=until), as_json=as_json, rows=rows)
+        show_rows(hr.changes(name, since=since, until=until), as_json=as_json, as_csv=as_csv, rows=rows)

@@ -7,7 +7,7 @@ import typer
 from headrace.cli.homes import choose_home
 from headrace.cli.opening import errors_reported, opened, through_owner
 from headrace.cli.options import DebugOption, HomeOption, JsonOption
-from headrace.cli.show import show_json
+from headrace.cli.show import counted, show_json
 
 
 def fold(home: HomeOption = None, as_json: JsonOption = False, debug: DebugOption = False) -> None:
@@ -31,6 +31,11 @@ def fold(home: HomeOption = None, as_json: JsonOption = False, debug: DebugOptio
     if as_json:
         show_json({"home": chosen.location, **result})
         return
-    typer.echo(f"{chosen.location} is folded")
-    for name, value in result.items():
-        typer.echo(f"  {name}: {value}")
+    # A view's own state is folded too, under names with a #; people know the relations.
+    rows = {name: count for name, count in result["folded"].items() if "#" not in name and not name.startswith("_")}
+    typer.echo(
+        f"{chosen.location} is folded up to epoch {result['epoch']} in {result['seconds']:.1f} s; "
+        f"epochs from {result['oldest']} on can be read"
+    )
+    for name, count in rows.items():
+        typer.echo(f"  {name}: {counted(count, 'row')} written")

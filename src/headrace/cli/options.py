@@ -29,5 +29,6 @@ ProgressOption = Annotated[
     typer.Option("--progress/--no-progress", help="Show how far fills are; by default only on a terminal."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, for programs; errors are JSON too.")]
+CsvOption = Annotated[bool, typer.Option("--csv", help="Print all rows as CSV on stdout.")]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the stack of an error.")]
 RowsOption = Annotated[int, typer.Option("--rows", min=1, help="Rows to print at most; --json prints all.")]

@@ -8,7 +8,7 @@ import typer
 
 from headrace.cli.homes import choose_home
 from headrace.cli.opening import errors_reported, opened, read_sql
-from headrace.cli.options import DebugOption, HomeOption, JsonOption, RowsOption
+from headrace.cli.options import CsvOption, DebugOption, HomeOption, JsonOption, RowsOption
 from headrace.cli.show import show_rows
 
 
@@ -18,6 +18,7 @@ def query(
     home: HomeOption = None,
     rows: RowsOption = 100,
     as_json: JsonOption = False,
+    as_csv: CsvOption = False,
     debug: DebugOption = False,
 ) -> None:
     """Run a SELECT over tables and views, all of one consistent epoch.
@@ -33,4 +34,4 @@ def query(
     with errors_reported(as_json=as_json, debug=debug):
         text = read_sql("-") if sql == "-" else sql
         with opened(choose_home(home)) as hr:
-            show_rows(hr.query(text, epoch=epoch), as_json=as_json, rows=rows)
+            show_rows(hr.query(text, epoch=epoch), as_json=as_json, as_csv=as_csv, rows=rows)

@@ -78,7 +78,7 @@ def run(
             answer = through_owner(chosen, "execute", sql=texts[script])
             if answer is None:
                 break
-            _show(result_of(answer), as_json=as_json, rows=rows)
+            _show(result_of(answer), script, as_json=as_json, rows=rows)
             del texts[script]
         else:
             return
@@ -87,13 +87,15 @@ def run(
             for script, text in texts.items():
                 with shown(hr, f"Running {'stdin' if script == '-' else script}", progress):
                     result = hr.execute(text)
-                _show(result, as_json=as_json, rows=rows)
+                _show(result, script, as_json=as_json, rows=rows)
 
 
-def _show(result: pa.Table | headrace.Receipt | None, *, as_json: bool, rows: int) -> None:
+def _show(result: pa.Table | headrace.Receipt | None, script: str, *, as_json: bool, rows: int) -> None:
     if result is None:
         if as_json:
             show_json(None)
+        else:
+            typer.echo(f"{'stdin' if script == '-' else script} is done")
     elif isinstance(result, headrace.Receipt):
         show_receipt(result, as_json=as_json)
     else:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import json
-from collections.abc import Callable, Generator
+import sys
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -16,22 +18,54 @@ from rich.text import Text
 import headrace
 from headrace.json_forms import json_form
 
+_WIDEST = 100_000
 
-def show_rows(table: pa.Table, *, as_json: bool, rows: int = 100) -> None:
-    """Print a table: at most `rows` of it for people, all of it as a JSON array."""
+
+def show_rows(table: pa.Table, *, as_json: bool, as_csv: bool = False, rows: int = 100) -> None:
+    """Print a table: at most `rows` of it for people, all of it as a JSON array or as CSV.
+
+    What is too wide for a terminal is printed row by row, a line for each column; into a pipe, as wide as it is.
+    """
     if as_json:
         show_json(table.to_pylist())
         return
+    if as_csv:
+        show_csv(table)
+        return
     screen = Table(show_edge=False)
     for name in table.column_names:
-        screen.add_column(Text(name))
-    for row in table.slice(0, rows).to_pylist(maps_as_pydicts="lossy"):
+        screen.add_column(Text(name), no_wrap=True)
+    shown = table.slice(0, rows).to_pylist(maps_as_pydicts="lossy")
+    for row in shown:
         screen.add_row(*(_cell(row[name]) for name in table.column_names))
     console = Console()
-    console.print(screen)
+    width = console.measure(screen, options=console.options.update(width=_WIDEST)).maximum
+    if width <= console.width:
+        console.print(screen)
+    elif console.is_terminal:
+        _show_one_by_one(console, table.column_names, shown)
+    else:
+        console = Console(width=width)
+        console.print(screen)
     hidden = table.num_rows - rows
     rows_told = counted(table.num_rows, "row")
     console.print(Text(f"{rows_told}, {hidden} not shown (--rows)" if hidden > 0 else rows_told, style="dim"))
+
+
+def show_csv(table: pa.Table) -> None:
+    """Print a table as CSV with a header; NULL is an empty field, text is quoted where it must be."""
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(table.column_names)
+    for row in table.to_pylist(maps_as_pydicts="lossy"):
+        writer.writerow("" if row[name] is None else _text(row[name]) for name in table.column_names)
+
+
+def _show_one_by_one(console: Console, names: Sequence[str], rows: Sequence[Mapping[str, object]]) -> None:
+    longest = max(map(len, names), default=0)
+    for number, row in enumerate(rows, start=1):
+        console.print(Text(f"row {number}", style="dim"))
+        for name in names:
+            console.print(Text(f"  {name:<{longest}}  ").append_text(_cell(row[name])), soft_wrap=True)
 
 
 def counted(count: int, word: str) -> str:
@@ -76,12 +110,11 @@ def show_json(value: object) -> None:
 
 
 def _cell(value: object) -> Text:
-    if value is None:
-        return Text("NULL", style="dim")
-    return Text(
-        value
-        if isinstance(value, str)
-        else json.dumps(form)
-        if isinstance(form := json_form(value), dict | list)
-        else str(form)
-    )
+    return Text("NULL", style="dim") if value is None else Text(_text(value))
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    form = json_form(value)
+    return json.dumps(form, ensure_ascii=False) if isinstance(form, dict | list) else str(form)

@@ -111,7 +111,9 @@ def _made(home: Headrace, catalog: Catalog, definition: ViewDefinition, views: S
         except HeadraceError as error:
             error.about = definition.name
             raise
-    return remake(home, catalog, catalog.view(definition.name), " and ".join(one.name for one in views))
+    dependent = catalog.view(definition.name)
+    replaced = [one.name for one in views if dependent in catalog.dependents(one.name)]
+    return remake(home, catalog, dependent, " and ".join(replaced))
 
 
 def remake(home: Headrace, catalog: Catalog, dependent: View, changed: str) -> View:
@@ -123,9 +125,15 @@ def remake(home: Headrace, catalog: Catalog, dependent: View, changed: str) -> V
             raise
         raise RelationNameError(
             f"view {dependent.name} no longer works with the new {changed}",
-            detail=f"{error.message}. {error.detail}",
+            detail=f"Its query, {_shortened(dependent.definition.sql)!r}: {error.message}. {error.detail}".rstrip(),
             hint=f"keep the columns that {dependent.name} reads, or drop it first",
         ) from None
+
+
+def _shortened(sql: str, longest: int = 200) -> str:
+    """A query on one line, as far as it serves to know it by."""
+    line = " ".join(sql.split())
+    return line if len(line) <= longest else f"{line[:longest]}..."
 
 
 def settle_stores(made: Sequence[View], before: Mapping[str, Relation]) -> Settled:

@@ -88,9 +88,17 @@ def work_failed(what: str, error: BaseException) -> WorkFailed:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what an error says, without its stack and its last full stop."""
+    """The first line of what an error says, without its stack, its codes and its last full stop.
+
+    Nor with Spark's advice to bypass the error by a setting: a home's answers do not depend on one.
+    """
     lines = str(error).strip().splitlines()
-    return re.sub(r"\.$", "", lines[0]) if lines else type(error).__name__
+    if not lines:
+        return type(error).__name__
+    line = re.sub(r"^\[[A-Z0-9_.]+\]\s*", "", lines[0])
+    line = re.sub(r"\s*SQLSTATE: \w+.*$", "", line)
+    line = re.sub(r'\s*If necessary set "?spark\.[\w.]+"? to "?\w+"? to bypass this error\.?', "", line)
+    return re.sub(r"\.$", "", line)
 
 
 def _chain(error: BaseException) -> Iterator[CapturedException]:

@@ -12,7 +12,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from headrace.errors import ProjectError
-from headrace.settings import Settings
+from headrace.settings import Settings, told_fault
 
 FILE_NAME = "headrace.yml"
 
@@ -162,7 +162,7 @@ def _read(file: Path, text: str) -> ProjectFile:
     except ValidationError as error:
         raise ProjectError(
             f"{file} is not as it must be",
-            detail="; ".join(_fault(one["loc"], one["msg"]) for one in error.errors()) + ".",
+            detail="; ".join(_fault(one["loc"], one["type"], one["msg"]) for one in error.errors()) + ".",
             hint=f"its keys are {', '.join(_keys())}",
         ) from error
 
@@ -171,9 +171,8 @@ def _keys() -> list[str]:
     return [field.alias or name for name, field in ProjectFile.model_fields.items()]
 
 
-def _fault(where: Sequence[str | int], what: str) -> str:
-    unknown = "Extra inputs are not permitted"
-    return f"{'.'.join(str(part) for part in where)}: {'there is no such key' if what == unknown else what}"
+def _fault(where: Sequence[str | int], kind: str, message: str) -> str:
+    return told_fault(where, kind, message, Settings if where[0] == "settings" else ProjectFile)
 
 
 def _text(value: Any) -> str:

@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.captured import convert_exception
 
 from headrace.errors import HeadraceError, QueryError, RelationNameError, StatementError
-from headrace.plans.failures import is_of_query, work_failed
+from headrace.plans.failures import first_line, is_of_query, work_failed
 from headrace.sql.made_query import Piece, written_at
 
 _PLACE = re.compile(r"\(line (\d+), pos (\d+)\)")
@@ -27,12 +27,8 @@ def query_error(error: Exception, line: int = 1, column: int = 1, pieces: Sequen
         return work_failed("the query", error)
     captured = convert_exception(error.java_exception) if isinstance(error, Py4JJavaError) else error
     text = str(captured)
-    known = isinstance(captured, PySparkException)
-    condition = captured.getCondition() if known else None
-    parameters = (captured.getMessageParameters() if known else None) or {}
-    first = text.strip().splitlines()[0] if text.strip() else "Spark refused the query"
-    first = re.sub(r"^\[[A-Z0-9_.]+\]\s*", "", first)
-    first = re.sub(r"\s*SQLSTATE: \w+.*$", "", first)
+    condition = captured.getCondition() if isinstance(captured, PySparkException) else None
+    first = f"{first_line(captured)}." if text.strip() else "Spark refused the query."
     found = _PLACE.search(text) or re.search(r"line (\d+) pos (\d+)", text)
     place: tuple[int, int] | None = None
     if found:
@@ -47,11 +43,11 @@ def query_error(error: Exception, line: int = 1, column: int = 1, pieces: Sequen
             line=place[0] if place else line,
             column=place[1] if place else column,
         )
-    if condition in _UNKNOWN:
+    if isinstance(captured, PySparkException) and condition in _UNKNOWN:
         refusal = RelationNameError(
             "unknown table or view", detail=detail, hint="SHOW TABLES and SHOW VIEWS list what there is"
         )
-        refusal.unknown = parameters.get("relationName", "").strip("`").lower()
+        refusal.unknown = (captured.getMessageParameters() or {}).get("relationName", "").strip("`").lower()
         # The detail tells the place already; a script need not tell that of the statement as well.
         refusal.line, refusal.column = place or (None, None)
         return refusal

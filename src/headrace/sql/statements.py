@@ -100,7 +100,7 @@ _UNSUPPORTED_VERBS = {
     "MERGE": "an INSERT INTO a table with a PRIMARY KEY replaces the row of that key",
     "TRUNCATE": f"write {DELETE_FORM}",
     "REPLACE": f"write {VIEW_FORM}",
-    "REFRESH": "views are always current; nothing needs to be refreshed",
+    "REFRESH": "views are always current; a source is read anew by DROP SOURCE and CREATE SOURCE",
     "USE": "there is one schema",
     "SET": "settings are given when the home is opened",
     "RESET": "settings are given when the home is opened",
