@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -11,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.conftest import Served
+from tests.e2e.conftest import Served, query_processes
 
 # Spark evaluates it while it analyzes, in one piece that nothing interrupts.
 UNSTOPPABLE = "levenshtein(repeat('a', 300000), repeat('b', 300000))"
@@ -59,8 +61,17 @@ def test_a_query_that_takes_all_memory_is_refused_and_others_are_answered(server
                 break
         answer = greedy.result(SECONDS)
     assert answer.status_code == 400, answer.text
+    assert "more memory" in answer.json()["message"]
     assert counted(server) > 0
     assert slowest < SECONDS
+
+
+def test_the_next_query_is_answered_after_a_process_was_killed(server: Served) -> None:
+    push(server, 1)
+    assert counted(server) == 1
+    for pid in query_processes().pids():
+        os.killpg(pid, signal.SIGKILL)
+    assert counted(server) == 1
 
 
 def test_changes_are_worked_out_apart(server: Served) -> None:
