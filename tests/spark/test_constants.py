@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
+from headrace.errors import ViewEvaluationError
 from tests.judge.oracle import small_session
 
 VIEWS = (
@@ -147,6 +149,14 @@ def test_constants_from_below_are_sparks(home: Any, spark: SparkSession) -> None
         compared = zip(FROM_BELOW, maintained, expected, strict=True)
         assert not [(sql, got, wanted) for sql, got, wanted in compared if got != wanted]
         assert not home.verify().differences
+
+
+def test_an_expression_over_constants_that_fails_is_told_as_the_views(home: Any) -> None:
+    home.execute("CREATE TABLE t (id INT PRIMARY KEY, x INT)")
+    with pytest.raises(ViewEvaluationError, match="view v cannot be computed"):
+        home.execute(
+            "CREATE VIEW v AS SELECT a IN (SELECT x FROM t) AS r FROM (SELECT 1 / a AS a FROM VALUES (0) AS v(a))"
+        )
 
 
 def _rows_of(home: Any, views: Sequence[str]) -> list[list[str]]:

@@ -8,6 +8,10 @@ VALUES, and then a column of it is no constant any more, be it NULL in every row
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+from pyspark.errors import PySparkException
+
 from headrace.plans.catalyst import Catalyst
 from headrace.plans.trees import Java, survey
 
@@ -38,7 +42,9 @@ def fold_constants(catalyst: Catalyst, plan: Java) -> Java:
         return plan
     fixed = not parts & _CLOCK
     for name in _ONCE if fixed else ():
-        plan = catalyst.rule(name)(plan)
+        # What fails over VALUES fails again when the view is filled, and is told as a fault of its expression there.
+        with suppress(PySparkException):
+            plan = catalyst.rule(name)(plan)
     for _ in range(_ROUNDS):
         before = plan
         for name in (*_FOLDING, *_RULES) if fixed else _RULES:
