@@ -1,22 +1,49 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
-README = Path(__file__).parents[2] / "README.md"
+from headrace.cli.main import run
+
+ROOT = Path(__file__).parents[2]
+PAGES = ("README.md", "docs/reference/changes.md")
 
 
-def block(language: str) -> str:
-    found = re.search(rf"^```{language}\n(.*?)^```$", README.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    assert found is not None, f"README.md has no {language} block"
+def block(page: str, language: str) -> str:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    found = re.search(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    assert found is not None, f"{page} has no {language} block"
     return found[1]
 
 
-def test_the_example_prints_what_the_readme_says(
+@pytest.mark.parametrize("page", PAGES)
+def test_the_example_of_a_page_prints_what_the_page_says(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block(page, "python"), page, "exec"), {"__name__": "readme"})
+    assert capsys.readouterr().out == block(page, "text")
+
+
+def test_the_shell_example_runs_line_by_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    exec(compile(block("python"), str(README), "exec"), {"__name__": "readme"})
-    assert capsys.readouterr().out == block("text")
+    monkeypatch.delenv("HEADRACE_HOME", raising=False)
+    verbs = [
+        re.sub(r"\s+#.*", "", line) for line in re.findall(r"^headrace .*", (ROOT / "README.md").read_text(), re.M)
+    ]
+    shown = verbs[: verbs.index("headrace serve")]
+    assert shown[0] == "headrace init shop && cd shop"
+    for line in shown:
+        with pytest.raises(SystemExit) as ended:
+            run(shlex.split(line.removesuffix(" && cd shop"))[1:])
+        assert not ended.value.code, line
+        if line.endswith(" && cd shop"):
+            monkeypatch.chdir(tmp_path / "shop")
+    said = capsys.readouterr().out
+    assert "update_postimage" in said
+    assert "every view equals its full recompute" in said
