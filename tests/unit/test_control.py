@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from headrace.engine.control import Control, ask_owner
-from headrace.errors import HeadraceError, HomeBusy, UnsupportedStatement
+from headrace.errors import HeadraceError, HomeBusy, LedgerError, UnsupportedStatement, WorkFailed
 from headrace.owner import Ownership, take_ownership
 
 
@@ -136,6 +136,39 @@ def test_closing_answers_what_was_asked_and_hangs_up_on_the_idle(home: Path, con
         ask_owner(home, "fold")
 
 
+def test_an_owner_that_hangs_up_in_the_middle_may_have_done_it(tmp_path: Path) -> None:
+    ownership = take_ownership(tmp_path, timedelta(seconds=30))
+    with socket.socket(socket.AF_UNIX) as ear:
+        folder = tempfile.mkdtemp(prefix="ear-")
+        ear.bind(f"{folder}/control")
+        ear.listen()
+        ownership.announce(f"{folder}/control")
+
+        def hang_up() -> None:
+            line, _ = ear.accept()
+            line.recv(4096)
+            line.close()
+
+        listening = threading.Thread(target=hang_up)
+        listening.start()
+        with pytest.raises(HeadraceError, match="did not answer") as told:
+            ask_owner(tmp_path, "fold")
+        listening.join(30)
+    assert (told.value.code, told.value.transient) == ("not_known", False)
+    ownership.release()
+
+
+def test_whether_it_may_be_sent_again_is_told_through_the_socket(home: Path, verbs: Verbs, control: Control) -> None:
+    def fail(transient: bool) -> dict[str, Any]:
+        raise WorkFailed("no memory") if transient else LedgerError("cannot be read")
+
+    control.offer("fail", fail)
+    for transient, code in ((True, "work_failed"), (False, "ledger_error")):
+        with pytest.raises(HeadraceError) as told:
+            ask_owner(home, "fail", {"transient": transient})
+        assert (told.value.code, told.value.transient) == (code, transient)
+
+
 def test_nobody_is_asked_where_nobody_owns(tmp_path: Path) -> None:
     assert ask_owner(tmp_path, "fold") is None
     assert ask_owner(tmp_path / "none", "fold") is None
@@ -155,8 +188,9 @@ def test_an_owner_that_falls_silent_is_not_waited_for(tmp_path: Path, control: C
     letting_go = threading.Thread(target=lambda: verbs.entered.wait(30) and ownership.release())
     letting_go.start()
     # It had been asked, so it may have done it: nobody must do it a second time without a look.
-    with pytest.raises(HomeBusy, match="ended while it ran this"):
+    with pytest.raises(HeadraceError, match="ended while it ran this") as told:
         ask_owner(tmp_path, "wait")
+    assert (told.value.code, told.value.transient) == ("not_known", False)
     letting_go.join()
     assert ask_owner(tmp_path, "wait") is None
 

@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from headrace.engine.digest import digest, digest_of
+from headrace.engine.loop import Call, Loop
+from headrace.errors import ChangesRejected
+from tests.small_engine import Host, table
 
 ROW = {"insert": {"id": 1, "price": Decimal("1.50"), "day": dt.date(2025, 1, 2), "raw": b"\x00", "x": 0.5}}
 
@@ -40,6 +43,18 @@ def test_what_has_no_form_is_still_told_apart() -> None:
     inside: dict[str, Any] = {}
     inside["insert"] = inside
     assert digest_of({"t": [inside]}) != digest_of({"t": odd})
+
+
+def test_what_has_no_text_is_left_to_intake_with_a_key_as_without() -> None:
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    for value in (10**5000, deep):
+        changes = {"t": [{"insert": {"id": 1, "n": value}}]}
+        for call in (Call(changes), Call(changes, "k", digest_of(changes))):
+            with pytest.raises(ChangesRejected, match="1 change rejected"):
+                Loop(Host(table("t"))).submit(call)
+        assert digest_of(changes) not in ("", digest_of({"t": [ROW]}))
 
 
 def test_no_part_passes_for_the_end_of_another() -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import errno
+import gc
 import json
+import logging
 import threading
+import weakref
 import zipfile
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -186,7 +189,11 @@ def test_the_answer_of_a_broken_home_tells_what_is_committed(included: bool) -> 
 
 def test_what_is_terminal_names_no_time_to_come_back() -> None:
     broken = HomeBroken(7, RuntimeError("why"))
-    for error, status in ((OwnerLost("x"), 503), (SetupError("x"), 503), (LedgerError("x"), 500), (broken, 503)):
+    # A Spark that the user gave is not started again: the server is not well until somebody does that.
+    given = SparkLost("x")
+    given.transient = False
+    errors = ((OwnerLost("x"), 503), (SetupError("x"), 503), (LedgerError("x"), 500), (broken, 503), (given, 503))
+    for error, status in errors:
         assert status_of(error) == status
         assert "Retry-After" not in respond(error).headers
 
@@ -227,6 +234,32 @@ def test_the_command_line_sends_again_what_may_pass(answering: str) -> None:
         with pytest.raises(Remote) as lost:
             server.post("/v1/epochs", b"{}", content_type="application/json", key="k")
     assert (lost.value.code, len(Answering.answers)) == ("owner_lost", 1)
+
+
+def test_what_failed_last_keeps_nothing_of_what_it_had_in_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    # What is logged is kept, frames and all, until the test is over.
+    monkeypatch.setattr(logging.getLogger("headrace.background"), "disabled", True)
+
+    class Rows:
+        pass
+
+    def fold(held: list[weakref.ref[Rows]]) -> None:
+        rows = Rows()
+        held.append(weakref.ref(rows))
+        try:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        except OSError as error:
+            raise LedgerError("cannot be written") from error
+
+    held: list[weakref.ref[Rows]] = []
+    failures = Failures("the fold")
+    try:
+        fold(held)
+    except LedgerError as error:
+        failures.note(error)
+    gc.collect()
+    assert failures.text == "cannot be written"
+    assert held[0]() is None
 
 
 def test_a_fold_that_trying_does_not_mend_is_tried_seldom(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -269,12 +269,12 @@ def test_a_fold_that_fails_is_told_and_tried_less_and_less_often(
     until = time.monotonic() + 20
     while len(tries) < 3 and time.monotonic() < until:
         time.sleep(0.1)
-    assert str(home.fold.failure) == "nobody thought of this"
+    assert home.fold.failures.text == "nobody thought of this"
     assert tries[2] - tries[1] > tries[1] - tries[0] > 1.9
     monkeypatch.undo()
     home.fold.now()
     home.fold.stop()
-    assert home.fold.failure is None
+    assert home.fold.failures.text is None
 
 
 def test_strange_files_are_left_alone_while_a_fold_goes_on(place: Place) -> None:

@@ -255,7 +255,7 @@ def test_a_catalog_is_read_while_definitions_go_on() -> None:
         stopped.set()
         reader.join()
         sys.setswitchinterval(before)
-    assert failures.last is None
+    assert failures.text is None
     assert seen[0] > 0
 
 
@@ -313,7 +313,7 @@ def test_the_clock_goes_on_after_what_nobody_foresaw(
     ticker = Ticker(0.01, lambda: True, tick)
     ticker.start()
     ends = time.monotonic() + 10
-    while len(ticks) < 3 or ticker.failures.last is not None:
+    while len(ticks) < 3 or ticker.failures.text is not None:
         assert time.monotonic() < ends
         time.sleep(0.01)
     ticker.stop()

@@ -47,6 +47,12 @@ async def _ready(app: FastAPI) -> httpx.Response:
         return await client.get("/readyz")
 
 
+def test_who_asks_often_while_it_is_not_ready_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    assert asyncio.run(_ready(_app(_home(closed=True)))).status_code == 503
+    assert [one for one in caplog.records if one.exc_info] == []
+    assert caplog.text == ""
+
+
 def test_it_is_told_while_every_thread_of_the_server_is_taken() -> None:
     async def ask() -> list[httpx.Response]:
         go_on = threading.Event()

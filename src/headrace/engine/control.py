@@ -1,7 +1,7 @@
 """The owner's ear: verbs that write to a home are run by the process that owns it, whoever asks.
 
 One Unix socket, one JSON document per line: {"verb": ..., "arguments": {...}} is answered by {"result": ...} or by
-{"error": {"code", "message", "detail", "hint"}}. The folder of the socket is open to its user only.
+{"error": {"code", "message", "detail", "hint", "transient"}}. The folder of the socket is open to its user only.
 """
 
 from __future__ import annotations
@@ -149,20 +149,19 @@ def ask_owner(home: Place, verb: str, arguments: Mapping[str, Any] | None = None
             line.sendall(question)
             answer = _await_answer(line, home, owner)
         except OSError as error:
-            if living_owner(home) is not None:
-                raise _silent(home, owner, verb) from error
+            lives = living_owner(home) is not None
             if asked:
-                # It may have done what it was asked before it ended, so this must not be done here once more.
-                raise HomeBusy(
-                    f"the owner of {home} ended while it ran this",
-                    detail=f"It was {owner}. Perhaps it has committed all of it, or a part.",
-                    hint="look at what the home holds now, then run what is missing",
-                ) from error
+                # It may have done what it was asked, so this must not be done here, or there, once more.
+                raise _not_known(home, owner, verb, lives) from error
+            if lives:
+                raise _silent(home, owner, verb) from error
             return None
     parts = json.loads(answer)
     if "error" in parts:
-        error = HeadraceError(parts["error"]["message"], detail=parts["error"]["detail"], hint=parts["error"]["hint"])
-        error.code = parts["error"]["code"]
+        told = parts["error"]
+        error = HeadraceError(told["message"], detail=told["detail"], hint=told["hint"])
+        # An owner of an older release does not say whether it may be sent again.
+        error.code, error.transient = told["code"], told.get("transient", False)
         raise error
     return parts["result"]
 
@@ -192,8 +191,24 @@ def _silent(home: Place, owner: Owner, verb: str) -> HomeBusy:
     )
 
 
-def _parts(error: HeadraceError) -> dict[str, str]:
-    return {"code": error.code, "message": error.message, "detail": error.detail, "hint": error.hint}
+def _not_known(home: Place, owner: Owner, verb: str, lives: bool) -> HeadraceError:
+    error = HeadraceError(
+        f"the owner of {home} did not answer {verb}" if lives else f"the owner of {home} ended while it ran this",
+        detail=f"It was {owner}. Perhaps it has committed all of it, or a part.",
+        hint="look at what the home holds now, then run what is missing",
+    )
+    error.code = "not_known"
+    return error
+
+
+def _parts(error: HeadraceError) -> dict[str, Any]:
+    return {
+        "code": error.code,
+        "message": error.message,
+        "detail": error.detail,
+        "hint": error.hint,
+        "transient": error.transient,
+    }
 
 
 def _short_folder() -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,11 @@ def digest_of(changes: Mapping[str, Sequence[object]]) -> str:
         text = json.dumps(content, sort_keys=True, default=_plain)
     except (TypeError, ValueError, RecursionError):
         # Names that do not sort, or a row inside itself: told by intake, if at all.
-        text = repr(content)
+        try:
+            text = repr(content)
+        except (ValueError, RecursionError):
+            # No text at all: intake refuses it, and till then it is like nothing else.
+            text = secrets.token_hex()
     return digest(text.encode("utf-8", "surrogatepass"))
 
 

@@ -12,30 +12,28 @@ LONGEST_PAUSE = 300.0
 
 
 class Failures:
-    """The failures of one background task since it last succeeded."""
+    """The failures of one background task since it last succeeded: how many, and the `text` of the last."""
 
     def __init__(self, task: str, longest_pause: float = LONGEST_PAUSE) -> None:
         self._task = task
         self._longest_pause = longest_pause
         self._log = logging.getLogger("headrace.background")
         self._failed_at = 0.0
+        self._terminal = False
         self.count = 0
-        self.last: BaseException | None = None
+        # Not the error itself, whose frames hold all that the task had in hand.
+        self.text: str | None = None
 
     def note(self, error: BaseException) -> None:
         """Remember a failure; the log has it too, with its trace where nobody foresaw it."""
         self.count += 1
-        self.last, self._failed_at = error, time.monotonic()
+        self.text, self._failed_at = str(error) or type(error).__name__, time.monotonic()
+        self._terminal = isinstance(error, HeadraceError) and not error.transient
         self._log.warning("%s failed, and is tried again: %s", self._task, error, exc_info=error)
 
     def clear(self) -> None:
         """It has succeeded."""
-        self.count, self.last = 0, None
-
-    @property
-    def text(self) -> str | None:
-        """The last failure in words, if there is one."""
-        return None if self.last is None else str(self.last) or type(self.last).__name__
+        self.count, self.text = 0, None
 
     @property
     def pausing(self) -> bool:
@@ -43,6 +41,5 @@ class Failures:
         if self.count == 0:
             return False
         # Where trying alone mends nothing, it is tried seldom from the start.
-        terminal = isinstance(self.last, HeadraceError) and not self.last.transient
-        pause = self._longest_pause if terminal else min(2.0 ** min(self.count, 30), self._longest_pause)
+        pause = self._longest_pause if self._terminal else min(2.0 ** min(self.count, 30), self._longest_pause)
         return time.monotonic() - self._failed_at < pause

@@ -133,11 +133,6 @@ class Fold:
         self._thread = threading.Thread(target=self._run, name="headrace-fold-timer", daemon=True)
         self.failures = Failures(f"the fold of {home}")
 
-    @property
-    def failure(self) -> BaseException | None:
-        """Why the last fold failed, if it did."""
-        return self.failures.last
-
     def start(self) -> None:
         """Fold in the background from now on."""
         self._thread.start()

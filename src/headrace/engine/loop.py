@@ -57,6 +57,8 @@ class Call:
     failure: Exception | None = None
     taken: bool = False
     done: bool = False
+    # Whether its verdict is that of another call, which had its key before.
+    repeats: bool = False
     receipt: Receipt | None = None
     error: BaseException | None = None
     applied: dict[str, int] = field(default_factory=dict[str, int])
@@ -332,7 +334,7 @@ class _Intake:
     def __init__(self, host: Host, group: Group) -> None:
         self._host = host
         self._group = group
-        self._keys: dict[str, Call] = {}
+        self._keys: dict[str | None, Call] = {}
         self.accepted: list[Call] = []
         self.twins: list[tuple[Call, Call]] = []
 
@@ -340,10 +342,11 @@ class _Intake:
         """Accept a call, or give it its verdict: an error, or what became of the call that had its key before."""
         call.error = None
         call.receipt = self._host.known(call.key)
+        call.repeats = call.receipt is not None or call.key in self._keys
         if call.receipt is not None:
             _refuse_other_content(call, call.receipt.digest)
             return
-        if call.key is not None and call.key in self._keys:
+        if call.key in self._keys:
             _refuse_other_content(call, self._keys[call.key].digest)
             self.twins.append((call, self._keys[call.key]))
             return

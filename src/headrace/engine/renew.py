@@ -70,7 +70,8 @@ class Renewal:
         self._files = files
         self._there = threading.Event()
         self._lost_at = 0.0
-        self._failure: Exception | None = None
+        # Why the home does not go on yet, if it was tried; it is tried again.
+        self.failure: str | None = None
         self._begin(spark)
         self._there.set()
 
@@ -83,11 +84,6 @@ class Renewal:
     def under_way(self) -> bool:
         """Whether the home waits for a new Spark, or will in a moment."""
         return not self._there.is_set() or (self._ours and self._is_gone())
-
-    @property
-    def failure(self) -> str | None:
-        """Why the home does not go on yet, if it was tried; it is tried again."""
-        return None if self._failure is None else str(self._failure) or type(self._failure).__name__
 
     @property
     def process(self) -> Popen[bytes] | None:
@@ -130,14 +126,14 @@ class Renewal:
             return
         self._begin(spark)
         self._renew(spark)
-        self._failure = None
+        self.failure = None
         # Otherwise it was lost again, and must not count as there.
         if not self._is_gone():
             self._there.set()
 
     def note_failure(self, error: Exception) -> None:
         """Remember why the home still waits."""
-        self._failure = error
+        self.failure = str(error) or type(error).__name__
 
     def _renew(self, spark: SparkSession) -> None:
         home = self._home
@@ -198,7 +194,7 @@ class Renewal:
             raise SparkLost(
                 "Spark has ended, and another is being started",
                 detail="Nothing of this was done."
-                + ("" if self._failure is None else f" The last attempt failed: {self.failure}"),
+                + ("" if self.failure is None else f" The last attempt failed: {self.failure}"),
                 hint="send it again in a few seconds",
             )
 

@@ -39,15 +39,16 @@ async def epochs(
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=KEY_LENGTH)] = None,
 ) -> Response:
     """Apply changes by table, all of them or none."""
-    place = service.pushes.enter()
-    try:
-        sent = await read_body(request, place)
-        changes = await run_in_threadpool(_read, sent)
-    except BaseException:
-        place.leave()
-        raise
-    what = digest(b"epochs", sent)
-    submission = service.submissions.submit(changes, idempotency_key, place, digest=what)
+    with service.arrivals.receiving():
+        place = service.pushes.enter()
+        try:
+            sent = await read_body(request, place)
+            changes = await run_in_threadpool(_read, sent)
+        except BaseException:
+            place.leave()
+            raise
+        what = digest(b"epochs", sent)
+        submission = service.submissions.submit(changes, idempotency_key, place, digest=what)
     return await answered(service, submission, wait)
 
 

@@ -26,6 +26,7 @@ from headrace.errors import (
     RelationNameError,
     SetupError,
     SourceError,
+    SparkLost,
     StatementError,
     UnsupportedStatement,
     ViewError,
@@ -50,6 +51,8 @@ _STATUSES: Mapping[type[HeadraceError], int] = {
     ReadOnly: 403,
     OwnerLost: 503,
     HomeBroken: 503,
+    # One that the user gave: this server starts no other.
+    SparkLost: 503,
     SetupError: 503,
 }
 # Within a few seconds a new Spark is there, an epoch is over, or somebody has made room.
@@ -112,14 +115,36 @@ def rejections_of(rejections: tuple[Rejection, ...]) -> dict[str, Any]:
     return {"rejected": len(rejections), "rejections": shown}
 
 
+def kept_refusal(error: BaseException) -> tuple[Refusal, int]:
+    """A refusal with the same answer, which holds nothing else of what failed, and about how many bytes it takes."""
+    document = problem_of(error)
+    extra = {name: value for name, value in document.items() if name not in _document(0, "", "", "", "")}
+    # As text and back: a row may hold values that hold more.
+    text = json.dumps(extra, default=str)
+    refusal = Refusal(
+        document["status"],
+        document["code"],
+        document["message"],
+        detail=document["detail"],
+        hint=document["hint"],
+        headers=_headers(error),
+        extra=json.loads(text),
+    )
+    return refusal, len(text) + len(refusal.detail)
+
+
+def log_failure(error: BaseException) -> None:
+    """Log what went wrong here, with its trace; what the server refuses by itself, as not being ready, is no news."""
+    if status_of(error) >= 500 and not isinstance(error, Refusal):
+        _log.error("a request failed", exc_info=error)
+
+
 def respond(error: BaseException) -> Response:
     """The answer that an error becomes."""
-    status = status_of(error)
-    if status >= 500:
-        _log.error("a request failed", exc_info=error)
+    log_failure(error)
     # ASCII only: a name that a client made up may hold what is no text.
     content = json.dumps(problem_of(error), default=str)
-    return Response(content, status, _headers(error), MEDIA_TYPE)
+    return Response(content, status_of(error), _headers(error), MEDIA_TYPE)
 
 
 def _headers(error: BaseException) -> dict[str, str]:

@@ -47,12 +47,11 @@ class Submissions:
                     self.lost = error
                 self._metrics.refuse(error)
                 raise explain(error) from None
-            if not replayed:
+            if not call.repeats:
                 self._metrics.count(receipt)
             return receipt
 
         first = self._hr.known(key)
-        replayed = first is not None
         try:
             if key is not None and first is not None and digest and first.digest not in ("", digest):
                 raise KeyReused(key)
