@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -19,6 +19,7 @@ from headrace.engine.adopt import adopt
 from headrace.engine.answers import to_answer
 from headrace.engine.blame import with_guilty_row
 from headrace.engine.catalog import Catalog, View, ViewDefinition
+from headrace.engine.catch_up import can_catch_up, catch_up, newer_heads
 from headrace.engine.change_statements import ReadRows, read_rows
 from headrace.engine.control import Control, Verb
 from headrace.engine.define import make_view
@@ -62,6 +63,7 @@ from headrace.scratch import Scratch, memory_folder
 from headrace.session import start_spark
 from headrace.settings import Settings, read_settings
 from headrace.sql.one_row import CLOCK, CLOCK_SCHEMA
+from headrace.sql.resolve import forget
 from headrace.state import mapped
 from headrace.state.delta import Delta
 from headrace.state.store import Snapshot, Store
@@ -152,10 +154,7 @@ class Headrace:
         self._ticker.start()
 
     def _load(self, ownership: Ownership | None) -> Sequence[ViewDefinition]:
-        """Bring the home to its newest epoch; files that an owner folds away meanwhile are looked for again.
-
-        The views that must be filled anew before they can follow a change.
-        """
+        """Bring the home to its newest epoch; the views that must be filled anew before they can follow a change."""
         if pending(self.path):
             if ownership is None:
                 raise LedgerError(
@@ -163,21 +162,28 @@ class Headrace:
                     hint="open it once without read_only=True, which brings it forward",
                 )
             migrate(self.path)
-        for attempt in range(_READ_ATTEMPTS):
-            try:
-                self.ledger.open()
-                if ownership is not None:
-                    self.ledger.claim(ownership.fence)
-                    crash_point("home claimed")
-                recovered = recover(self, self._leaves.path)
-                self._present = recovered.present
-                self._receipts.add(recovered.receipts)
-                mapped.release()
-                return recovered.outdated
-            except LedgerError:
-                if ownership is not None or attempt == _READ_ATTEMPTS - 1:
-                    raise
-        raise AssertionError("the last attempt returns or raises")
+        if ownership is None:
+            return self._again_where_moved(self._recover)
+        self.ledger.open()
+        self.ledger.claim(ownership.fence)
+        crash_point("home claimed")
+        return self._recover(opened=True)
+
+    def _recover(self, opened: bool = False) -> Sequence[ViewDefinition]:
+        if not opened:
+            self.ledger.open()
+        recovered = recover(self, self._leaves.path)
+        self._present = recovered.present
+        self._receipts.add(recovered.receipts)
+        mapped.release()
+        return recovered.outdated
+
+    def _again_where_moved(self, read: Callable[[], T]) -> T:
+        """What reading comes to; files that the owner has folded away meanwhile are looked for again."""
+        for _ in range(_READ_ATTEMPTS - 1):
+            with suppress(LedgerError):
+                return read()
+        return read()
 
     def __repr__(self) -> str:
         tables, views = len(self.catalog.tables()), len(self.catalog.views())
@@ -319,6 +325,36 @@ class Headrace:
             return found
         with self.renewal.working():
             return run_query_text(self, sql, epoch)
+
+    def refresh(self) -> int:
+        """Move a home that is open for reading to its owner's newest epoch, and tell it; an owner is always there.
+
+        What was read before stays as it was: each query is of one epoch.
+        """
+        self._refuse_closed()
+        if self.read_only:
+            with self._loop.turn:
+                self._again_where_moved(self._refresh)
+        return self.epoch
+
+    def _refresh(self) -> None:
+        self.ledger.open()
+        heads = newer_heads(self)
+        if not heads:
+            return
+        if can_catch_up(self, heads):
+            prepared = catch_up(self, self._present, heads)
+            with self._visible:
+                for store, runs in prepared.runs:
+                    store.add_runs(runs)
+                self._present = prepared.present
+            return
+        before = self.catalog
+        self._recover(opened=True)
+        for view in before.views():
+            view.workshop.clear()
+        for name in before.relations.keys() - self.catalog.relations.keys():
+            forget(self.catalyst, name)
 
     def changes(self, name: str, since: int = 0, until: int | None = None) -> pa.Table:
         """A relation's changes after one epoch, up to and including another, with Spark's change columns."""
