@@ -39,6 +39,8 @@ AT_ANY_SIZE = {
     "(SELECT timestamp_seconds(id * 90) AS t FROM l) GROUP BY session_window(t, '2 minutes')",
     "constant_count": "SELECT COUNT(DISTINCT 1) AS n, COUNT(DISTINCT x, 1) AS m FROM l",
     "rest": "SELECT id, y FROM l ORDER BY y, id OFFSET 3",
+    "no_column_read": "SELECT array_join(collect_list('*'), '') AS bar FROM l JOIN r ON l.x = r.x",
+    "no_column_added": "SELECT sum(0.5D) AS s FROM l JOIN r ON l.x = r.x",
 }
 
 

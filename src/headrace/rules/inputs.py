@@ -19,7 +19,7 @@ from headrace.plans.prepared import Leaf, LeafShape
 from headrace.plans.steps import apply_steps
 from headrace.plans.trees import Attribute, Java, columns_of, id_of, kind_of
 from headrace.rules.base import Epoch, Rule, Workshop, check_bound, types_of
-from headrace.state.delta import Delta, combine
+from headrace.state.delta import Delta, combine, empty
 from headrace.state.hashing import Hashes
 from headrace.state.store import Key, Snapshot, choose, key_hashes, narrow
 
@@ -143,10 +143,8 @@ def sided(before: Delta, change: Delta | None) -> tuple[Delta, Delta]:
 
 
 def repeated(rows: Delta) -> pa.Table:
-    """Rows, each as often as its weight says."""
-    if bool(np.all(rows.weights == 1)):
-        return rows.rows
-    return rows.rows.take(pa.array(np.repeat(np.arange(len(rows)), rows.weights)))
+    """Rows, each as often as its weight says, with their side, which alone tells how many there are without columns."""
+    return side_table(empty(rows.rows.schema), rows, repeat=True, weigh=False)
 
 
 def side_table(before: Delta, after: Delta, *, repeat: bool, weigh: bool) -> pa.Table:

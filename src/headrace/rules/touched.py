@@ -68,10 +68,8 @@ class TouchedRule:
                 _keyed_plan(catalyst, node, keys),
                 node.plan,
             )
-        if self._always or self._remembered is not None:
-            self._query = workshop.query([shape_of(self._input)], build_new)
-        else:
-            self._query = workshop.query([shape_of(self._input, "side")], build_query)
+        one_side = self._always or self._remembered is not None
+        self._query = workshop.query([shape_of(self._input, "side")], build_new if one_side else build_query)
 
     def delta(self, epoch: Epoch) -> Delta:
         """New output minus old output for the touched keys."""
