@@ -10,6 +10,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headrace
+from headrace.engine import define
+from headrace.ir.nodes import Node
+from headrace.plans.catalyst import Catalyst
+from headrace.plans.trees import columns_of
+from headrace.rules.base import Rule, Workshop, types_of
+from headrace.rules.build import build_rule
+from headrace.sql import resolve
+from headrace.sql.resolve import normalize
 
 TABLES = """
     CREATE TABLE l (id BIGINT PRIMARY KEY, x INT, y INT);
@@ -41,6 +49,12 @@ AT_ANY_SIZE = {
     "rest": "SELECT id, y FROM l ORDER BY y, id OFFSET 3",
     "no_column_read": "SELECT array_join(collect_list('*'), '') AS bar FROM l JOIN r ON l.x = r.x",
     "no_column_added": "SELECT sum(0.5D) AS s FROM l JOIN r ON l.x = r.x",
+    "constant_group": "SELECT x, 1.5D AS c, sum(y / 2D) AS s, count(*) AS n FROM l GROUP BY x, 1.5D",
+    "constant_group_counted": "SELECT x, 'c' AS c, count(*) AS n, sum(y) AS s FROM l GROUP BY x, 'c'",
+    "only_constant_group": "SELECT 1.5D AS c, sum(y / 2D) AS s FROM l GROUP BY 1.5D",
+    "only_constant_group_counted": "SELECT 'c' AS c, count(*) AS n FROM l GROUP BY 'c'",
+    "only_constant_group_listed": "SELECT sort_array(collect_list(y)) AS ys FROM l GROUP BY 'c'",
+    "grouped_by_day": "SELECT x, current_date() AS d, count(*) AS n FROM l GROUP BY x, current_date()",
 }
 
 
@@ -85,6 +99,73 @@ def test_views_stay_right_whose_way_no_bound_decides(home: Any) -> None:
         assert verdict.ok, str(verdict)
     assert not home.explain("rest").incremental
     assert home.explain("sessions").incremental
+    assert home.explain("constant_group").incremental
+    assert home.explain("constant_group_counted").incremental
+
+
+def test_views_over_constant_groups_vanish_with_their_last_row(home: Any) -> None:
+    home.execute(TABLES)
+    for name in ("only_constant_group", "only_constant_group_counted", "only_constant_group_listed"):
+        home.execute(f"CREATE VIEW {name} AS {AT_ANY_SIZE[name]}")
+    for change, rows in (({"insert": {"id": 1, "y": 3}}, 1), ({"delete": {"id": 1}}, 0)):
+        home.apply({"l": [change]})
+        assert home.verify().ok
+        assert home.query("TABLE only_constant_group").num_rows == rows
+
+
+def _refused(catalyst: Catalyst, plan: Any) -> Any:
+    """A plan that Spark refuses: columns beside no group."""
+    columns = catalyst.seq(columns_of(plan))
+    return catalyst.plan_class("Aggregate")(catalyst.seq([]), columns, plan, catalyst.none)
+
+
+def _check_is_recomputed(home: Any, reason: str) -> None:
+    assert not home.explain("sums").incremental
+    assert reason in str(home.explain("sums"))
+    home.apply({"l": [{"insert": {"id": 1, "x": 1, "y": 4}}, {"insert": {"id": 2, "x": 1, "y": 5}}]})
+    assert home.query("TABLE sums").to_pylist() == [{"x": 1, "s": 9}]
+    assert home.verify().ok
+
+
+SUMS = "AS SELECT x, sum(y) AS s FROM l GROUP BY x"
+
+
+def test_a_view_is_recomputed_if_spark_refuses_the_plan_of_its_state(
+    home: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def with_refused_store(workshop: Workshop, node: Node) -> Rule:
+        rule = build_rule(workshop, node)
+        workshop.store(types_of(node), _refused(workshop.catalyst, node.plan))
+        return rule
+
+    monkeypatch.setattr(define, "build_rule", with_refused_store)
+    home.execute(TABLES)
+    with pytest.raises(headrace.ViewError, match="cannot be maintained incrementally"):
+        home.execute(f"CREATE MATERIALIZED VIEW sums REFRESH POLICY INCREMENTAL {SUMS}")
+    home.execute(f"CREATE VIEW sums {SUMS}")
+    _check_is_recomputed(home, "its state would be filled by a plan that Spark refuses ([MISSING_GROUP_BY]")
+
+
+def test_a_view_is_recomputed_by_its_text_if_spark_refuses_the_plan_made_of_it(
+    home: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def with_refused_plan(catalyst: Catalyst, plan: Any) -> tuple[Any, bool]:
+        made, uses_clock = normalize(catalyst, plan)
+        return _refused(catalyst, made), uses_clock
+
+    monkeypatch.setattr(resolve, "normalize", with_refused_plan)
+    home.execute(TABLES)
+    home.execute(f"CREATE VIEW sums {SUMS}")
+    _check_is_recomputed(home, "no rule follows a plan that Spark refuses ([MISSING_GROUP_BY]")
+
+
+def test_an_epoch_fills_what_a_rule_cannot_ask_for(home: Any, caplog: pytest.LogCaptureFixture) -> None:
+    home.execute(TABLES)
+    home.execute("CREATE VIEW next AS SELECT id, y + 1 AS z FROM l")
+    home.catalog.view("next").rule._query._build = lambda leaves: _refused(home.catalyst, leaves[0].plan)
+    home.apply({"l": [{"insert": {"id": 1, "y": 4}}]})
+    assert home.query("TABLE next").to_pylist() == [{"id": 1, "z": 5}]
+    assert "view next is filled anew, for Spark refuses a plan: [MISSING_GROUP_BY]" in caplog.text
 
 
 def test_a_backfill_past_the_bound_reaches_every_view(spark: SparkSession, tmp_path: Path) -> None:

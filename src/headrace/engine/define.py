@@ -31,7 +31,7 @@ from headrace.rules.build import build_rule
 from headrace.sql.allowed import analyze
 from headrace.sql.lower import Lowering, NoRule, lower
 from headrace.sql.query_errors import query_error
-from headrace.sql.resolve import Resolved, register, resolve
+from headrace.sql.resolve import Resolved, refusal, register, resolve
 from headrace.sql.syntax import ColumnDefinition, CreateTable
 from headrace.state.store import Store
 
@@ -156,6 +156,7 @@ def _made_rule(
                 raise NoRule(f"no rule follows {resolved.unfollowed}")
             node = lower(Lowering(catalyst), resolved.plan)
             rule = build_rule(workshop, node)
+            _refuse_stores(workshop)
             reasons.extend(workshop.reasons)
             key = _derived_key(catalog, node, schema)
         except NoRule as missing:
@@ -169,6 +170,14 @@ def _made_rule(
             hint="rewrite what is named, or choose REFRESH POLICY AUTO",
         )
     return rule, reasons, key
+
+
+def _refuse_stores(workshop: Workshop) -> None:
+    """No rule without its state: each of its stores must have a plan that can fill it."""
+    for hidden in workshop.stores:
+        refused = refusal(workshop.catalyst, hidden.plan)
+        if refused is not None:
+            raise NoRule(f"its state would be filled by {refused}")
 
 
 @contextmanager

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Collection, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+
+from pyspark.errors import AnalysisException
 
 from headrace.engine.catalog import Catalog, View
 from headrace.engine.fill import refill
 from headrace.engine.frames import Frames
 from headrace.engine.progress import Listener, silent
 from headrace.errors import HeadraceError, ViewEvaluationError
-from headrace.plans.failures import FAILURES, data_fault, work_failed
+from headrace.plans.failures import FAILURES, data_fault, first_line, refuses_plan, work_failed
 from headrace.rules.base import TooLarge
 from headrace.sql.one_row import CLOCK
 from headrace.state.delta import Delta, empty
 from headrace.state.store import Run, Snapshot, Store
 
+_log = logging.getLogger("headrace.views")
 _CREW = ThreadPoolExecutor(max_workers=max(2, os.cpu_count() or 2), thread_name_prefix="headrace-view")
 _FILLING = threading.Lock()
 # From so many rows on, what comes into empty relations is followed by a fill, which reads no more than the rule would.
@@ -112,13 +116,17 @@ def follow(work: Work, catalog: Catalog, frames: Frames, but: Collection[str] = 
 
 
 def follow_view(work: Work, catalog: Catalog, frames: Frames, view: View) -> None:
-    """Work out one view's delta: by its rule, or, where that would read too much, by a fill and a difference."""
+    """Work out one view's delta: by its rule, or, where that reads too much or cannot be asked, by a fill."""
     try:
         if view.rule is not None and not _is_large(work, view):
             try:
                 work.leave(view.name, view.rule.delta(work))
                 return
-            except TooLarge:
+            except (TooLarge, AnalysisException) as error:
+                if isinstance(error, AnalysisException):
+                    if not refuses_plan(error):
+                        raise
+                    _log.warning("view %s is filled anew, for Spark refuses a plan: %s", view.name, first_line(error))
                 for name in view.hidden:
                     work.deltas.pop(name, None)
         # One at a time: a fill uses all cores by itself, and memory too.

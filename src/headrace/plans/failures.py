@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.errors.exceptions.captured import (
     ArithmeticException,
     CapturedException,
@@ -75,6 +75,11 @@ def is_of_query(error: BaseException) -> bool:
         or (isinstance(one, UnknownException) and str(one).startswith(_JAVA_OF_MACHINE))
         for one in _chain(error)
     )
+
+
+def refuses_plan(error: BaseException) -> bool:
+    """Whether Spark's analysis refused a plan as such, which it will do each time."""
+    return isinstance(error, AnalysisException) and not (error.getSqlState() or "").startswith(_OF_MACHINE)
 
 
 def work_failed(what: str, error: BaseException) -> WorkFailed:

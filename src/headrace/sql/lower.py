@@ -355,9 +355,10 @@ def _lower_aggregate(context: Lowering, plan: Java) -> Node:
         return Touched(plan, output(plan), child, ids, (plan,), "group" if ids else "sessions of the whole input")
     if all(kind_of(g) == "AttributeReference" for g in groups) and all(has_partials(c) for c in calls):
         return _lower_fold(context, plan, groups, results, calls)
-    child, ids = _with_keys(context, plan.child(), groups)
+    # A constant tells no rows apart: where nothing else is grouped by, there is one group or none.
+    child, ids = _with_keys(context, plan.child(), [group for group in groups if references(group)])
     names = sorted({c.aggregateFunction().prettyName() for c in calls if not has_partials(c)})
-    what = "group" if ids else f"{', '.join(names)} over the whole input"
+    what = "group" if ids else "group of a constant" if groups else f"{', '.join(names)} over the whole input"
     return Touched(plan, output(plan), child, ids, (plan,), what)
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pyspark.errors import AnalysisException
 from pyspark.sql.types import StructField, StructType
 
 from headrace.errors import ViewError
 from headrace.plans.catalyst import Catalyst
+from headrace.plans.failures import first_line, refuses_plan
 from headrace.plans.trees import (
     COLUMN_MARK,
     RELATION_MARK,
@@ -59,6 +61,7 @@ _SUBQUERIES = (
     "RewritePredicateSubquery",
 )
 _SHAPE = (
+    "RemoveLiteralFromGroupExpressions",
     "PushDownPredicates",
     "EliminateOuterJoin",
     "ColumnPruning",
@@ -140,13 +143,24 @@ def resolve(
         plan = _shape(catalyst, plan)
     # A CTE that nothing reads is not in the plan, but what it names must be there whenever the text is read again.
     reads = sorted((set(_leaves(plan)) | set(_leaves_of_subqueries(analyzed))) - {CLOCK})
-    unfollowed = _unfollowed(plan)
+    unfollowed = _unfollowed(plan) or refusal(catalyst, plan)
     if unfollowed is not None and uses_clock:
         raise ViewError(
             f"view {name} has {unfollowed} beside the clock, which cannot be recomputed at the epoch's time",
             hint="write the subquery as a join, or compute the time before the change is applied",
         )
     return Resolved(sql, analyzed, plan, schema, tuple(reads), tuple(ties), uses_clock, unfollowed)
+
+
+def refusal(catalyst: Catalyst, plan: Java) -> str | None:
+    """What is to be said of a plan of our making that Spark's analysis refuses; None of any other."""
+    try:
+        catalyst.analyze(plan)
+    except AnalysisException as error:
+        if not refuses_plan(error):
+            raise
+        return f"a plan that Spark refuses ({first_line(error)})"
+    return None
 
 
 def normalize(catalyst: Catalyst, plan: Java) -> tuple[Java, bool]:
@@ -269,6 +283,7 @@ __all__ = [
     "columns_read",
     "forget",
     "normalize",
+    "refusal",
     "register",
     "relation_of",
     "resolve",
