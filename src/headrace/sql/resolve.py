@@ -61,6 +61,7 @@ _SUBQUERIES = (
     "RewritePredicateSubquery",
 )
 _SHAPE = (
+    "BooleanSimplification",
     "RemoveLiteralFromGroupExpressions",
     "PushDownPredicates",
     "EliminateOuterJoin",
