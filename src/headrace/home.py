@@ -262,14 +262,13 @@ class Headrace:
         with self._loop.leaving(call):
             try:
                 # Without views, no Spark is needed to follow a change.
-                if self.catalog.views():
+                if self.catalog.has_views:
                     self.renewal.wait()
             except SparkLost:
                 # Another may have taken it into an epoch meanwhile, whose verdict then holds.
                 if self._loop.withdraw(call):
                     raise
-            with self.renewal.working(needed=False):
-                return self._loop.settle(call)
+            return self._loop.settle(call)
 
     def withdraw(self, call: Call) -> bool:
         """Take changes out of the line; False if they are under way or over already."""
@@ -556,7 +555,9 @@ class Headrace:
     def follow(self, work: Work) -> None:
         """Bring every view up to date."""
         self._last_work = work
-        follow(work, self.catalog, self.frames)
+        # Here and not by each caller: what became of Spark is looked at once for an epoch, and all hear the same.
+        with self.renewal.working(needed=False):
+            follow(work, self.catalog, self.frames)
 
     def blame(self, error: ViewEvaluationError) -> ViewEvaluationError:
         """The error with the row that caused it, where one can be found."""

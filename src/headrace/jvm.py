@@ -31,14 +31,13 @@ _LOOK_SECONDS = 0.25
 # However little of the processor it got: a JVM that is silent for so many times as long as it may be is stuck.
 _STARVED = 6.0
 # What the heap of a JVM with the default settings takes to be looked through twice on a slow machine.
-_GIGABYTES = 4.0
+_HEAP_BYTES = 4 * 2**30
 # A heap this full after it was collected, in percent, by a JVM that does little but collect, will not get better.
 _FULL = 90
 _COLLECTING = 0.9
 # The part of its patience for which that is watched: unlike silence, it is certain.
 _SUFFOCATING = 0.6
 _READING = re.compile(rb"!ys(\d+) (\d+)\n")
-_UNITS = {"k": 2.0**-20, "m": 2.0**-10, "g": 1.0, "t": 2.0**10}
 
 # The guard hears the number of the process that it is to guard, then nothing more until its keeper has gone. It knows
 # that process by the time of its start too, so that it never kills another that got the same number. One that ends in
@@ -70,8 +69,12 @@ class Gateway:
 
 def patience(silence: float, memory: str) -> float:
     """Seconds of the processor that a JVM of so much memory may use without an answer: it may be collecting garbage."""
-    size = int(memory[:-1]) * _UNITS[memory[-1].lower()]
-    return silence * max(1.0, size / _GIGABYTES)
+    return silence * max(1.0, heap_bytes(memory) / _HEAP_BYTES)
+
+
+def heap_bytes(notation: str) -> int:
+    """The bytes that the JVM's notation of a heap stands for, such as 512m."""
+    return int(notation[:-1]) * 1024 ** (1 + "kmgt".index(notation[-1].lower()))
 
 
 class Guard:
@@ -143,6 +146,16 @@ def end(process: subprocess.Popen[bytes]) -> None:
             process.stdin.close()
 
 
+def has_ended(process: subprocess.Popen[bytes], within: float = 0.0) -> bool:
+    """Whether a process is gone, or will be within so many seconds."""
+    until = time.monotonic() + within
+    while process.poll() is None:
+        if time.monotonic() >= until:
+            return False
+        time.sleep(0.02)
+    return True
+
+
 class Silent(Exception):
     """A JVM that will give no answer, and why."""
 
@@ -168,15 +181,6 @@ class Jvm:
         thread = threading.Thread(target=self._watch, args=(ended,), name="headrace-spark-watch", daemon=True)
         thread.start()
 
-    def has_ended(self, within: float = 0.0) -> bool:
-        """Whether the process is gone, or will be within so many seconds."""
-        until = time.monotonic() + within
-        while self.process.poll() is None:
-            if time.monotonic() >= until:
-                return False
-            time.sleep(0.02)
-        return True
-
     def _watch(self, ended: Callable[[], None]) -> None:
         try:
             self.why = self._silent()
@@ -200,7 +204,7 @@ class Jvm:
                 if self._suffocates(readings, answer):
                     self.suffocated = True
                     return f"it did nothing but collect garbage for {self._suffocating:.1f} seconds, in vain"
-                if self.has_ended(_PING_SECONDS):
+                if has_ended(self.process, _PING_SECONDS):
                     return f"its process ended with {self.process.returncode}"
 
     def _ask(self, connection: socket.socket, command: str) -> bytes:
@@ -217,7 +221,7 @@ class Jvm:
                 part = None
             except OSError:
                 part = b""
-            if self.has_ended(0.5 if part == b"" else 0.0):
+            if has_ended(self.process, 0.5 if part == b"" else 0.0):
                 raise Silent(f"its process ended with {self.process.returncode}")
             if part == b"":
                 raise Silent("it closed its connection")

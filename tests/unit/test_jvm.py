@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.jvm import Gateway, Guard, Jvm, patience
+from headrace.jvm import Gateway, Guard, Jvm, has_ended, heap_bytes, patience
 from headrace.proc import is_stopped, processor_seconds
 
 # Answers every line that ends a command as Py4J does, on a port that it prints; uses the processor while told to.
@@ -67,7 +67,7 @@ def test_one_that_answers_is_left_alone(processes: list[subprocess.Popen[bytes]]
     processes.append(process)
     jvm, ended = watched(process, gateway, 0.5)
     assert not ended.wait(3.0)
-    assert not jvm.has_ended()
+    assert not has_ended(process)
     process.kill()
     assert ended.wait(5.0)
     assert "ended with -9" in jvm.why
@@ -82,7 +82,7 @@ def test_one_that_was_stopped_is_ended(processes: list[subprocess.Popen[bytes]])
     begun = time.monotonic()
     assert ended.wait(10.0)
     assert time.monotonic() - begun < 6.0
-    assert jvm.has_ended()
+    assert has_ended(process)
     assert "stopped" in jvm.why
 
 
@@ -114,6 +114,10 @@ def test_one_that_collects_much_and_finds_it_is_left_alone(processes: list[subpr
 
 def test_a_larger_heap_may_be_silent_for_longer() -> None:
     assert [patience(5.0, size) for size in ("512m", "2g", "4g", "16g")] == [5.0, 5.0, 5.0, 20.0]
+
+
+def test_heaps_in_bytes() -> None:
+    assert [heap_bytes(one) for one in ("512m", "1g", "3K")] == [512 * 1024**2, 1024**3, 3072]
 
 
 def test_the_processor_is_read_of_the_process() -> None:

@@ -99,6 +99,14 @@ def test_twins_in_one_epoch_are_applied_once(host: Host, loop: Loop) -> None:
     assert dict(first.applied) == {"t": 1}
 
 
+def test_twins_that_change_nothing_hear_the_same(host: Host, loop: Loop) -> None:
+    empty = [Call({"t": []}, key="k", digest=digest, quiet=True) for digest in ("one", "one", "other")]
+    first, twin, other = verdicts(loop, *empty)
+    assert first == twin
+    assert (first.epoch, host.epoch) == (0, 0)
+    assert isinstance(other, KeyReused)
+
+
 def test_a_known_key_gets_its_first_receipt_and_changes_nothing(host: Host, loop: Loop) -> None:
     first = loop.submit(insert(1, key="k"))
     loop.submit(insert(1, n=5))

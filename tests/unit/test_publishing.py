@@ -36,6 +36,7 @@ from headrace.reading.following import Following
 from headrace.state import mapped
 from headrace.state.delta import Delta, consolidate
 from headrace.state.store import Store
+from tests.small_engine import view as small_view
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SCHEMA = pa.schema([("c0", pa.int64())])
@@ -62,7 +63,7 @@ def home(tmp_path: Path) -> Iterator[Headrace]:
     """As much of a home as commits: tables t and u over a ledger, without Spark."""
     hr = Headrace.__new__(Headrace)
     one: Any = hr
-    one.read_only, one._ownership, one._broken_by = False, None, None
+    one.closed, one.read_only, one._ownership, one._broken_by = False, False, None, None
     one.ledger = Ledger(tmp_path / "home", 1 << 20)
     one.ledger.open()
     one.ledger.claim(1)
@@ -226,6 +227,24 @@ def view(name: str, *reads: str) -> View:
     made.definition, made.resolved = cast(Any, SimpleNamespace(name=name)), cast(Any, None)
     made.resolved = cast(Any, SimpleNamespace(reads=reads, uses_clock=True))
     return made
+
+
+def test_a_catalog_orders_its_views_once() -> None:
+    """Each call of each epoch asks for them; the order of a thousand that read each other takes long to find."""
+    chain = [small_view(f"v{one}", "t" if one == 0 else f"v{one - 1}") for one in range(1000)]
+    catalog = Catalog().having(*reversed(chain[1:]), table("t"), chain[0])
+    assert catalog.has_views
+    assert [one.name for one in catalog.views()] == [one.name for one in chain]
+    began = time.monotonic()
+    for _ in range(1000):
+        catalog.views()
+    assert time.monotonic() - began < 1
+    # Who adds to what was given adds to nothing else.
+    catalog.views().clear()
+    assert len(catalog.views()) == 1000
+    fewer = catalog.without("v999")
+    assert len(fewer.views()) == 999
+    assert not Catalog().having(table("t")).has_views
 
 
 def test_a_catalog_is_read_while_definitions_go_on() -> None:

@@ -23,7 +23,7 @@ from headrace.engine.files import File
 from headrace.engine.frames import Content
 from headrace.errors import HeadraceError, QueryError, QueryStopped, StatementError, WorkFailed
 from headrace.reading import query_processes
-from headrace.reading.child import Allowance, ProcessLost, heap_bytes
+from headrace.reading.child import Allowance, ProcessLost
 from headrace.reading.error_forms import error_from_json, error_to_json
 from headrace.reading.query_processes import QueryProcesses, Stop
 from headrace.reading.question import Heard, Question, Told
@@ -335,7 +335,3 @@ def test_errors_come_out_as_they_went_in() -> None:
     heard = error_from_json(error_to_json(sent))
     assert (type(heard), str(heard), heard.line, heard.column) == (StatementError, str(sent), 2, 7)
     assert type(error_from_json({"code": "owner_lost", "message": "no"})) is QueryError
-
-
-def test_heaps_in_bytes() -> None:
-    assert [heap_bytes(one) for one in ("512m", "1g", "3K")] == [512 * 1024**2, 1024**3, 3072]

@@ -12,13 +12,18 @@ from typing import Any
 from weakref import WeakSet
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 
+from headrace import home as homes
 from headrace import session
 from headrace.engine import renew
 from headrace.engine.files import Files
+from headrace.engine.loop import Call, Loop
 from headrace.engine.renew import Renewal
-from headrace.errors import SparkLost
+from headrace.errors import HeadraceError, QueryError, SparkLost, WorkFailed
+from headrace.home import Headrace
 from headrace.jvm import Gateway, Guard, Jvm
+from tests.small_engine import Host, table, view
 
 
 class User:
@@ -177,3 +182,98 @@ def test_a_spark_that_has_just_ended_is_waited_for_if_it_is_ours(
         with pytest.raises(SparkLost, match=r"given to headrace\.open") as told:
             renewal.wait()
         assert not told.value.transient
+
+
+@pytest.fixture
+def renewal(process: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Renewal:
+    """Of a home whose Spark lives."""
+    monkeypatch.setattr(renew, "use_spark", lambda *_: True)
+    home: Any = SimpleNamespace(closed=False)
+    return Renewal(home, spark_of(process), tmp_path, Files(tmp_path))
+
+
+def work_failed(because: BaseException) -> WorkFailed:
+    """As a failure comes out of an epoch: what it is of shows in its context alone."""
+    try:
+        try:
+            raise because
+        except type(because):
+            raise WorkFailed("view v could not be worked out") from None
+    except WorkFailed as error:
+        return error
+
+
+BROKEN = [Py4JNetworkError("Answer from Java side is empty"), EOFError(), ConnectionResetError(104, "reset by peer")]
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("told", [work_failed, lambda error: error], ids=["told", "raw"])
+def test_a_broken_connection_is_told_as_the_end_of_spark(
+    renewal: Renewal, process: subprocess.Popen[bytes], broken: Exception, told: Callable[[Exception], Exception]
+) -> None:
+    """The process closes its connections a moment before it can be seen to have ended."""
+    threading.Timer(0.2, process.kill).start()
+    with pytest.raises(SparkLost, match="ended while it worked") as lost, renewal.working():
+        raise told(broken)
+    assert lost.value.transient
+
+
+@pytest.mark.parametrize("error", [WorkFailed("view v could not be worked out"), RuntimeError("unforeseen")])
+def test_whatever_fails_once_spark_has_ended_is_told_as_that(
+    renewal: Renewal, process: subprocess.Popen[bytes], error: Exception
+) -> None:
+    def fail() -> None:
+        process.kill()
+        process.wait()
+        raise error
+
+    with pytest.raises(SparkLost), renewal.working():
+        fail()
+
+
+def test_a_fault_of_the_query_stays_one_when_spark_has_ended(
+    renewal: Renewal, process: subprocess.Popen[bytes]
+) -> None:
+    def fail() -> None:
+        process.kill()
+        process.wait()
+        raise QueryError("no such column")
+
+    with pytest.raises(QueryError, match="no such column"), renewal.working():
+        fail()
+
+
+@pytest.mark.parametrize(
+    "error", [work_failed(OSError(28, "No space left on device")), work_failed(MemoryError()), RuntimeError("new")]
+)
+def test_a_failure_of_the_machine_is_not_held_back_while_spark_lives(renewal: Renewal, error: Exception) -> None:
+    began = time.monotonic()
+    with pytest.raises(type(error)) as heard, renewal.working():
+        raise error
+    assert heard.value is error
+    assert time.monotonic() - began < 0.5 * renew._ENDING_SECONDS
+
+
+def test_callers_of_one_epoch_wait_once_for_what_became_of_spark(
+    renewal: Renewal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection that broke while the process lives is looked at for a second: by the epoch, not by each caller."""
+
+    def fail(*_: Any) -> None:
+        raise work_failed(ConnectionResetError(104, "reset by peer"))
+
+    monkeypatch.setattr(homes, "follow", fail)
+    hr: Any = Headrace.__new__(Headrace)
+    host: Any = Host(table("t"), view("v", "t"))
+    hr.renewal, hr._present, hr.frames = renewal, SimpleNamespace(catalog=host.catalog), None
+    host.follow = hr.follow
+    hr._loop = Loop(host)
+    calls = [hr._loop.enter(Call({"t": [{"insert": {"id": one, "n": 0}}]})) for one in range(5)]
+    began = time.monotonic()
+    heard: list[HeadraceError] = []
+    for call in calls:
+        with pytest.raises(WorkFailed, match="could not be worked out") as told:
+            hr.settle(call)
+        heard.append(told.value)
+    assert time.monotonic() - began < 2 * renew._ENDING_SECONDS
+    assert len(heard) == 5

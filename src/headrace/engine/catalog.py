@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from pyspark.sql.types import StructType
@@ -172,6 +173,15 @@ class Catalog:
 
     def views(self) -> list[View]:
         """All views, each after what it reads."""
+        return list(self._ordered)
+
+    @property
+    def has_views(self) -> bool:
+        """Whether there is a view."""
+        return any(isinstance(one, View) for one in self.relations.values())
+
+    @cached_property
+    def _ordered(self) -> tuple[View, ...]:
         ordered: list[View] = []
         done = {table.name for table in self.tables()}
         waiting = [one for one in self.relations.values() if isinstance(one, View)]
@@ -180,8 +190,8 @@ class Catalog:
             assert ready, "views that read each other"
             ordered.extend(ready)
             done.update(view.name for view in ready)
-            waiting = [view for view in waiting if view not in ready]
-        return ordered
+            waiting = [view for view in waiting if view.name not in done]
+        return tuple(ordered)
 
     @property
     def reads_clock(self) -> bool:

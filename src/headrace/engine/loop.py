@@ -263,8 +263,9 @@ class Loop:
         watch.lap("views")
         self._views_seconds = watch.stages["views"]
         if all(call.quiet for call in accepted) and not self._host.moves_anything(work):
-            for call in accepted:
-                call.receipt = Receipt(self._host.epoch)
+            unchanged = Receipt(self._host.epoch)
+            for call in intake.with_twins(dict.fromkeys(accepted, unchanged)):
+                call.receipt = unchanged
             return
         epoch = self._host.epoch + 1
         receipts = {
@@ -276,7 +277,7 @@ class Loop:
             "keys": {key: receipts[call].to_json() for key, call in keyed.items()},
             "digests": {key: call.digest for key, call in keyed.items()},
         }
-        receipts |= {twin: receipts[first] for twin, first in intake.twins if twin.error is None}
+        receipts = intake.with_twins(receipts)
         # An interrupt waits until each call has its receipt: all of them are committed by then.
         with interrupts_held():
             self._host.commit(work, now, head)
@@ -336,7 +337,7 @@ class _Intake:
         self._group = group
         self._keys: dict[str | None, Call] = {}
         self.accepted: list[Call] = []
-        self.twins: list[tuple[Call, Call]] = []
+        self._twins: list[tuple[Call, Call]] = []
 
     def take(self, call: Call) -> None:
         """Accept a call, or give it its verdict: an error, or what became of the call that had its key before."""
@@ -348,7 +349,7 @@ class _Intake:
             return
         if call.key in self._keys:
             _refuse_other_content(call, self._keys[call.key].digest)
-            self.twins.append((call, self._keys[call.key]))
+            self._twins.append((call, self._keys[call.key]))
             return
         try:
             self._refuse_outdated(call)
@@ -359,6 +360,10 @@ class _Intake:
         self.accepted.append(call)
         if call.key is not None:
             self._keys[call.key] = call
+
+    def with_twins(self, receipts: Mapping[Call, Receipt]) -> dict[Call, Receipt]:
+        """The receipts of those accepted, and for each who brought the same under the same key that of the first."""
+        return {**receipts, **{twin: receipts[first] for twin, first in self._twins if twin.error is None}}
 
     def _refuse_outdated(self, call: Call) -> None:
         basis = call.basis

@@ -26,8 +26,9 @@ from headrace.engine.frames import Frames
 from headrace.engine.queries import Queries
 from headrace.engine.rehearse import rehearse_epoch, rehearse_query
 from headrace.errors import HeadraceError, SparkLost, WorkFailed
+from headrace.jvm import has_ended
 from headrace.plans.catalyst import Catalyst
-from headrace.plans.failures import FAILURES
+from headrace.plans.failures import FAILURES, is_of_connection
 from headrace.session import large_session, process_of, small_session, use_spark
 from headrace.sql.one_row import CLOCK, CLOCK_SCHEMA
 from headrace.sql.resolve import register
@@ -106,12 +107,12 @@ class Renewal:
         process = self._process
         try:
             yield
-        except HeadraceError as error:
-            if isinstance(error, WorkFailed) and not isinstance(error, SparkLost) and _has_ended(process):
-                raise self._lost() from error
-            raise
         except Exception as error:
-            if _has_ended(process):
+            ours = isinstance(error, HeadraceError)
+            told = isinstance(error, SparkLost) or (ours and not isinstance(error, WorkFailed))
+            # Whatever else fails while Spark lives is no reason to hold anybody up.
+            within = _ENDING_SECONDS if is_of_connection(error) else 0.0
+            if not told and process is not None and has_ended(process, within):
                 raise self._lost() from error
             raise
 
@@ -219,14 +220,3 @@ def _clear(views: Iterable[View]) -> None:
     """Remove the files of views that are followed by others from now on."""
     for view in views:
         view.workshop.clear()
-
-
-def _has_ended(process: Popen[bytes] | None) -> bool:
-    until = time.monotonic() + _ENDING_SECONDS
-    while process is not None:
-        if process.poll() is not None:
-            return True
-        if time.monotonic() >= until:
-            return False
-        time.sleep(0.02)
-    return False

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.errors.exceptions.captured import (
     ArithmeticException,
@@ -25,6 +25,8 @@ from headrace.errors import WorkFailed
 
 # What ends in an error of ours wherever Spark works: its own errors, a connection that broke, a full disk or memory.
 FAILURES = (PySparkException, Py4JError, OSError, EOFError, MemoryError)
+
+_OF_CONNECTION = (Py4JNetworkError, EOFError, ConnectionError)
 
 # Classes of SQLSTATE: more than one row where one is needed; a value that an expression cannot take; a key that comes
 # twice; more elements than an array may have; what raise_error and assert_true say.
@@ -80,6 +82,18 @@ def is_of_query(error: BaseException) -> bool:
 def refuses_plan(error: BaseException) -> bool:
     """Whether Spark's analysis refused a plan as such, which it will do each time."""
     return isinstance(error, AnalysisException) and not (error.getSqlState() or "").startswith(_OF_MACHINE)
+
+
+def is_of_connection(error: BaseException) -> bool:
+    """Whether a connection to Spark broke, or that is what an error came of."""
+    seen: set[int] = set()
+    one: BaseException | None = error
+    while one is not None and id(one) not in seen:
+        if isinstance(one, _OF_CONNECTION):
+            return True
+        seen.add(id(one))
+        one = one.__cause__ or one.__context__
+    return False
 
 
 def work_failed(what: str, error: BaseException) -> WorkFailed:

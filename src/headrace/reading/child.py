@@ -188,8 +188,3 @@ def _environment(own: Mapping[str, str]) -> dict[str, str]:
     kept = {name: value for name, value in own.items() if name in _ENVIRONMENT}
     # Where the owner found its modules, the process finds them too.
     return {**kept, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-
-
-def heap_bytes(notation: str) -> int:
-    """The bytes that the JVM's notation of a heap stands for, such as 512m."""
-    return int(notation[:-1]) * 1024 ** (1 + "kmgt".index(notation[-1].lower()))

@@ -14,8 +14,9 @@ from headrace.engine.catalog import Table
 from headrace.engine.change_statements import ChangeQuery, ReadRows
 from headrace.engine.frames import Content
 from headrace.engine.queries import Relations
+from headrace.jvm import heap_bytes
 from headrace.plans.prepared import conform
-from headrace.reading.child import Allowance, heap_bytes
+from headrace.reading.child import Allowance
 from headrace.reading.contents import Contents
 from headrace.reading.plain_read import plain_read, read_plainly
 from headrace.reading.query_processes import QueryProcesses, Stop
