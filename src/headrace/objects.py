@@ -372,6 +372,10 @@ def _split(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any]]:
     return account, connection
 
 
+class StoreFailed(OSError):
+    """What an object store said instead of an answer: it may give one later."""
+
+
 @contextmanager
 def _told(what: object) -> Generator[None, None, None]:
     """Inside, what a store refuses is an error as a disk would raise it."""
@@ -382,7 +386,7 @@ def _told(what: object) -> Generator[None, None, None]:
     except FileNotFoundError:
         raise FileNotFoundError(2, "No such object", str(what)) from None
     except BaseError as error:
-        kind = PermissionError if "Denied" in type(error).__name__ or "Unauth" in type(error).__name__ else OSError
+        kind = PermissionError if "Denied" in type(error).__name__ or "Unauth" in type(error).__name__ else StoreFailed
         raise kind(_first_line(error)) from error
 
 

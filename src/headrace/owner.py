@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 
-from headrace.errors import HomeBusy, LedgerError, OwnerLost
+from headrace.errors import HomeBusy, LedgerError, LedgerNotWritten, OwnerLost
 from headrace.folders import make_folder
 from headrace.objects import Place
 from headrace.register import Owner, Register, Sighting, register_of
@@ -72,7 +72,7 @@ class Ownership:
         try:
             seen = look(self._home)
         except OSError as error:
-            raise LedgerError(
+            raise LedgerNotWritten(
                 f"it cannot be told who owns the home {self._home}",
                 detail=f"{error}. Nothing was committed.",
                 hint="mend the cause, then send the call again",

@@ -392,8 +392,9 @@ def test_a_check_that_cannot_look_is_no_loss(home: Place, owned: Ownership, monk
 
     with monkeypatch.context() as broken:
         broken.setattr(headrace.owner, "look", failing)
-        with pytest.raises(LedgerError):
+        with pytest.raises(LedgerError) as told:
             owned.check()
+        assert told.value.transient
     owned.check()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import time
 from collections.abc import Iterator
@@ -12,7 +13,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from obstore.exceptions import GenericError, PermissionDeniedError
 
+from headrace import objects
 from headrace.errors import LedgerError, OwnerLost
 from headrace.ledger import delta_log, durable
 from headrace.ledger.backup import backup, restore
@@ -227,6 +230,71 @@ def test_a_cut_file_of_a_base_is_named(tmp_path: Path) -> None:
         rows_of_base(tmp_path)
     file.write_bytes(content)
     assert len(rows_of_base(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("inline_bytes", [0, 4096])
+def test_a_file_that_is_out_of_reach_for_a_moment_is_not_called_damaged(tmp_path: Path, inline_bytes: int) -> None:
+    ledger = make_home(tmp_path, 3, inline_bytes)
+    fold(tmp_path, ledger, 3)
+    base = Base(base_folder(tmp_path, TABLE))
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # No further file can be opened.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, before[1]))
+    try:
+        with pytest.raises(LedgerError, match="cannot be read") as of_log:
+            list(ledger.entries(TABLE))
+        with pytest.raises(LedgerError, match="cannot be read") as of_base:
+            list(base.contents(SHAPES[TABLE]))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    for told in (of_log, of_base):
+        assert told.value.transient
+        assert "Too many open files" in told.value.detail
+        assert "restore" not in told.value.hint
+    assert len(list(ledger.entries(TABLE))) == 3
+    for file in (
+        *tmp_path.glob("ledger/*.parquet"),
+        *tmp_path.glob("deltas/*"),
+        *base_folder(tmp_path, TABLE).glob("*"),
+    ):
+        if file.is_file():
+            file.unlink()
+    with pytest.raises(LedgerError, match="cannot be read") as of_log:
+        list(ledger.entries(TABLE))
+    with pytest.raises(LedgerError, match="cannot be read") as of_base:
+        list(base.contents(SHAPES[TABLE]))
+    for told in (of_log, of_base):
+        assert not told.value.transient
+        assert "restore" in told.value.hint
+
+
+def test_what_an_object_store_says_instead_of_an_answer_may_pass() -> None:
+    def told(error: Exception) -> bool:
+        with pytest.raises(OSError) as heard, objects._told("key"):  # pyright: ignore[reportPrivateUsage]
+            raise error
+        return durable.unread("the file", heard.value, "").transient
+
+    assert told(GenericError("error sending request: connection refused"))
+    assert told(PermissionDeniedError("for now"))
+    assert not told(FileNotFoundError("key"))
+
+
+def test_a_file_whose_bytes_are_others_is_damaged(tmp_path: Path) -> None:
+    """However Arrow says it: some of this is an error of reading to it."""
+    ledger = make_home(tmp_path, 1, 1 << 20)
+    (file,) = tmp_path.glob("ledger/*.parquet")
+    content = file.read_bytes()
+    told: list[LedgerError] = []
+    for place in range(4, len(content) - 60, 60):
+        file.write_bytes(content[:place] + b"\xff" * 60 + content[place + 60 :])
+        try:
+            list(ledger.entries(TABLE))
+        except LedgerError as error:
+            told.append(error)
+        except (KeyError, TypeError, ValueError, UnicodeError):
+            continue
+    assert any(isinstance(one.__cause__, OSError) for one in told)
+    assert not any(one.transient for one in told)
 
 
 def test_a_disk_that_does_not_confirm_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from headrace.errors import LedgerError, LedgerNotWritten
 from headrace.folders import make_folder, sync_folder
 from headrace.ledger.delta_log import Commit, DataFile, DeltaFolder, delta_schema, stored_type
-from headrace.ledger.durable import crash_point, digest_of, is_temporary, withdraw, write_named
+from headrace.ledger.durable import crash_point, digest_of, is_temporary, unread, withdraw, write_named
 from headrace.objects import Place, local_file
 from headrace.state.delta import Delta, combine, found_among, group
 from headrace.state.hashing import Hashes, identity
@@ -289,11 +289,8 @@ class Base:
             with local_file(self.path / one.path) as path, pq.ParquetFile(path) as file:
                 table = file.read()
         except (OSError, pa.ArrowInvalid) as error:
-            raise LedgerError(
-                f"the file {one.path} of the base {self.path.name} cannot be read",
-                detail=str(error),
-                hint="run 'headrace verify --storage', and restore from a backup what it names",
-            ) from error
+            hint = "run 'headrace verify --storage', and restore from a backup what it names"
+            raise unread(f"the file {one.path} of the base {self.path.name}", error, hint) from error
         width = len(shape.schema)
         weights = np.ones(table.num_rows, dtype=np.int64)
         if shape.hidden:

@@ -18,8 +18,9 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
+from headrace.errors import LedgerError
 from headrace.folders import sync_folder
-from headrace.objects import ObjectPath, Place, Unconfirmed
+from headrace.objects import ObjectPath, Place, StoreFailed, Unconfirmed
 
 _TEMPORARY = ".tmp-"
 _COPY_BYTES = 1024 * 1024
@@ -248,3 +249,18 @@ def withdraw(written: Iterable[Place]) -> None:
 def is_temporary(name: str) -> bool:
     """Whether a name is that of a file that was never finished."""
     return name.startswith(_TEMPORARY)
+
+
+def unread(what: str, error: Exception, hint: str) -> LedgerError:
+    """A file that cannot be read as an error of ours; the hint is for one that is gone or damaged, which stays so."""
+    # Arrow's errors about what a file holds have no number; those of the system, which may pass, have one.
+    passes = isinstance(error, StoreFailed | PermissionError) or (
+        isinstance(error, OSError) and error.errno is not None and not isinstance(error, FileNotFoundError)
+    )
+    told = LedgerError(
+        f"{what} cannot be read",
+        detail=f"{error}. It is out of reach for now; nothing says that it is damaged." if passes else str(error),
+        hint="send it again; if it goes on, look at the storage of the home" if passes else hint,
+    )
+    told.transient = passes
+    return told

@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 from headrace.errors import HeadraceError, LedgerError, LedgerNotWritten
 from headrace.folders import make_folder, sync_folder
 from headrace.ledger.delta_log import Commit, DataFile, DeltaFolder
-from headrace.ledger.durable import crash_point, withdraw, write_named
+from headrace.ledger.durable import crash_point, unread, withdraw, write_named
 from headrace.ledger.names import CLOSED, plain_name
 from headrace.objects import Place, local_file
 from headrace.state.delta import Delta, consolidate, empty
@@ -368,11 +368,8 @@ class Ledger:
                     columns=columns and list(columns), filter=wanted
                 )
         except (OSError, pa.ArrowInvalid) as error:
-            raise LedgerError(
-                f"the file {path.name} cannot be read",
-                detail=str(error),
-                hint="run 'headrace verify --storage' to see which epoch is still whole, or restore a backup",
-            ) from error
+            hint = "run 'headrace verify --storage' to see which epoch is still whole, or restore a backup"
+            raise unread(f"the file {path.name}", error, hint) from error
 
     def compact(self, until: int, expired: int, keep: Callable[[str], bool], small_files: int) -> None:
         """Join small files of epochs up to one into few, without the rows that are no longer wanted.
