@@ -188,10 +188,14 @@ class ViewEvaluationError(HeadraceError):
 
 
 class WorkFailed(HeadraceError):
-    """The machine failed while a view or a query was worked out; nothing of it was committed, nobody is to blame."""
+    """The machine failed while a view or a query was worked out; nothing of it was committed, nobody is to blame.
+
+    `disconnected` says whether a connection to Spark broke, which may be the first that is seen of its end.
+    """
 
     code = "work_failed"
     transient = True
+    disconnected = False
 
 
 class SparkLost(WorkFailed):

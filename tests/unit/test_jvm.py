@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.jvm import Gateway, Guard, Jvm, has_ended, heap_bytes, patience
+from headrace.jvm import _GUARD, Gateway, Guard, Jvm, has_ended, heap_bytes, patience
 from headrace.proc import is_stopped, processor_seconds
 
 # Answers every line that ends a command as Py4J does, on a port that it prints; uses the processor while told to.
@@ -168,6 +168,35 @@ def test_a_guard_leaves_another_process_of_the_same_number_alone(processes: list
     processes.append(other)
     guard.close()
     assert other.poll() is None
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_guard_kills_a_process_that_it_saw_begin_and_no_other_of_its_number(
+    tmp_path: Path, processes: list[subprocess.Popen[bytes]], same: bool
+) -> None:
+    """The start of a process is read from files that are written here, so that it is another's the second time."""
+    other = subprocess.Popen(["sleep", "60"])
+    processes.append(other)
+    stat = tmp_path / "proc" / str(other.pid) / "stat"
+    stat.parent.mkdir(parents=True)
+    begun = Path(f"/proc/{other.pid}/stat").read_text()
+    os.mkfifo(stat)
+    script = _GUARD.replace("/proc/", f"{tmp_path}/proc/")
+    guard = subprocess.Popen(["/bin/sh", "-c", script], stdin=subprocess.PIPE)
+    processes.append(guard)
+    assert guard.stdin is not None
+    guard.stdin.write(b"%d\n" % other.pid)
+    guard.stdin.flush()
+    # It goes on here when the guard reads it.
+    stat.write_text(begun)
+    stat.unlink()
+    name, _, rest = begun.rpartition(") ")
+    fields = rest.split()
+    fields[19] = fields[19] if same else str(int(fields[19]) + 1)
+    stat.write_text(f"{name}) {' '.join(fields)}\n")
+    guard.stdin.close()
+    assert guard.wait(30) == 0
+    assert (has_ended(other, 10.0 if same else 0.0), other.poll()) == ((True, -9) if same else (False, None))
 
 
 def test_a_guard_ends_at_once_when_all_is_over() -> None:

@@ -161,6 +161,33 @@ def test_an_interrupt_after_the_commit_goes_on_with_a_note(home: Headrace) -> No
     assert home.broken is not None
 
 
+def test_who_reads_while_an_epoch_is_shown_sees_all_of_it_or_nothing(
+    home: Headrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(home, 1)
+    seen: list[Any] = []
+    readers: list[threading.Thread] = []
+    show = Store.add_runs
+
+    def read() -> None:
+        epoch, held = home.newest()
+        seen.append((epoch, {name: snapshot.count for name, (snapshot, _) in held.items()}))
+
+    def show_and_read(store: Store, runs: Any) -> None:
+        show(store, runs)
+        readers.append(threading.Thread(target=read))
+        readers[-1].start()
+        readers[-1].join(0.3)
+
+    monkeypatch.setattr(Store, "add_runs", show_and_read)
+    commit(home, 2)
+    for reader in readers:
+        reader.join(20)
+    assert len(seen) == 2
+    for epoch, counted in seen:
+        assert counted == {"t": epoch, "u": epoch}
+
+
 def test_who_waits_for_a_commit_is_woken_when_the_home_breaks(home: Headrace) -> None:
     woken: list[bool] = []
     home.following.listen(lambda: woken.append(home.broken is not None and home.following.ended))

@@ -20,6 +20,7 @@ from headrace.engine import renew
 from headrace.engine.files import Files
 from headrace.engine.loop import Call, Loop
 from headrace.engine.renew import Renewal
+from headrace.engine.work import evaluation_error
 from headrace.errors import HeadraceError, QueryError, SparkLost, WorkFailed
 from headrace.home import Headrace
 from headrace.jvm import Gateway, Guard, Jvm
@@ -192,29 +193,28 @@ def renewal(process: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytes
     return Renewal(home, spark_of(process), tmp_path, Files(tmp_path))
 
 
-def work_failed(because: BaseException) -> WorkFailed:
-    """As a failure comes out of an epoch: what it is of shows in its context alone."""
-    try:
-        try:
-            raise because
-        except type(because):
-            raise WorkFailed("view v could not be worked out") from None
-    except WorkFailed as error:
-        return error
+def told(error: Exception) -> Exception:
+    """As a failure comes out of an epoch."""
+    return evaluation_error("v", error)
 
 
 BROKEN = [Py4JNetworkError("Answer from Java side is empty"), EOFError(), ConnectionResetError(104, "reset by peer")]
 
 
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda one: type(one).__name__)
-@pytest.mark.parametrize("told", [work_failed, lambda error: error], ids=["told", "raw"])
+@pytest.mark.parametrize("form", [told, lambda error: error], ids=["told", "raw"])
 def test_a_broken_connection_is_told_as_the_end_of_spark(
-    renewal: Renewal, process: subprocess.Popen[bytes], broken: Exception, told: Callable[[Exception], Exception]
+    renewal: Renewal,
+    process: subprocess.Popen[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+    broken: Exception,
+    form: Callable[[Exception], Exception],
 ) -> None:
     """The process closes its connections a moment before it can be seen to have ended."""
+    monkeypatch.setattr(renew, "_ENDING_SECONDS", 20.0)
     threading.Timer(0.2, process.kill).start()
     with pytest.raises(SparkLost, match="ended while it worked") as lost, renewal.working():
-        raise told(broken)
+        raise form(broken)
     assert lost.value.transient
 
 
@@ -244,7 +244,7 @@ def test_a_fault_of_the_query_stays_one_when_spark_has_ended(
 
 
 @pytest.mark.parametrize(
-    "error", [work_failed(OSError(28, "No space left on device")), work_failed(MemoryError()), RuntimeError("new")]
+    "error", [told(OSError(28, "No space left on device")), told(MemoryError()), RuntimeError("new")]
 )
 def test_a_failure_of_the_machine_is_not_held_back_while_spark_lives(renewal: Renewal, error: Exception) -> None:
     began = time.monotonic()
@@ -254,26 +254,60 @@ def test_a_failure_of_the_machine_is_not_held_back_while_spark_lives(renewal: Re
     assert time.monotonic() - began < 0.5 * renew._ENDING_SECONDS
 
 
+def small_home(renewal: Renewal, host: Any) -> Any:
+    """As much of a home as settles calls."""
+    hr: Any = Headrace.__new__(Headrace)
+    hr.renewal, hr._present, hr.frames, hr._loop = renewal, SimpleNamespace(catalog=host.catalog), None, Loop(host)
+    return hr
+
+
+def test_a_call_that_another_took_has_the_verdict_of_its_epoch_although_spark_is_waited_for(renewal: Renewal) -> None:
+    """Who is told that Spark was lost sends it again: it must not have been committed."""
+    started, go_on = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        started.set()
+        assert go_on.wait(20)
+
+    host: Any = Host(table("t"), view("v", "t"))
+    host.before_commit = slow
+    hr = small_home(renewal, host)
+    first, taken, late = (Call({"t": [{"insert": {"id": one, "n": 0}}]}) for one in range(3))
+    hr._loop.enter(first)
+    hr._loop.enter(taken)
+    runner = threading.Thread(target=hr.settle, args=(first,))
+    runner.start()
+    assert started.wait(20)
+    renewal.lose_spark()
+    renewal._lost_at -= 100
+    threading.Timer(0.3, go_on.set).start()
+    assert hr.settle(taken).epoch == 1
+    runner.join(20)
+    # One that nobody has taken yet is taken by nobody any more.
+    with pytest.raises(SparkLost):
+        hr.settle(hr._loop.enter(late))
+    hr._loop.submit(Call({"t": [{"insert": {"id": 3, "n": 0}}]}))
+    assert host.holds("t") == {(0, 0), (1, 0), (3, 0)}
+
+
 def test_callers_of_one_epoch_wait_once_for_what_became_of_spark(
     renewal: Renewal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A connection that broke while the process lives is looked at for a second: by the epoch, not by each caller."""
 
     def fail(*_: Any) -> None:
-        raise work_failed(ConnectionResetError(104, "reset by peer"))
+        raise told(ConnectionResetError(104, "reset by peer"))
 
     monkeypatch.setattr(homes, "follow", fail)
-    hr: Any = Headrace.__new__(Headrace)
     host: Any = Host(table("t"), view("v", "t"))
-    hr.renewal, hr._present, hr.frames = renewal, SimpleNamespace(catalog=host.catalog), None
+    hr = small_home(renewal, host)
     host.follow = hr.follow
-    hr._loop = Loop(host)
     calls = [hr._loop.enter(Call({"t": [{"insert": {"id": one, "n": 0}}]})) for one in range(5)]
     began = time.monotonic()
     heard: list[HeadraceError] = []
     for call in calls:
-        with pytest.raises(WorkFailed, match="could not be worked out") as told:
+        with pytest.raises(WorkFailed, match="could not be worked out") as heard_of:
             hr.settle(call)
-        heard.append(told.value)
-    assert time.monotonic() - began < 2 * renew._ENDING_SECONDS
+        heard.append(heard_of.value)
+    assert time.monotonic() - began < 4 * renew._ENDING_SECONDS
     assert len(heard) == 5

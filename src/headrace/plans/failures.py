@@ -86,6 +86,8 @@ def refuses_plan(error: BaseException) -> bool:
 
 def is_of_connection(error: BaseException) -> bool:
     """Whether a connection to Spark broke, or that is what an error came of."""
+    if isinstance(error, WorkFailed):
+        return error.disconnected
     seen: set[int] = set()
     one: BaseException | None = error
     while one is not None and id(one) not in seen:
@@ -99,11 +101,13 @@ def is_of_connection(error: BaseException) -> bool:
 def work_failed(what: str, error: BaseException) -> WorkFailed:
     """The machine's failure as an error of ours."""
     chain = list(_chain(error))
-    return WorkFailed(
+    failed = WorkFailed(
         f"{what} could not be worked out",
         detail=f"{first_line(chain[0] if chain else error)}. Nothing of this was committed.",
         hint="send it again; if it goes on, look at the memory and the disk of this machine",
     )
+    failed.disconnected = is_of_connection(error)
+    return failed
 
 
 def first_line(error: BaseException) -> str:
