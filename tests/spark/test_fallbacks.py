@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 import headrace
 from headrace.engine import define
 from headrace.ir.nodes import Node
 from headrace.plans.catalyst import Catalyst
+from headrace.plans.failures import refuses_plan
 from headrace.plans.trees import columns_of
 from headrace.rules.base import Rule, Workshop, types_of
 from headrace.rules.build import build_rule
@@ -143,7 +145,9 @@ def test_a_view_is_recomputed_if_spark_refuses_the_plan_of_its_state(
     with pytest.raises(headrace.ViewError, match="cannot be maintained incrementally"):
         home.execute(f"CREATE MATERIALIZED VIEW sums REFRESH POLICY INCREMENTAL {SUMS}")
     home.execute(f"CREATE VIEW sums {SUMS}")
-    _check_is_recomputed(home, "its state would be filled by a plan that Spark refuses ([MISSING_GROUP_BY]")
+    _check_is_recomputed(
+        home, "its state would be filled by a plan that Spark refuses (The query does not include a GROUP BY"
+    )
 
 
 def test_a_view_is_recomputed_by_its_text_if_spark_refuses_the_plan_made_of_it(
@@ -156,7 +160,7 @@ def test_a_view_is_recomputed_by_its_text_if_spark_refuses_the_plan_made_of_it(
     monkeypatch.setattr(resolve, "normalize", with_refused_plan)
     home.execute(TABLES)
     home.execute(f"CREATE VIEW sums {SUMS}")
-    _check_is_recomputed(home, "no rule follows a plan that Spark refuses ([MISSING_GROUP_BY]")
+    _check_is_recomputed(home, "no rule follows a plan that Spark refuses (The query does not include a GROUP BY")
 
 
 def test_an_epoch_fills_what_a_rule_cannot_ask_for(home: Any, caplog: pytest.LogCaptureFixture) -> None:
@@ -165,7 +169,13 @@ def test_an_epoch_fills_what_a_rule_cannot_ask_for(home: Any, caplog: pytest.Log
     home.catalog.view("next").rule._query._build = lambda leaves: _refused(home.catalyst, leaves[0].plan)
     home.apply({"l": [{"insert": {"id": 1, "y": 4}}]})
     assert home.query("TABLE next").to_pylist() == [{"id": 1, "z": 5}]
-    assert "view next is filled anew, for Spark refuses a plan: [MISSING_GROUP_BY]" in caplog.text
+    assert "view next is filled anew, for Spark refuses a plan: The query does not include a GROUP BY" in caplog.text
+
+
+def test_a_file_that_is_missing_is_not_called_a_plan_that_spark_refuses(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(AnalysisException) as missing:
+        spark.read.parquet(str(tmp_path / "nowhere"))
+    assert not refuses_plan(missing.value)
 
 
 def test_a_backfill_past_the_bound_reaches_every_view(spark: SparkSession, tmp_path: Path) -> None:
