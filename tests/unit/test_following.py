@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from headrace.engine.history import changes_table
-from headrace.errors import EpochExpired, RelationNameError
+from headrace.errors import EpochExpired, RelationNameError, ResultTooLarge
 from headrace.ledger.ledger import Ledger
 from headrace.reading import following
 from headrace.reading.following import Changes, Dropped, Position, Progress, Reset
 from headrace.reading.held import BEGIN
-from tests.small_relations import SmallRelations
+from tests.small_relations import SmallRelations, delta_of
 
 
 @pytest.fixture
@@ -292,6 +292,31 @@ def test_who_waits_is_woken_by_the_commit_and_by_the_end(home: SmallRelations) -
     ending.join(10)
     assert heard[1:] == [0.0]
     assert calls == [2]
+
+
+def test_a_row_that_is_there_very_often_is_not_told_change_by_change(home: SmallRelations) -> None:
+    """One weight stands for fifty million rows: a follower gets them piece by piece, and nobody builds them at once."""
+    home.define("u", "n", key=())
+    home.change("u", [(1,), (2,)])
+    follow = home.following
+    before = follow.begin("u", home.epoch)
+    often = delta_of(home.tables["u"], [(7,), (8,)])
+    often.weights[0] = 50_000_000
+    home._commit({}, {"u": often})
+    began = time.monotonic()
+    step = follow.step(before)
+    assert isinstance(step, Reset)
+    assert step.position.epoch == home.epoch
+    assert step.content.piece(BEGIN, 1000).rows.num_rows == 1000
+    with pytest.raises(ResultTooLarge, match=f"epoch {home.epoch} of u") as refused:
+        changes_table(home.ledger, home.history, home.tables["u"], home.epoch - 1, home.epoch, home.epoch)
+    assert time.monotonic() - began < 5
+    assert "VERSION AS OF" in refused.value.hint
+    home.change("u", [(3,)])
+    assert told(follow.step(step.position)) == [(home.epoch, [("insert", 3)])]
+    assert (
+        changes_table(home.ledger, home.history, home.tables["u"], home.epoch - 1, home.epoch, home.epoch).num_rows == 1
+    )
 
 
 def test_changes_are_not_told_across_a_replacement(home: SmallRelations) -> None:

@@ -138,7 +138,7 @@ class Frames:
 def served(name: str, *ids: int, ties: bool = False, clock: bool = False, size: int = 0) -> tuple[Any, Any]:
     resolved = SimpleNamespace(ties=ties, uses_clock=clock, plan=name, sql=name, reads=())
     schema = StructType([StructField("id", LongType())])
-    held = SimpleNamespace(size=size or len(ids), rows=columns([(one,) for one in ids], [LongType()]))
+    held = SimpleNamespace(count=size or len(ids), rows=columns([(one,) for one in ids], [LongType()]))
     return SimpleNamespace(name=name, resolved=resolved, schema=schema), (held, schema)
 
 

@@ -38,7 +38,7 @@ def refill(work: Work, catalog: Catalog, frames: Frames, view: View) -> None:
         return work.after(name), catalog.get(name).schema
 
     reads = [*view.resolved.reads, *([CLOCK] if view.resolved.uses_clock else [])]
-    large = sum(work.after(name).size for name in reads) > work.bound
+    large = sum(work.after(name).count for name in reads) > work.bound
     wanted: dict[str, Delta] = {}
     known: list[tuple[Java, Any]] = []
     stores = view.workshop.stores if view.rule is not None else []

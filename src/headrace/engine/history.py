@@ -12,13 +12,19 @@ from pyspark.sql.types import StructType
 
 from headrace.engine.catalog import Relation, Table
 from headrace.engine.columns import ColumnHistory, Columns, converted
-from headrace.errors import EpochExpired
+from headrace.errors import EpochExpired, ResultTooLarge
 from headrace.intake.arrow import arrow_schema
 from headrace.ledger.ledger import Entry, Ledger, summed
 from headrace.ledger.names import closed_name
 from headrace.state.delta import Delta, group, negate
 from headrace.state.hashing import identity
+from headrace.state.repeat import repeated_bytes
 from headrace.state.store import Run, Snapshot
+
+# What the rows of an epoch may need beyond what they are held in, because they come again and again; and what each
+# change needs beside its row.
+_REPEATED_BYTES = 256 * 1024 * 1024
+_CHANGE_BYTES = 40
 
 
 def state_at(
@@ -167,7 +173,11 @@ def changes_table(
 
 
 def batch_of(entry: Entry, relation: Relation) -> Batch:
-    """An entry of a relation's log, under its present columns, as changes: an update where a key pairs two rows."""
+    """An entry of a relation's log, under its present columns, as changes: an update where a key pairs two rows.
+
+    Rows come as often as their weights say, but for those that would need far more memory than they are held in.
+    """
+    _refuse_repeated(entry, relation.name)
     key = relation.contract.key if isinstance(relation, Table) else relation.key
     weights = np.asarray(entry.weights)
     places = np.repeat(np.arange(len(weights)), np.abs(weights))
@@ -183,6 +193,17 @@ def batch_of(entry: Entry, relation: Relation) -> Batch:
         order = np.lexsort((~deleted, firsts[keys]))
     rows = pa.table(entry.rows.take(pa.array(places[order])).columns, schema=arrow_schema(relation.schema))
     return Batch(entry.epoch, entry.committed_at, pa.array(kinds[order].tolist(), type=pa.string()), rows)
+
+
+def _refuse_repeated(entry: Entry, name: str) -> None:
+    further = np.abs(np.asarray(entry.weights)) - 1
+    count = int(further.sum())
+    if count and repeated_bytes(entry.rows, further) + count * _CHANGE_BYTES > _REPEATED_BYTES:
+        raise ResultTooLarge(
+            f"epoch {entry.epoch} of {name} repeats its rows too often to be read change by change",
+            detail=f"It changed {len(further)} different rows, but {count + len(further)} with their repetitions.",
+            hint=f"read it whole, VERSION AS OF {entry.epoch}, and its changes since then",
+        )
 
 
 def _with_change_columns(columns: pa.Schema) -> pa.Schema:

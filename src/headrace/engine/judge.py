@@ -74,7 +74,7 @@ def recompute(
     one_large = threading.Lock()
 
     def size(name: str) -> int:
-        return relations[name][0].size
+        return relations[name][0].count
 
     def judge(view: View) -> list[Difference]:
         tell(Step("view", view.name, 0, 1))

@@ -1,9 +1,10 @@
 """Following a relation: what happens to it after an epoch, step by step, and who is woken when there is more.
 
-A step is *changes* (what some epochs changed, epoch by epoch), a *reset* (the relation is another now, or has other
-columns: here is what it holds), *dropped*, or mere *progress* (epochs passed that changed nothing here). Each names the
-position after it. A position is a relation's name and an epoch, and so can be kept anywhere and gone on from later, by
-another process too: the ledger knows which relation had the name then, and with which columns.
+A step is *changes* (what some epochs changed, epoch by epoch), a *reset* (the relation is another now, has other
+columns, or repeats rows too often to be told change by change: here is what it holds), *dropped*, or mere *progress*
+(epochs passed that changed nothing here). Each names the position after it. A position is a relation's name and an
+epoch, and so can be kept anywhere and gone on from later, by another process too: the ledger knows which relation had
+the name then, and with which columns.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pyspark.sql.types import StructType
 from headrace.engine.catalog import Relation
 from headrace.engine.columns import ColumnHistory, Columns
 from headrace.engine.history import Batch, batch_of, refuse_expired
-from headrace.errors import EpochExpired, RelationNameError
+from headrace.errors import EpochExpired, RelationNameError, ResultTooLarge
 from headrace.ledger.ledger import Entry, Ledger
 from headrace.reading.held import Held
 from headrace.reading.recent import Recent
@@ -176,7 +177,11 @@ class Following:
         if last <= position.epoch:
             return Progress(position)
         entries, reached = self._entries(newest, position.relation, max(position.epoch, present.born - 1), last)
-        batches = (batch_of(entry, newest.relation) for entry in newest.history.under(entries, present))
+        try:
+            batches = [batch_of(entry, newest.relation) for entry in newest.history.under(entries, present)]
+        except ResultTooLarge:
+            # Its content is told piece by piece.
+            return _reset(newest, newest.relation, newest.content, present)
         told = tuple(batch for batch in batches if batch.rows.num_rows)
         after = Position(position.relation, reached, present)
         return Changes(after, told) if told else Progress(after)
