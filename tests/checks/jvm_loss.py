@@ -106,8 +106,9 @@ class Holdings:
     def now(cls, hr: headrace.Headrace) -> Holdings:
         gc.collect()
         folders = [one for scratch in (hr._leaves, hr._disk) for one in scratch.path.iterdir()]
-        # Those that work views out come when they are first needed, and stay.
-        threads = [one for one in threading.enumerate() if not one.name.startswith("headrace-view")]
+        # Those that work views out, merge and fold come when they are first needed, and stay.
+        lasting = ("headrace-view", "headrace-merge", "headrace-fold_")
+        threads = [one for one in threading.enumerate() if not one.name.startswith(lasting)]
         return cls(len(threads), len(list(Path("/proc/self/fd").iterdir())), len(folders))
 
     def exceeds(self, before: Holdings) -> bool:
