@@ -12,7 +12,7 @@ from typing import Any
 from weakref import WeakSet
 
 import pytest
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JNetworkError
 
 from headrace import home as homes
 from headrace import session
@@ -198,7 +198,13 @@ def told(error: Exception) -> Exception:
     return evaluation_error("v", error)
 
 
-BROKEN = [Py4JNetworkError("Answer from Java side is empty"), EOFError(), ConnectionResetError(104, "reset by peer")]
+BROKEN = [
+    Py4JNetworkError("Answer from Java side is empty"),
+    # Most often it is told like this, as if the call had failed.
+    Py4JError("An error occurred while calling o1.getResult"),
+    EOFError(),
+    ConnectionResetError(104, "reset by peer"),
+]
 
 
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda one: type(one).__name__)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.errors.exceptions.captured import (
     ArithmeticException,
@@ -26,7 +26,7 @@ from headrace.errors import WorkFailed
 # What ends in an error of ours wherever Spark works: its own errors, a connection that broke, a full disk or memory.
 FAILURES = (PySparkException, Py4JError, OSError, EOFError, MemoryError)
 
-_OF_CONNECTION = (Py4JNetworkError, EOFError, ConnectionError)
+_OF_CONNECTION = (Py4JError, EOFError, ConnectionError)
 
 # Classes of SQLSTATE: more than one row where one is needed; a value that an expression cannot take; a key that comes
 # twice; more elements than an array may have; what raise_error and assert_true say.
@@ -91,7 +91,8 @@ def is_of_connection(error: BaseException) -> bool:
     seen: set[int] = set()
     one: BaseException | None = error
     while one is not None and id(one) not in seen:
-        if isinstance(one, _OF_CONNECTION):
+        # Py4J tells a call without an answer as one that failed, but for what Java said of it.
+        if isinstance(one, _OF_CONNECTION) and not isinstance(one, Py4JJavaError):
             return True
         seen.add(id(one))
         one = one.__cause__ or one.__context__
