@@ -27,7 +27,7 @@ from headrace.engine.digest import digest_of
 from headrace.engine.explain import Explanation, explain_view
 from headrace.engine.files import Files
 from headrace.engine.fold import Fold, Moment, moment_of, shapes_of, sweep_after_crash
-from headrace.engine.history import RelationsAt, changes_table, refuse_expired
+from headrace.engine.history import GoOn, RelationsAt, always, changes_table, refuse_expired
 from headrace.engine.judge import Verdict, recompute
 from headrace.engine.loop import Basis, Call, Loop
 from headrace.engine.merger import Merger
@@ -476,7 +476,7 @@ class Headrace:
         with self._fold.held_off():
             return backup(self.path, place_of(destination, self.settings.storage_options))
 
-    def relations_at(self, epoch: int) -> Relations:
+    def relations_at(self, epoch: int, go_on: GoOn = always) -> Relations:
         """Every relation at an earlier epoch, under the columns of that epoch, from the ledger."""
         self._refuse_broken()
         with self._visible:
@@ -489,7 +489,7 @@ class Headrace:
                 detail=f"The newest epoch is {newest}.",
                 hint=f"name an epoch from 0 to {newest}",
             )
-        return RelationsAt(self.ledger, catalog.history, held, newest, epoch)
+        return RelationsAt(self.ledger, catalog.history, held, newest, epoch, go_on)
 
     def epoch_at(self, moment: datetime) -> int:
         """The newest epoch that was committed at or before a moment."""

@@ -13,6 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from headrace.reading.child import Child
+from headrace.reading.question import Question
 from tests.e2e.conftest import Served, query_processes
 
 # Spark evaluates it while it analyzes, in one piece that nothing interrupts.
@@ -48,6 +52,26 @@ def test_a_query_that_cannot_be_stopped_is_ended_and_the_next_is_answered(server
     refused(server, f"SELECT * FROM VALUES ({UNSTOPPABLE}) AS v(x)", "timeout", timeout_seconds=3)
     assert counted(server) == 1
     assert push(server, 2) < SECONDS
+
+
+def test_a_process_answers_what_was_stopped_when_nothing_of_it_runs_any_more() -> None:
+    child = Child(query_processes().allowance)
+    try:
+        assert child.ready.wait(120)
+        long, answer = child.ask(Question("rows", "SELECT count(id) AS n FROM range(1000000000000)", {}))
+        time.sleep(2)
+        child.stop(long)
+        assert answer.result(SECONDS).head["error"]["code"] == "query_stopped"
+        # One row of each task takes minutes, and Spark calls the job cancelled at once.
+        row = "levenshtein(repeat('a', 200000 + int(id)), repeat('b', 200000))"
+        number, answer = child.ask(Question("rows", f"SELECT max({row}) AS n FROM range(0, 2, 1, 2)", {}))
+        time.sleep(4)
+        child.stop(number)
+        with pytest.raises(TimeoutError):
+            answer.result(5)
+    finally:
+        child.kill("closed")
+    assert child.ended.wait(SECONDS)
 
 
 def test_a_query_that_takes_all_memory_is_refused_and_others_are_answered(server: Served) -> None:
@@ -98,10 +122,8 @@ def test_changes_are_worked_out_apart(server: Served) -> None:
 
 def test_a_change_of_too_many_bytes_is_refused(server: Served) -> None:
     most = server.service.settings.serve_query_bytes
-    answer = server.query(f"INSERT INTO notes SELECT id, repeat('x', 1000) FROM range({most // 500})")
-    # Whichever bound is met first, that of the answer or that of the heap, is named.
-    assert answer.status_code == 400, answer.text
-    assert " more " in answer.json()["message"]
+    answer = server.query(f"INSERT INTO notes SELECT id, repeat('x', 1000) FROM range(0, {most // 500}, 1, 64)")
+    assert (answer.status_code, answer.json()["code"]) == (400, "result_too_large"), answer.text
     assert server.rows("notes") == []
     assert counted(server) == 0
 

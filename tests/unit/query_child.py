@@ -3,11 +3,13 @@
 echo X         the rows [X]                       pid        the number of this process
 wait S         the rows [] after S seconds, or a stopped query
 hang           no answer, whatever is said        die        end for want of memory
+hang once F    so, if there is no file F yet      again F    so, until it is stopped, which is noted in F
 die once F     do so, if there is no file F yet   fill       take 300 MB and more
 vanish         be killed, nobody knows by whom    vanish once F
 lie            an answer that says it is longer than may be
 noise          an answer that is none
 names          the names and row counts of the relations of the question
+environment    the names of the variables of this process
 """
 
 from __future__ import annotations
@@ -46,9 +48,11 @@ def main() -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
             os._exit(OUT_OF_MEMORY)
         if verb == "again" and not Path(arguments[0]).exists():
-            Path(arguments[0]).touch()
-            return
-        if verb == "hang":
+            stopped[number].wait()
+            Path(arguments[0]).write_text(str(os.getpid()))
+        if verb == "hang" and not (arguments and Path(arguments[1]).exists()):
+            if arguments:
+                Path(arguments[1]).touch()
             return
         if verb == "fill":
             filled.append(b"x" * 300_000_000)
@@ -59,6 +63,7 @@ def main() -> None:
             rows = {
                 "echo": lambda: arguments,
                 "pid": lambda: [str(os.getpid())],
+                "environment": lambda: sorted(os.environ),
                 "names": lambda: [f"{name} {one.rows.num_rows}" for name, (one, _) in question.relations.items()],
             }.get(verb, list)()
             told = Message({"answer": number}, [to_bytes(pa.table({"x": pa.array(rows, pa.string())}))])

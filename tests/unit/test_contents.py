@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import LongType, StringType
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from headrace.engine.files import Files
 from headrace.engine.frames import Frames
 from headrace.plans.catalyst import arrow_schema
 from headrace.reading import contents as module
 from headrace.reading.contents import Contents
+from headrace.reading.question import Question, Told
 from headrace.state.delta import consolidate, weights_of
 from headrace.state.store import Snapshot, Store
 
@@ -79,3 +80,31 @@ def test_no_more_bytes_are_kept_than_there_is_room_for(
 def test_relations_without_rows_are_told_apart(contents: Contents) -> None:
     one, other = (Snapshot(arrow_schema(kinds), ()) for kinds in ([LongType()], [LongType(), StringType()]))
     assert [contents.of(held).rows.num_columns for held in (one, other, one)] == [1, 2, 1]
+
+
+def test_runs_that_have_the_number_of_others_that_are_gone_have_contents_of_their_own(
+    contents: Contents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "id", lambda run: 7, raising=False)
+    stores = [Store(name, arrow_schema([LongType(), StringType()])) for name in ("one", "other")]
+    found = [contents.of(add(store, range(n))).rows.num_rows for n, store in enumerate(stores, 3)]
+    assert found == [3, 4]
+
+
+def test_files_that_are_there_for_what_a_process_was_told_are_counted(tmp_path: Path) -> None:
+    contents, told = Contents(Frames(None, Files(tmp_path))), Told()  # pyright: ignore[reportArgumentType]
+    schema = StructType([StructField("a", LongType()), StructField("b", StringType())])
+    kept = [contents.of(_of_small_runs(n)) for n in range(3)]
+    sizes = [sum(file.path.stat().st_size for file in content.files) for content in kept]
+    assert min(sizes) > 100_000
+    for number, content in enumerate(kept):
+        with told.telling(number, Question("rows", "SELECT 1", {"t": (content, schema)})):
+            pass
+    assert sum(sizes) <= told._bytes < 2 * sum(sizes)
+
+
+def _of_small_runs(number: int) -> Snapshot:
+    store = Store("t", arrow_schema([LongType(), StringType()]))
+    for begin in (0, 20_000, 40_000):
+        add(store, range(100_000 * number + begin, 100_000 * number + begin + 20_000))
+    return store.snapshot()

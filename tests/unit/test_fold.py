@@ -16,8 +16,8 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from headrace.engine.catalog import Table
 from headrace.engine.columns import ColumnHistory
 from headrace.engine.fold import Fold, Foldable, Moment, base_path, sweep_after_crash
-from headrace.engine.history import refuse_expired, state_at
-from headrace.errors import EpochExpired, OwnerLost, ReadOnly
+from headrace.engine.history import RelationsAt, refuse_expired, state_at
+from headrace.errors import EpochExpired, OwnerLost, QueryStopped, ReadOnly
 from headrace.folders import make_folder
 from headrace.intake.table import TableContract
 from headrace.ledger.base import Base, Shape
@@ -107,6 +107,26 @@ class Home:
         store = Store(name, SCHEMA)
         store.replace(Base(base_path(self.path, name)).contents(SHAPES[name]))
         return held(store.snapshot())
+
+
+def test_an_earlier_state_is_not_worked_out_to_its_end_for_one_who_has_gone(place: Place) -> None:
+    home = Home(place)
+    home.advance(9)
+    history = ColumnHistory()
+    for head in home.ledger.heads():
+        history = history.recorded(head.epoch, head.content)
+    newest = {"t": (Table("t", CONTRACT, home.stores["t"]), home.stores["t"].snapshot())}
+    asked = 0
+
+    def go_on() -> None:
+        nonlocal asked
+        asked += 1
+        if asked > 3:
+            raise QueryStopped("the query was stopped")
+
+    with pytest.raises(QueryStopped):
+        RelationsAt(home.ledger, history, newest, home.epoch, 2, go_on)["t"]
+    assert asked == 4
 
 
 def test_bases_follow_whatever_the_intervals(place: Place) -> None:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from headrace.engine.files import File
 from headrace.engine.frames import Content
 from headrace.errors import HeadraceError, QueryError, QueryStopped, StatementError, WorkFailed
 from headrace.reading import query_processes
-from headrace.reading.child import Allowance, ProcessLost
+from headrace.reading.child import Allowance, Child, ProcessLost
 from headrace.reading.error_forms import error_from_json, error_to_json
 from headrace.reading.query_processes import QueryProcesses, Stop
 from headrace.reading.question import Heard, Question, Told
@@ -80,13 +81,16 @@ def test_relations_are_told_once_and_forgotten_in_time(pool_of: Callable[..., Po
         assert pool.ask("names", t=content) == [f"t {count}"]
 
 
-def test_what_is_told_travels_once() -> None:
+def test_what_is_told_travels_once(monkeypatch: pytest.MonkeyPatch) -> None:
     told, heard = Told(), Heard()
     rows = pa.table({"c0": pa.array(range(1000), pa.int64())})
     gone = pa.table({"low": [1], "high": [2]})
     content = Content((File(Path("/a.parquet")), File(Path("/b"), weighted=True)), gone, rows, File(Path("/rest")))
-    first = told.message(1, Question("rows", "SELECT 1", {"t": (content, ONE)}, 3, 4, 10))
-    again = told.message(2, Question("plan", "SELECT 2", {"u": (content, ONE)}))
+    monkeypatch.setattr(Content, "size", 1)
+    with told.telling(1, Question("rows", "SELECT 1", {"t": (content, ONE)}, 3, 4, 10)) as first:
+        pass
+    with told.telling(2, Question("plan", "SELECT 2", {"u": (content, ONE)})) as again:
+        pass
     assert len(first.parts) == 2
     assert not again.parts
     question = heard.question(first)
@@ -109,9 +113,8 @@ def test_what_a_change_asks_travels_whole() -> None:
     pieces = (Piece(2, Expression("a +\n1", 7, 9)), Piece(5, Expression("a = 'ä'", 8, 1)))
     types = (DecimalType(10, 2), ArrayType(StringType(), True))
     asked = Question("changes", "SELECT 1", {}, 3, 4, None, types, pieces)
-    message = Told().message(1, asked)
     over, other = socket.socketpair()
-    with over, other:
+    with over, other, Told().telling(1, asked) as message:
         send(over, message)
         assert Heard().question(receive(other, 0)) == asked
 
@@ -259,12 +262,168 @@ def test_a_query_behind_a_long_one_goes_elsewhere(
         long = threads.submit(pool.ask, "wait 300", stop)
         time.sleep(0.1)
         # Not answered beside the long one, it is asked again in the process that is made ready meanwhile.
-        assert threads.submit(pool.ask, f"again {tmp_path / 'asked'}").result(120) == []
+        assert threads.submit(pool.ask, f"again {tmp_path / 'stopped'}").result(120) == []
+        assert (tmp_path / "stopped").read_text() == first[0]
         assert pool.ask("pid") != first
         assert len(pool.pids()) == 2
         stop.stop()
         with pytest.raises(QueryStopped):
             long.result(120)
+
+
+def test_a_process_that_goes_on_with_a_query_that_was_moved_is_ended(
+    pool_of: Callable[..., Pool], monkeypatch: Any, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(query_processes, "_LONG_SECONDS", 0.3)
+    monkeypatch.setattr(query_processes, "_BESIDE_SECONDS", 0.5)
+    pool = pool_of()
+    (first,) = pool.ask("pid")
+    with ThreadPoolExecutor() as threads:
+        older = threads.submit(pool.ask, "wait 3")
+        time.sleep(0.1)
+        moved = threads.submit(pool.ask, f"hang once {tmp_path / 'asked'}")
+        # It counts as crowded as long as it is there, and nobody is sent into it.
+        assert moved.result(120) == []
+        assert pool.ask("pid") != [first]
+        assert older.result(120) == []
+        _until(lambda: int(first) not in pool.pids())
+    assert pool.ask("pid") != [first]
+
+
+def test_what_does_not_stop_is_ended_however_many_ask_meanwhile(pool_of: Callable[..., Pool]) -> None:
+    pool = pool_of()
+    (first,) = pool.ask("pid")
+    over = threading.Event()
+
+    def ask_on() -> None:
+        while not over.is_set():
+            pool.ask("wait 0.5")
+
+    with ThreadPoolExecutor() as threads:
+        asking = [threads.submit(ask_on) for _ in range(3)]
+        try:
+            stop = Stop()
+            threading.Timer(0.3, stop.stop).start()
+            with pytest.raises(QueryStopped):
+                pool.ask("hang", stop)
+            _until(lambda: int(first) not in pool.pids())
+        finally:
+            over.set()
+        for one in asking:
+            one.result(120)
+
+
+def test_a_process_that_has_not_stopped_a_query_yet_is_not_the_next_ones(
+    pool_of: Callable[..., Pool], monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(query_processes, "_STOP_SECONDS", 0.3)
+    monkeypatch.setattr(query_processes, "_DRAIN_SECONDS", 300.0)
+    pool = pool_of()
+    (first,) = pool.ask("pid")
+    with ThreadPoolExecutor() as threads:
+        beside, stop = Stop(), Stop()
+        long = threads.submit(pool.ask, "wait 300", beside)
+        threading.Timer(0.3, stop.stop).start()
+        with pytest.raises(QueryStopped):
+            pool.ask("hang", stop)
+        time.sleep(1)
+        assert pool.ask("pid") != [first]
+        # Who was in it is left there, and it is ended after them.
+        assert not long.done()
+        assert int(first) in pool.pids()
+        beside.stop()
+        with pytest.raises(QueryStopped):
+            long.result(60)
+        _until(lambda: int(first) not in pool.pids())
+
+
+def test_queries_are_answered_once_there_are_threads_again(pool_of: Callable[..., Pool]) -> None:
+    pool = pool_of()
+    with _without_threads("headrace-query-processes"), pytest.raises(RuntimeError):
+        pool.ask("echo x")
+    assert pool.ask("echo x") == ["x"]
+
+
+@pytest.mark.parametrize("name", ["headrace-query-answers", "headrace-query-watch"])
+def test_a_process_that_nobody_can_look_after_is_not_left_behind(pool_of: Callable[..., Pool], name: str) -> None:
+    pool = pool_of()
+    with _without_threads(name), pytest.raises(HeadraceError, match="could not be run"):
+        pool.ask("echo x")
+    assert _children_with_a_wire() == []
+    _until(lambda: _answered(pool) == ["x"])
+
+
+def _answered(pool: Pool) -> list[str]:
+    try:
+        return pool.ask("echo x")
+    except HeadraceError:
+        return []
+
+
+def _children_with_a_wire() -> list[str]:
+    own = (Path("/proc") / str(os.getpid()) / "task").glob("*/children")
+    pids = [pid for path in own for pid in path.read_text().split()]
+    return [pid for pid in pids if "query_child" in (Path("/proc") / pid / "cmdline").read_text()]
+
+
+@contextmanager
+def _without_threads(name: str) -> Iterator[None]:
+    """Inside, no thread of that name can be started."""
+    start = threading.Thread.start
+
+    def refuse(self: threading.Thread) -> None:
+        if self.name == name:
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        yield
+
+
+def test_what_was_never_sent_was_not_told(pool_of: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = pool_of()
+    before = pool.ask("pid")
+    small, large = (Content((), None, pa.table({"c0": pa.array([n], pa.int64())})) for n in (1, 2))
+
+    def short(table: pa.Table) -> bytes:
+        if table is large.rows:
+            raise pa.ArrowMemoryError("malloc failed")
+        return to_bytes(table)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("headrace.reading.question.to_bytes", short)
+        with pytest.raises(pa.ArrowMemoryError):
+            pool.ask("names", a=small, b=large)
+    assert pool.ask("names", a=small) == ["a 1"]
+    assert pool.ask("pid") == before
+    assert not pool._rooms[0].child._answers
+
+
+def test_a_process_that_was_ready_has_not_failed_to_start(pool_of: Callable[..., Pool]) -> None:
+    pool = pool_of()
+    child = Child(pool.allowance, PROGRAM)
+    assert child.ready.wait(60)
+    child.kill("idle")
+    assert child.ended.wait(60)
+    pool._rooms.append(query_processes._Room(child))
+    pool._look_after()
+    assert pool._failed_at is None
+
+
+def test_a_process_knows_no_keys_of_its_owner(pool_of: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADRACE_API_KEYS", "secret")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    names = pool_of().ask("environment")
+    assert "PATH" in names
+    assert not {"HEADRACE_API_KEYS", "AWS_SECRET_ACCESS_KEY"}.intersection(names)
+
+
+def _until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_a_program_that_does_not_start_is_no_endless_wait(pool_of: Callable[..., Pool]) -> None:

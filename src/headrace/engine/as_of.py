@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headrace.engine.history import GoOn, always
 from headrace.engine.queries import Relations
 from headrace.errors import QueryError
 from headrace.sql.syntax import Query
@@ -21,9 +22,12 @@ _DIGITS = 18
 
 
 def relations_of(
-    home: Headrace, query: Query, epoch: int | None, evaluate: Callable[[str], pa.Table]
+    home: Headrace, query: Query, epoch: int | None, evaluate: Callable[[str], pa.Table], go_on: GoOn = always
 ) -> tuple[int, Relations]:
-    """The epoch that a query reads and all relations at it; `evaluate` runs a query that names none."""
+    """The epoch that a query reads and all relations at it; `evaluate` runs a query that names none.
+
+    Where those of an earlier epoch are worked out, `go_on` is asked now and then.
+    """
     wanted = {_epoch_of(home, travel.kind, travel.expression, evaluate) for travel in query.time_travel}
     if epoch is not None:
         wanted.add(epoch)
@@ -35,7 +39,7 @@ def relations_of(
         )
     if wanted:
         read = wanted.pop()
-        return read, home.relations_at(read)
+        return read, home.relations_at(read, go_on)
     return home.newest()
 
 

@@ -47,6 +47,13 @@ class Content:
     rest: File | None = None
     kept: object = None
 
+    @property
+    def size(self) -> int:
+        """The bytes that are there for it alone: its tables, and the files that go with it."""
+        own = [*(self.files if self.kept is not None else ()), *(() if self.rest is None else (self.rest,))]
+        tables = self.rows.nbytes + (0 if self.gone is None else self.gone.nbytes)
+        return tables + sum(file.path.stat().st_size for file in own)
+
 
 class Frames:
     """Makes DataFrames of snapshots; a large run is written once as Parquet and read from there."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -25,10 +25,22 @@ from headrace.state.store import Run, Snapshot
 # change needs beside its row.
 _REPEATED_BYTES = 256 * 1024 * 1024
 _CHANGE_BYTES = 40
+# Called while much is read; raises when that is not wanted any more.
+GoOn = Callable[[], None]
+
+
+def always() -> None:
+    """Go on in any case."""
 
 
 def state_at(
-    ledger: Ledger, history: ColumnHistory, relation: Relation, newest: Snapshot, now: int, epoch: int
+    ledger: Ledger,
+    history: ColumnHistory,
+    relation: Relation,
+    newest: Snapshot,
+    now: int,
+    epoch: int,
+    go_on: GoOn = always,
 ) -> tuple[Snapshot, StructType]:
     """What a relation held at the end of an epoch, under the columns of that epoch.
 
@@ -42,14 +54,14 @@ def state_at(
     schema = then.schema or relation.schema
     cut = next((one for one in history.between(relation.name, epoch, now) if one.closed or one.born > epoch), None)
     if cut is not None and not cut.closed:
-        return _since_birth(ledger, history, relation.name, newest, then, epoch), schema
+        return _since_birth(ledger, history, relation.name, newest, then, epoch, go_on), schema
     held = newest
     if cut is not None:
         now = cut.since - 1
         start = history.at(relation.name, now) or then
         entries = list(ledger.entries(closed_name(relation.name), now, cut.since))
         held = _summed(relation.name, epoch, start.arrow or newest.schema, entries)
-    since = summed(held.schema, history.under(_log(ledger, relation.name, epoch, now), start))
+    since = summed(held.schema, history.under(_log(ledger, relation.name, epoch, now, go_on), start))
     if len(since):
         held = Snapshot(held.schema, (*held.runs, Run(negate(since))))
     if then.alike(start):
@@ -69,11 +81,14 @@ class RelationsAt(Mapping[str, tuple[Snapshot, StructType]]):
         newest: Mapping[str, tuple[Relation, Snapshot]],
         now: int,
         epoch: int,
+        go_on: GoOn = always,
     ) -> None:
         self._newest = newest
-        self._read = lambda relation, held: state_at(ledger, history, relation, held, now, epoch)
+        self._read = lambda relation, held: state_at(ledger, history, relation, held, now, epoch, go_on)
+        self._go_on = go_on
 
     def __getitem__(self, name: str) -> tuple[Snapshot, StructType]:
+        self._go_on()
         return self._read(*self._newest[name])
 
     def __iter__(self) -> Iterator[str]:
@@ -84,18 +99,22 @@ class RelationsAt(Mapping[str, tuple[Snapshot, StructType]]):
 
 
 def _since_birth(
-    ledger: Ledger, history: ColumnHistory, name: str, newest: Snapshot, then: Columns, epoch: int
+    ledger: Ledger, history: ColumnHistory, name: str, newest: Snapshot, then: Columns, epoch: int, go_on: GoOn
 ) -> Snapshot:
     """What the log of a relation that was replaced since came to."""
-    entries = history.under(_log(ledger, name, then.born - 1, epoch), then)
+    entries = history.under(_log(ledger, name, then.born - 1, epoch, go_on), then)
     return _summed(name, epoch, then.arrow or newest.schema, entries)
 
 
-def _log(ledger: Ledger, name: str, since: int, until: int) -> list[Entry]:
+def _log(ledger: Ledger, name: str, since: int, until: int, go_on: GoOn = always) -> list[Entry]:
     """What a relation's log has after an epoch, with no gap: an epoch that expires while it is read is refused."""
     refuse_expired(ledger, since)
+    entries: list[Entry] = []
     try:
-        return list(ledger.entries(name, since, until))
+        for entry in ledger.entries(name, since, until):
+            go_on()
+            entries.append(entry)
+        return entries
     finally:
         refuse_expired(ledger, since)
 

@@ -57,7 +57,7 @@ class DataFault:
 
 def data_fault(error: BaseException) -> DataFault | None:
     """The fault of the data in a failure of Spark, however deep it is wrapped; None if it is another's."""
-    for one in _chain(error):
+    for one in causes(error):
         state = one.getSqlState() or ""
         named = state.startswith(_OF_DATA) and not state.startswith(_NOT_OF_DATA)
         if named or (not state and isinstance(one, _UNNAMED_OF_DATA)):
@@ -75,7 +75,7 @@ def is_of_query(error: BaseException) -> bool:
     return not any(
         (one.getSqlState() or "").startswith(_OF_MACHINE)
         or (isinstance(one, UnknownException) and str(one).startswith(_JAVA_OF_MACHINE))
-        for one in _chain(error)
+        for one in causes(error)
     )
 
 
@@ -101,7 +101,7 @@ def is_of_connection(error: BaseException) -> bool:
 
 def work_failed(what: str, error: BaseException) -> WorkFailed:
     """The machine's failure as an error of ours."""
-    chain = list(_chain(error))
+    chain = list(causes(error))
     failed = WorkFailed(
         f"{what} could not be worked out",
         detail=f"{first_line(chain[0] if chain else error)}. Nothing of this was committed.",
@@ -125,7 +125,7 @@ def first_line(error: BaseException) -> str:
     return re.sub(r"\.$", "", line)
 
 
-def _chain(error: BaseException) -> Iterator[CapturedException]:
+def causes(error: BaseException) -> Iterator[CapturedException]:
     """Spark's errors in a failure, from the outermost to the cause of them all."""
     captured: object = convert_exception(error.java_exception) if isinstance(error, Py4JJavaError) else error
     while isinstance(captured, CapturedException):

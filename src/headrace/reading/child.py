@@ -63,13 +63,14 @@ class Allowance:
 
 
 class Child:
-    """A query process; `ready` when it can be asked, `ending` when it ends, `ended` when that is done."""
+    """A query process; `ready` once it can be asked, `ending` when it ends, `ended` when that is done."""
 
     def __init__(self, allowance: Allowance, program: Sequence[str] = PROGRAM) -> None:
         self._allowance = allowance
         self._wire, theirs = socket.socketpair()
         self._wire.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _SEND_SECONDS, 0))
         self._told = Told()
+        self._speaking = threading.Lock()
         self._numbers = itertools.count(1)
         self._answers: dict[int, Future[Message]] = {}
         self._lock = threading.Lock()
@@ -78,19 +79,30 @@ class Child:
         self.ending: Ending | None = None
         self.ready = threading.Event()
         self.ended = threading.Event()
-        with theirs:
-            self._process = subprocess.Popen(
-                [*program, str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                env=_environment(os.environ),
-                # A group of its own, so that its JVM is killed with it; but not a session of its own, in which Linux
-                # would count its niceness against itself alone.
-                process_group=0,
-            )
-        threading.Thread(target=self._listen, name="headrace-query-answers", daemon=True).start()
-        threading.Thread(target=self._watch, name="headrace-query-watch", daemon=True).start()
+        try:
+            with theirs:
+                self._process = subprocess.Popen(
+                    [*program, str(theirs.fileno())],
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    env=_environment(os.environ),
+                    # A group of its own, so that its JVM is killed with it; but not a session of its own, in which
+                    # Linux would count its niceness against itself alone.
+                    process_group=0,
+                )
+        except BaseException:
+            self._wire.close()
+            raise
+        try:
+            threading.Thread(target=self._listen, name="headrace-query-answers", daemon=True).start()
+            threading.Thread(target=self._watch, name="headrace-query-watch", daemon=True).start()
+        except BaseException:
+            # Nobody would hear of it, nor look after it.
+            self.kill("unknown")
+            self._process.wait()
+            self._wire.close()
+            raise
 
     @property
     def pid(self) -> int:
@@ -106,32 +118,34 @@ class Child:
             self._lose(number, ProcessLost("idle", alone=False))
             return number, answer
         try:
-            with self._told.turn:
-                send(self._wire, self._told.message(number, question))
+            with self._speaking, self._told.telling(number, question) as message:
+                send(self._wire, message)
         except WireBroken:
             self.kill("unknown")
+        except BaseException:
+            # It was not asked.
+            with self._lock:
+                self._answers.pop(number, None)
+            raise
         return number, answer
 
     def stop(self, number: int) -> None:
         """Have the process stop working on a question; it may take its time, or never do it."""
         self._stopped_any = True
         try:
-            with self._told.turn:
+            with self._speaking:
                 send(self._wire, Message({"stop": number}))
         except WireBroken:
             self.kill("unknown")
 
     def kill(self, ending: Ending) -> None:
-        """End the process and its JVM now; whoever waits for an answer hears that it is lost, and why."""
+        """Have the process and its JVM end now; whoever waits for an answer hears that it is lost, and why."""
         with self._lock:
-            first = self.ending is None
-            self.ending = self.ending or ending
-        if first:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
-        # One that was ending by itself has said so before it could be killed.
-        if self._process.wait() == OUT_OF_MEMORY and self.ending == "unknown":
-            self.ending = "memory"
+            if self.ending is None:
+                self.ending = ending
+                # Before anybody else can have waited for its end: then its number may be another's.
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self.pid, signal.SIGKILL)
         with contextlib.suppress(OSError):
             self._wire.shutdown(socket.SHUT_RDWR)
 
@@ -157,9 +171,11 @@ class Child:
             pass
         finally:
             self.kill("unknown")
+            # One that was ending by itself has said so before it could be killed.
+            if self._process.wait() == OUT_OF_MEMORY and self.ending == "unknown":
+                self.ending = "memory"
             self._wire.close()
             self.ended.set()
-            self.ready.set()
             waiting = list(self._answers)
             for number in waiting:
                 alone = len(waiting) == 1 and not self._stopped_any

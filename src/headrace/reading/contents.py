@@ -54,7 +54,7 @@ class Contents:
         return content
 
     def _keep(self, key: _Key, snapshot: Snapshot, content: Content) -> None:
-        size = content.rows.nbytes + (0 if content.gone is None else content.gone.nbytes)
+        size = content.size
         # By weak references: what is kept here must not keep runs, and their files, that the home has merged away.
         refs = [weakref.ref(run, lambda _: self._run_is_gone(key)) for run in snapshot.runs]
         with self._lock:

@@ -66,7 +66,7 @@ class ServedQueries:
         def evaluate(sql: str) -> pa.Table:
             return self._processes.rows(Question("rows", sql, {}, rows=1), stop)
 
-        read, relations = relations_of(self._home, query, epoch, evaluate)
+        read, relations = relations_of(self._home, query, epoch, evaluate, stop.refuse)
         plain = plain_read(query)
         found = None if plain is None else read_plainly(plain, relations, partial(key_of, self._home), rows)
         if found is not None:

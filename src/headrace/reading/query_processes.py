@@ -1,9 +1,9 @@
 """The query processes of a server: started when first needed, kept clear for the next query, replaced when they end.
 
-A query that is asked while another has run for long goes into another process, if there may be one. One that does not
-stop when it is told to is ended with its process, and those that were in it are asked again elsewhere. When a process
-runs out of memory, or ends for a reason unknown, nobody knows whose fault it was: each query that was in it is asked
-once more, alone.
+A query that is asked while another has run for long goes into another process, if there may be one. Into a process in
+which something goes on that was stopped nobody else is sent; it is ended when those that are in it have left, or soon,
+and who is in it by then is asked again elsewhere. When a process runs out of memory, or ends for a reason unknown,
+nobody knows whose fault it was: each query that was in it is asked once more, alone.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _LOOK_SECONDS = 0.2
 _LONG_SECONDS = 2.0
 # How long one waits behind an older query before it is asked in a process that is clear.
 _BESIDE_SECONDS = 3.0
+# How long what was stopped may go on before nobody else is sent into its process, and before that is ended in any case.
 _STOP_SECONDS = 1.0
+_DRAIN_SECONDS = 4.0
 _IDLE_SECONDS = 60.0
-# How much of a processor a process takes that has nothing to do, at most.
-_IDLE_SHARE = 0.5
 _START_AGAIN_SECONDS = 5.0
 _ATTEMPTS = 4
 T = TypeVar("T")
@@ -66,6 +66,14 @@ class _Seat:
     taken_at: float = field(default_factory=time.monotonic)
 
 
+@dataclass(frozen=True)
+class _Stopped:
+    """A query that nobody waits for any more; it goes on until it is answered."""
+
+    answer: Future[Message]
+    at: float = field(default_factory=time.monotonic)
+
+
 @dataclass(eq=False)
 class _Room:
     """A process and the queries in it."""
@@ -73,24 +81,38 @@ class _Room:
     child: Child
     seats: list[_Seat] = field(default_factory=list[_Seat])
     left_at: float = field(default_factory=time.monotonic)
-    was_ready: bool = False
-    # Since when something may still run that was stopped, and how much of the processor it had taken by then.
-    unsettled: tuple[float, float] | None = None
+    stopped: list[_Stopped] = field(default_factory=list[_Stopped])
 
     @property
     def ready(self) -> bool:
         return self.child.ready.is_set() and self.child.ending is None
 
     @property
+    def settling(self) -> float | None:
+        """For how many seconds something has gone on in it that was stopped."""
+        self.stopped = [one for one in self.stopped if not one.answer.done()]
+        return time.monotonic() - self.stopped[0].at if self.stopped else None
+
+    @property
+    def drained(self) -> bool:
+        """Whether what was stopped goes on for so long that nobody else is sent into it."""
+        return (self.settling or 0.0) > _STOP_SECONDS
+
+    @property
     def crowded(self) -> bool:
         """Whether a query in it may keep others waiting."""
         long_ago = time.monotonic() - _LONG_SECONDS
-        return any(seat.alone or seat.taken_at < long_ago for seat in self.seats)
+        return self.drained or any(seat.alone or seat.taken_at < long_ago for seat in self.seats)
 
     @property
     def clear(self) -> bool:
         """Whether a query is answered there as soon as can be."""
-        return self.ready and not self.crowded and self.unsettled is None
+        return self.ready and not self.crowded and self.settling is None
+
+    @property
+    def open(self) -> bool:
+        """Whether a query may go into it."""
+        return self.ready and not self.drained and not any(seat.alone for seat in self.seats)
 
 
 class _Moved(Exception):
@@ -132,10 +154,7 @@ class QueryProcesses:
         """End all processes."""
         with self._changed:
             self._closed = True
-            rooms = list(self._rooms)
             self._changed.notify_all()
-        for room in rooms:
-            room.child.kill("closed")
         if self._tending is not None:
             self._tending.join()
 
@@ -185,7 +204,7 @@ class QueryProcesses:
         clear = [room for room in self._rooms if room.clear and not (alone and room.seats)]
         if clear or alone:
             return clear[0] if clear else None
-        shared = [room for room in self._rooms if room.ready and not any(seat.alone for seat in room.seats)]
+        shared = (room for room in self._rooms if room.open)
         return min(shared, key=lambda room: len(room.seats), default=None)
 
     def _ask(self, seat: _Seat, question: Question, stop: Stop, *, may_move: bool) -> Message:
@@ -198,9 +217,9 @@ class QueryProcesses:
                 break
             if stop.wanted.done():
                 self._stop(seat, number, answer)
-                stop.refuse()
+                raise stopped()
             if may_move and time.monotonic() - seat.taken_at > _BESIDE_SECONDS and self._better(seat):
-                child.stop(number)
+                self._stop(seat, number, answer)
                 raise _Moved
         return answer.result()
 
@@ -211,15 +230,10 @@ class QueryProcesses:
             return behind and any(room.clear for room in self._rooms if room is not seat.room)
 
     def _stop(self, seat: _Seat, number: int, answer: Future[Message]) -> None:
-        """Stop a query, with its process if need be."""
-        room = seat.room
-        room.child.stop(number)
-        wait([answer], _STOP_SECONDS)
-        if answer.done() and not room.child.ended.is_set():
-            # Spark calls a task cancelled that may still be at its last row.
-            room.unsettled = time.monotonic(), room.child.processor_seconds()
-            return
-        room.child.kill("stopped")
+        """Have a query stopped, for which nobody waits any more."""
+        with self._changed:
+            seat.room.stopped.append(_Stopped(answer))
+        seat.room.child.stop(number)
 
     def _leave(self, seat: _Seat) -> None:
         with self._changed:
@@ -229,55 +243,56 @@ class QueryProcesses:
 
     def _tend(self) -> None:
         if self._tending is None:
-            self._tending = threading.Thread(target=self._tend_on, name="headrace-query-processes", daemon=True)
-            self._tending.start()
+            tending = threading.Thread(target=self._tend_on, name="headrace-query-processes", daemon=True)
+            tending.start()
+            self._tending = tending
 
     def _tend_on(self) -> None:
         """Keep a process ready, and one that is clear where there may be one."""
-        while True:
+        while not self._closed:
+            try:
+                if self._look_after():
+                    self._start()
+            except Exception:
+                _log.exception("a query process could not be looked after")
             with self._changed:
-                if self._closed:
-                    break
-                try:
-                    self._look_after()
-                except Exception:
-                    _log.exception("a query process could not be looked after")
-                self._changed.wait(_LOOK_SECONDS)
+                self._changed.notify_all()
+                if not self._closed:
+                    self._changed.wait(_LOOK_SECONDS)
         for room in self._rooms:
             room.child.kill("closed")
+        for room in self._rooms:
+            room.child.ended.wait()
 
-    def _look_after(self) -> None:
+    def _look_after(self) -> bool:
+        """Let go of processes that have ended, end those that are to end, and tell whether another is to be started."""
         now = time.monotonic()
-        for room in list(self._rooms):
-            if room.child.ended.is_set():
-                self._rooms.remove(room)
-                if not room.was_ready:
-                    self._failed_at = now
-            elif room.ready:
-                room.was_ready, self._failed_at = True, None
-                if room.unsettled is not None:
-                    self._settle(room, now)
-                elif len(self._rooms) > 1 and not room.seats and now - room.left_at > _IDLE_SECONDS:
-                    room.child.kill("idle")
-        resting = self._failed_at is not None and now - self._failed_at < _START_AGAIN_SECONDS
-        starting = any(not room.child.ready.is_set() for room in self._rooms)
-        if not (resting or starting) and len(self._rooms) < self._most and all(room.crowded for room in self._rooms):
-            try:
-                self._rooms.append(_Room(Child(self.allowance, self._program)))
-            except OSError:
-                # Out of processes, memory or files: whoever waits hears it now, and it is tried again later.
-                self._failed_at = now
-                _log.exception("a query process could not be started")
-        self._changed.notify_all()
+        with self._changed:
+            for room in list(self._rooms):
+                if room.child.ended.is_set():
+                    self._rooms.remove(room)
+                    if not room.child.ready.is_set():
+                        self._failed_at = now
+                elif room.ready:
+                    self._failed_at = None
+                    idle = len(self._rooms) > 1 and not room.seats and now - room.left_at > _IDLE_SECONDS
+                    if room.drained and (not room.seats or (room.settling or 0.0) > _DRAIN_SECONDS):
+                        room.child.kill("stopped")
+                    elif idle:
+                        room.child.kill("idle")
+            resting = self._failed_at is not None and now - self._failed_at < _START_AGAIN_SECONDS
+            starting = any(not room.child.ready.is_set() for room in self._rooms)
+            wanted = len(self._rooms) < self._most and all(room.crowded for room in self._rooms)
+            return wanted and not (resting or starting)
 
-    def _settle(self, room: _Room, now: float) -> None:
-        """See whether what was stopped in a process has come to its end; if not, the process is ended."""
-        assert room.unsettled is not None
-        since, before = room.unsettled
-        seconds = room.child.processor_seconds()
-        if room.seats:
-            room.unsettled = now, seconds
-        elif now - since > _STOP_SECONDS:
-            if seconds - before > _IDLE_SHARE * (now - since):
-                room.child.kill("stopped")
-            room.unsettled = None
+    def _start(self) -> None:
+        """Start another process, while nobody who asks waits for that alone."""
+        try:
+            room = _Room(Child(self.allowance, self._program))
+        except (OSError, RuntimeError):
+            # Out of processes, threads, memory or files: whoever waits hears it now, and it is tried again later.
+            self._failed_at = time.monotonic()
+            _log.exception("a query process could not be started")
+        else:
+            with self._changed:
+                self._rooms.append(room)

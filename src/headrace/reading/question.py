@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -48,10 +48,18 @@ class Told:
         self._numbers = itertools.count()
         self._known: OrderedDict[tuple[Content, str], tuple[int, int]] = OrderedDict()
         self._bytes = 0
-        self.turn = threading.Lock()
 
-    def message(self, number: int, question: Question) -> Message:
-        """The question as a message; send it before the next one is made (`turn`)."""
+    @contextmanager
+    def telling(self, number: int, question: Question) -> Generator[Message, None, None]:
+        """The question as a message, to be sent inside, one after the other; what was not sent was not told."""
+        known, size = self._known.copy(), self._bytes
+        try:
+            yield self._message(number, question)
+        except BaseException:
+            self._known, self._bytes = known, size
+            raise
+
+    def _message(self, number: int, question: Question) -> Message:
         relations: dict[str, Any] = {}
         parts: list[bytes] = []
         for name, (content, schema) in question.relations.items():
@@ -80,8 +88,7 @@ class Told:
         parts.append(to_bytes(content.rows))
         if content.gone is not None:
             parts.append(to_bytes(content.gone))
-        size = sum(map(len, parts[first:]))
-        number = next(self._numbers)
+        number, size = next(self._numbers), content.size
         self._known[key] = number, size
         self._bytes += size
         return {

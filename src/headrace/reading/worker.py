@@ -31,7 +31,7 @@ from headrace.engine.stoppable import Stoppable
 from headrace.errors import HeadraceError, ResultTooLarge, WorkFailed
 from headrace.jvm import Jvm
 from headrace.plans.catalyst import Catalyst
-from headrace.plans.failures import FAILURES
+from headrace.plans.failures import FAILURES, causes
 from headrace.reading.child import OUT_OF_MEMORY
 from headrace.reading.error_forms import error_to_json
 from headrace.reading.question import Heard, Question
@@ -45,6 +45,8 @@ from headrace.sql.query_errors import query_error
 # Epochs come first: where both want the processor, queries get a tenth of it.
 _NICENESS = 10
 _ENDING_SECONDS = 1.0
+_STOP_AGAIN_SECONDS = 0.2
+_SETTLE_SECONDS = 0.02
 # What Spark names when it refuses to collect more than it may.
 _RESULT_BOUND = "spark.driver.maxResultSize"
 _MOST_ASKED_BYTES = 4 * 1024 * 1024 * 1024
@@ -84,13 +86,20 @@ class Worker:
             if "stop" in message.head:
                 asked = self._asked.get(number)
                 if asked is not None:
-                    threading.Thread(target=asked.stop, daemon=True).start()
+                    threading.Thread(target=self._stop, args=(number, asked), daemon=True).start()
                 continue
             question = heard.question(message)
             stoppable = self._asked[number] = Stoppable(self._spark.sparkContext)
             threading.Thread(target=self._answer, args=(number, question, stoppable), daemon=True).start()
 
+    def _stop(self, number: int, stoppable: Stoppable) -> None:
+        """Stop a question, and what it begins while it is being stopped."""
+        while number in self._asked:
+            stoppable.stop()
+            time.sleep(_STOP_AGAIN_SECONDS)
+
     def _answer(self, number: int, question: Question, stoppable: Stoppable) -> None:
+        """Answer a question once nothing of it runs any more: until then its owner knows that this process is busy."""
         try:
             with self._queries() as queries, stoppable.working():
                 answer = self._answered(number, question, queries)
@@ -146,7 +155,17 @@ class Worker:
         try:
             yield queries
         finally:
+            # Spark calls a job cancelled, or failed, whose tasks may still be at their last row.
+            while self._running(pool):
+                time.sleep(_SETTLE_SECONDS)
             self._idle.put((pool, queries))
+
+    def _running(self, pool: str) -> int:
+        """How many tasks of a pool run."""
+        with suppress(*FAILURES):
+            found = self._spark.sparkContext._jsc.sc().getPoolForName(pool)  # pyright: ignore[reportPrivateUsage]
+            return found.get().runningTasks() if found.isDefined() else 0
+        return 0
 
 
 def _rows(question: Question, queries: Queries) -> pa.Table:
@@ -159,7 +178,7 @@ def _rows(question: Question, queries: Queries) -> pa.Table:
 def _is_over_bound(error: BaseException | None) -> bool:
     """Whether Spark refused to collect so much, as it may tell in the cause of a cause only."""
     while error is not None:
-        if _RESULT_BOUND in f"{error} {getattr(error, '_stackTrace', '')}":
+        if any(_RESULT_BOUND in str(one) for one in (error, *causes(error))):
             return True
         error = error.__context__
     return False

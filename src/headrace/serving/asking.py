@@ -64,12 +64,11 @@ class Asking:
                     headers={"Retry-After": "1"},
                 )
             self._running[running] = stops
-        running.add_done_callback(self._leave)
         try:
-            # A thread of its own for each: one that is never answered can be left behind without holding a place.
-            Thread(target=_run, args=(running, work), name="headrace-query", daemon=True).start()
-        except BaseException as error:
-            running.set_exception(error)
+            # A thread of its own for each, which has its place until it ends, whoever still waits for it.
+            Thread(target=self._run, args=(running, work), name="headrace-query", daemon=True).start()
+        except BaseException:
+            self._leave(running)
             raise
         gone = asyncio.ensure_future(_hang_up(request))
         try:
@@ -103,6 +102,19 @@ class Asking:
             hint="ask for less at a time, or give it more time with timeout_seconds, up to HEADRACE_SERVE_QUERY_TIME",
         )
 
+    def _run(self, running: Future[T], work: Callable[[], T]) -> None:
+        # Who hears of it may ask the next at once, and has a place by then.
+        try:
+            result = work()
+        except BaseException as error:
+            self._leave(running)
+            with contextlib.suppress(InvalidStateError):
+                running.set_exception(error)
+        else:
+            self._leave(running)
+            with contextlib.suppress(InvalidStateError):
+                running.set_result(result)
+
     def _leave(self, running: Future[Any]) -> None:
         with self._lock:
             self._running.pop(running, None)
@@ -113,17 +125,6 @@ class Asking:
         for running, stops in list(self._running.items()):
             stops.stop()
             wait([running], _GIVE_UP_SECONDS)
-
-
-def _run(running: Future[T], work: Callable[[], T]) -> None:
-    try:
-        result = work()
-    except BaseException as error:
-        with contextlib.suppress(InvalidStateError):
-            running.set_exception(error)
-    else:
-        with contextlib.suppress(InvalidStateError):
-            running.set_result(result)
 
 
 async def _hang_up(request: Request) -> None:

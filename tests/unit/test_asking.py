@@ -1,0 +1,83 @@
+"""Statements on their way have their places for as long as their threads, and are stopped wherever they are."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from headrace.errors import QueryStopped
+from headrace.reading.child import Allowance
+from headrace.reading.queries import ServedQueries
+from headrace.reading.query_processes import QueryProcesses, Stop
+from headrace.serving import asking as module
+from headrace.serving.asking import Asking
+from headrace.serving.problems import Refusal
+from headrace.sql.statements import Query, parse
+
+
+class Sender:
+    """A request whose sender waits for ever."""
+
+    async def receive(self) -> dict[str, Any]:
+        await asyncio.sleep(3600)
+        return {}
+
+
+def test_a_statement_has_its_place_until_its_thread_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_GIVE_UP_SECONDS", 0.3)
+    monkeypatch.setattr(module, "_STOP_AGAIN_SECONDS", 0.05)
+    asking, end = Asking(places=1), threading.Event()
+    request: Any = Sender()
+
+    async def ask() -> None:
+        for status in (400, 429):
+            with pytest.raises(Refusal) as refusal:
+                await asking.answer(request, 0.1, Stop(), lambda: end.wait(60), changes=False)
+            assert refusal.value.status == status
+            await asyncio.sleep(0.5)
+        assert asking.under_way == 1
+        end.set()
+        for _ in range(100):
+            if not asking.under_way:
+                break
+            await asyncio.sleep(0.1)
+        assert await asking.answer(request, 60, Stop(), lambda: 7, changes=False) == 7
+
+    asyncio.run(ask())
+
+
+def test_a_place_that_has_no_thread_is_free_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    asking = Asking(places=1)
+    request: Any = Sender()
+
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(module.Thread, "start", refuse)
+    with pytest.raises(RuntimeError):
+        asyncio.run(asking.answer(request, 1, Stop(), lambda: 7, changes=False))
+    assert asking.under_way == 0
+
+
+def test_an_earlier_epoch_is_not_worked_out_for_one_who_has_gone() -> None:
+    stop = Stop()
+    given: list[Any] = []
+
+    def relations_at(epoch: int, go_on: Any) -> dict[str, Any]:
+        given.append(go_on)
+        return {}
+
+    home: Any = SimpleNamespace(frames=None, relations_at=relations_at, catalog=SimpleNamespace(relations={}))
+    processes = QueryProcesses(Allowance("64m", 10**6, 1, Path("/nowhere")), 1, ("/nowhere/python",))
+    (query,) = parse("SELECT count(*) FROM a VERSION AS OF 3")
+    assert isinstance(query, Query)
+    stop.stop()
+    with pytest.raises(QueryStopped):
+        ServedQueries(home, processes).run(query, None, 10, stop)
+    with pytest.raises(QueryStopped):
+        given[0]()
