@@ -42,6 +42,7 @@ from headrace.errors import (
     WorkFailed,
 )
 from headrace.plans.failures import data_fault, is_of_query
+from headrace.reading.worker import _is_over_bound
 from headrace.serving.problems import problem_of, respond, status_of
 from headrace.sql.query_errors import query_error
 
@@ -272,3 +273,19 @@ def test_a_fold_that_trying_does_not_mend_is_tried_seldom(monkeypatch: pytest.Mo
         now += 2.5
         pauses.append(failures.pausing)
     assert pauses == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("words", "over"),
+    [
+        ("Total size of serialized results of 51 tasks is bigger than spark.driver.maxResultSize (64.0 MiB)", True),
+        ("Lost task 31.0: org.apache.arrow.memory.OutOfMemoryException: Failure allocating buffer.", True),
+        ("Lost task 31.0: java.lang.IllegalStateException", False),
+    ],
+)
+def test_an_answer_that_is_too_large_is_told_from_other_failures(words: str, over: bool) -> None:
+    cause = raised(UnknownException, words)
+    outer = raised(UnknownException, "Exception thrown in awaitResult:", cause=cause)
+    refused = query_error(outer)
+    refused.__context__ = outer
+    assert _is_over_bound(refused) is over

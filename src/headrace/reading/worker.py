@@ -49,6 +49,9 @@ _STOP_AGAIN_SECONDS = 0.2
 _SETTLE_SECONDS = 0.02
 # What Spark names when it refuses to collect more than it may.
 _RESULT_BOUND = "spark.driver.maxResultSize"
+# All tasks make rows ready for the answer at once, in memory beside the heap, in vectors of up to twice their size.
+_VECTOR_BOUND = "org.apache.arrow.memory.OutOfMemoryException"
+_BESIDE_VECTORS = 256 * 1024 * 1024
 _MOST_ASKED_BYTES = 4 * 1024 * 1024 * 1024
 
 
@@ -163,8 +166,9 @@ class Worker:
     def _running(self, pool: str) -> int:
         """How many tasks of a pool run."""
         with suppress(*FAILURES):
-            found = self._spark.sparkContext._jsc.sc().getPoolForName(pool)  # pyright: ignore[reportPrivateUsage]
-            return found.get().runningTasks() if found.isDefined() else 0
+            context: Any = self._spark.sparkContext
+            found = context._jsc.sc().getPoolForName(pool)
+            return int(found.get().runningTasks()) if found.isDefined() else 0
         return 0
 
 
@@ -178,7 +182,8 @@ def _rows(question: Question, queries: Queries) -> pa.Table:
 def _is_over_bound(error: BaseException | None) -> bool:
     """Whether Spark refused to collect so much, as it may tell in the cause of a cause only."""
     while error is not None:
-        if any(_RESULT_BOUND in str(one) for one in (error, *causes(error))):
+        told = [str(one) for one in (error, *causes(error))]
+        if any(bound in one for one in told for bound in (_RESULT_BOUND, _VECTOR_BOUND)):
             return True
         error = error.__context__
     return False
@@ -188,7 +193,7 @@ def _spark(begin: Mapping[str, Any]) -> SparkSession:
     settings = Settings(spark_memory=begin["memory"], spark_cores=begin["slots"], jars=begin["jars"])
     return start_spark(
         settings,
-        java_options="-XX:MaxDirectMemorySize=256m -XX:TieredStopAtLevel=1",
+        java_options=f"-XX:MaxDirectMemorySize={_BESIDE_VECTORS + 2 * begin['bytes']} -XX:TieredStopAtLevel=1",
         **{
             "spark.app.name": "headrace-query",
             # It reads files that its owner names, and none of Delta's.
