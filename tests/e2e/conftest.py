@@ -56,10 +56,11 @@ class Served:
 
 def rows_of(hr: Any, name: str) -> list[dict[str, Any]]:
     from headrace.json_forms import json_rows
-    from headrace.rules.inputs import repeated
+    from headrace.state.repeat import repeat
 
     snapshot, schema = hr.relations()[name]
-    rows = json_rows(repeated(snapshot.all()).rename_columns(schema.names))
+    held = snapshot.all()
+    rows = json_rows(repeat(held.rows, held.weights).rename_columns(schema.names))
     return sorted(rows, key=lambda row: str(list(row.values())))
 
 
