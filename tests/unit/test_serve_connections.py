@@ -7,7 +7,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from types import SimpleNamespace
@@ -15,17 +15,28 @@ from typing import Any
 
 import pytest
 from fastapi import FastAPI, Request
+from fastapi.responses import Response
 
 from headrace.serving import problems
 from headrace.serving.bodies import read_body
 from headrace.serving.connections import Lingering, most_connections
 from headrace.serving.limits import Pushes
 from headrace.serving.server import Server
+from headrace.serving.streams import EventStream
 from headrace.settings import Settings
+
+
+_LARGE = 20_000_000
 
 
 @contextmanager
 def serving(**overrides: Any) -> Iterator[tuple[int, Pushes]]:
+    with running(**overrides) as (port, pushes, _):
+        yield port, pushes
+
+
+@contextmanager
+def running(**overrides: Any) -> Iterator[tuple[int, Pushes, Server]]:
     settings = Settings(**overrides)
     pushes = Pushes(256, 1_000_000, 10_000_000)
     app = FastAPI()
@@ -41,6 +52,18 @@ def serving(**overrides: Any) -> Iterator[tuple[int, Pushes]]:
         finally:
             place.leave()
 
+    @app.get("/large")
+    async def large() -> Response:
+        return Response(b"x" * _LARGE)
+
+    @app.get("/events")
+    async def events() -> Response:
+        async def large_event() -> AsyncGenerator[bytes, None]:
+            yield b"x" * _LARGE
+
+        place: Any = SimpleNamespace(leave=lambda: None)
+        return EventStream(large_event(), place, settings.serve_patience.total_seconds())
+
     @app.get("/slow")
     async def slow() -> dict[str, bool]:
         await asyncio.sleep(1.5)
@@ -53,7 +76,7 @@ def serving(**overrides: Any) -> Iterator[tuple[int, Pushes]]:
     thread.start()
     try:
         assert ready.wait(30)
-        yield taken.getsockname()[1], pushes
+        yield taken.getsockname()[1], pushes, server
     finally:
         server.should_exit = True
         thread.join(30)
@@ -246,3 +269,56 @@ def test_clients_that_hang_up_leave_their_places() -> None:
         while pushes.under_way and time.monotonic() < deadline:
             time.sleep(0.01)
         assert pushes.under_way == 0
+
+
+def _unsent(server: Server) -> list[int]:
+    """How many bytes of its answer each connection has not got rid of."""
+    connections: list[Any] = list(server.server_state.connections)
+    return [one.transport.get_write_buffer_size() for one in connections]
+
+
+def _ask_and_not_read(port: int, path: bytes) -> socket.socket:
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.settimeout(30)
+    client.connect(("127.0.0.1", port))
+    client.sendall(b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n" % path)
+    return client
+
+
+@pytest.mark.parametrize("path", [b"/large", b"/events"])
+def test_who_does_not_read_its_answer_is_let_go_of_with_all_that_is_unsent(path: bytes) -> None:
+    with running(serve_patience=timedelta(seconds=1)) as (port, _, server):
+        clients = [_ask_and_not_read(port, path) for _ in range(5)]
+        deadline = time.monotonic() + 20
+        while not any(_unsent(server)) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert any(_unsent(server))
+        while server.server_state.connections and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert _unsent(server) == []
+        for client in clients:
+            client.close()
+
+
+def test_a_large_event_is_handed_over_as_it_is_read() -> None:
+    with running(serve_patience=timedelta(seconds=20)) as (port, _, server):
+        with _ask_and_not_read(port, b"/events") as client:
+            deadline = time.monotonic() + 20
+            while not any(_unsent(server)) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            time.sleep(0.2)
+            assert 0 < _unsent(server)[0] < 1_000_000
+            assert _whole(client).count(b"x") >= _LARGE
+
+
+@pytest.mark.parametrize("path", [b"/large", b"/events"])
+def test_who_reads_slowly_gets_all_of_it(path: bytes) -> None:
+    """It takes several times the patience, and something is taken all the while."""
+    with running(serve_patience=timedelta(seconds=1)) as (port, _, _), _connect(port) as client:
+        client.sendall(b"GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" % path)
+        got = 0
+        while piece := client.recv(2_000_000):
+            got += piece.count(b"x")
+            time.sleep(0.2 * len(piece) / 1_000_000)
+        assert got >= _LARGE

@@ -1,4 +1,4 @@
-"""Connections of the server: how many, for how long without a request, and how one that is refused ends."""
+"""Connections of the server: how many, for how long without a request or a reader, and how one that is refused ends."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from headrace.serving.problems import MEDIA_TYPE, Refusal, problem_of
 _LINGER_SECONDS = 2.0
 _LINGER_BYTES = 128 * 1024 * 1024
 _PAUSE_SECONDS = 0.25
+# What a client must at least take of an answer while it is waited for.
+_TAKEN_BYTES = 64 * 1024
 # What the home itself needs of the files that a process may have open.
 _OWN_FILES = 256
 
@@ -30,12 +32,14 @@ def most_connections(wanted: int) -> int:
 
 
 def bounded(seconds: float, most: int) -> type[H11Protocol]:
-    """The protocol of connections of which there are so many, each for so long without a whole request's head."""
+    """The protocol of connections of which there are so many, each for so long without a request's head or a reader."""
 
     class Bounded(H11Protocol):
-        """Lets go of a client that connects and says nothing, or its headers too slowly, and of one too many."""
+        """Lets go of a client that says nothing, or its headers too slowly, or does not read, and of one too many."""
 
         _waiting: asyncio.TimerHandle | None = None
+        _reading: asyncio.TimerHandle | None = None
+        _unsent = 0
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
@@ -46,8 +50,9 @@ def bounded(seconds: float, most: int) -> type[H11Protocol]:
             self._await_request()
 
         def connection_lost(self, exc: Exception | None) -> None:
-            if self._waiting is not None:
-                self._waiting.cancel()
+            for timer in (self._waiting, self._reading):
+                if timer is not None:
+                    timer.cancel()
             super().connection_lost(exc)
 
         def on_response_complete(self) -> None:
@@ -62,8 +67,31 @@ def bounded(seconds: float, most: int) -> type[H11Protocol]:
         def _let_go(self) -> None:
             cycle: Any = self.cycle
             # A request that is under way has its own deadlines.
-            if (cycle is None or cycle.response_complete) and not self.transport.is_closing():
+            if cycle is None or cycle.response_complete:
                 self.transport.close()
+                if self._reading is None:
+                    self._await_reader()
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._await_reader()
+
+        def resume_writing(self) -> None:
+            if self._reading is not None:
+                self._reading.cancel()
+                self._reading = None
+            super().resume_writing()
+
+        def _await_reader(self) -> None:
+            self._unsent = self.transport.get_write_buffer_size()
+            self._reading = self.loop.call_later(seconds, self._let_go_of_reader)
+
+        def _let_go_of_reader(self) -> None:
+            if self._unsent - self.transport.get_write_buffer_size() >= _TAKEN_BYTES:
+                self._await_reader()
+            else:
+                # Not closed, which waits until all of it is sent: a reader that takes nothing would keep it for ever.
+                self.transport.abort()
 
     return Bounded
 

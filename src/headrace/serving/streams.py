@@ -21,6 +21,8 @@ from headrace.serving.shared import Shared
 T = TypeVar("T")
 _READERS = 2
 _TEXT_BYTES = 32 * 1024 * 1024
+# As much as a connection is given before the client has taken what it was given last.
+_PIECE_BYTES = 64 * 1024
 
 
 class Streams:
@@ -150,9 +152,9 @@ class Place:
 
 
 class EventStream(Response):
-    """Events as they come, one at a time: the next is made when the client has taken the last.
+    """Events as they come, one at a time and in pieces: the next is made when the client has taken the last.
 
-    A client that takes nothing for `patience` seconds, or that is gone, is let go of; it can resume.
+    A client that takes no piece for `patience` seconds, or that is gone, is let go of; it can resume.
     """
 
     def __init__(
@@ -196,8 +198,10 @@ class EventStream(Response):
         # A first line at once, so that a client knows that it is heard.
         await send({"type": "http.response.body", "body": self._greeting, "more_body": True})
         async for event in self._events:
-            async with asyncio.timeout(self._patience):
-                await send({"type": "http.response.body", "body": event, "more_body": True})
+            for begin in range(0, len(event), _PIECE_BYTES):
+                piece = event[begin : begin + _PIECE_BYTES]
+                async with asyncio.timeout(self._patience):
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
