@@ -25,7 +25,6 @@ from headrace.serving.server import Server
 from headrace.serving.streams import EventStream
 from headrace.settings import Settings
 
-
 _LARGE = 20_000_000
 
 
@@ -302,14 +301,16 @@ def test_who_does_not_read_its_answer_is_let_go_of_with_all_that_is_unsent(path:
 
 
 def test_a_large_event_is_handed_over_as_it_is_read() -> None:
-    with running(serve_patience=timedelta(seconds=20)) as (port, _, server):
-        with _ask_and_not_read(port, b"/events") as client:
-            deadline = time.monotonic() + 20
-            while not any(_unsent(server)) and time.monotonic() < deadline:
-                time.sleep(0.01)
-            time.sleep(0.2)
-            assert 0 < _unsent(server)[0] < 1_000_000
-            assert _whole(client).count(b"x") >= _LARGE
+    with (
+        running(serve_patience=timedelta(seconds=20)) as (port, _, server),
+        _ask_and_not_read(port, b"/events") as client,
+    ):
+        deadline = time.monotonic() + 20
+        while not any(_unsent(server)) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(0.2)
+        assert 0 < _unsent(server)[0] < 1_000_000
+        assert _whole(client).count(b"x") >= _LARGE
 
 
 @pytest.mark.parametrize("path", [b"/large", b"/events"])
