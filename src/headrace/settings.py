@@ -152,6 +152,11 @@ class Settings(BaseSettings):
         ge=1,
         description="Queries that the server runs at once; more are answered 429.",
     )
+    serve_sql_characters: int = Field(
+        default=128 * 1024,
+        ge=1,
+        description="Characters of one statement that the server is sent; a longer one is answered 413.",
+    )
     serve_query_rows: int = Field(
         default=100_000,
         ge=1,

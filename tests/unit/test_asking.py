@@ -15,7 +15,7 @@ from headrace.reading.child import Allowance
 from headrace.reading.queries import ServedQueries
 from headrace.reading.query_processes import QueryProcesses, Stop
 from headrace.serving import asking as module
-from headrace.serving.asking import Asking
+from headrace.serving.asking import Asking, Work
 from headrace.serving.problems import Refusal
 from headrace.sql.statements import Query, parse
 
@@ -37,7 +37,7 @@ def test_a_statement_has_its_place_until_its_thread_ends(monkeypatch: pytest.Mon
     async def ask() -> None:
         for status in (400, 429):
             with pytest.raises(Refusal) as refusal:
-                await asking.answer(request, 0.1, Stop(), lambda: end.wait(60), changes=False)
+                await asking.answer(request, 0.1, Stop(), lambda: Work(lambda: end.wait(60), changes=False))
             assert refusal.value.status == status
             await asyncio.sleep(0.5)
         assert asking.under_way == 1
@@ -46,7 +46,7 @@ def test_a_statement_has_its_place_until_its_thread_ends(monkeypatch: pytest.Mon
             if not asking.under_way:
                 break
             await asyncio.sleep(0.1)
-        assert await asking.answer(request, 60, Stop(), lambda: 7, changes=False) == 7
+        assert await asking.answer(request, 60, Stop(), lambda: Work(lambda: 7, changes=False)) == 7
 
     asyncio.run(ask())
 
@@ -60,7 +60,7 @@ def test_a_place_that_has_no_thread_is_free_again(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(module.Thread, "start", refuse)
     with pytest.raises(RuntimeError):
-        asyncio.run(asking.answer(request, 1, Stop(), lambda: 7, changes=False))
+        asyncio.run(asking.answer(request, 1, Stop(), lambda: Work(lambda: 7, changes=False)))
     assert asking.under_way == 0
 
 

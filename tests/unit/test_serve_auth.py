@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 from typing import Any
 
 import httpx
@@ -39,6 +40,25 @@ def test_a_key_that_is_none_is_refused_before_anything_is_made(keys: tuple[str, 
         read_settings(api_keys=keys)
     assert "api_keys" in refused.value.detail
     assert not any(key in str(refused.value) for key in keys if len(key.strip()) > 3)
+
+
+@pytest.mark.parametrize(
+    "given", ["first-key-of-two", "second-key-of-two", "first-key-of-twx", "first", "", "x" * 4_000]
+)
+def test_how_long_it_takes_tells_nothing_of_a_key(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each key is compared, whichever is right, and by digests: of one length, and in constant time."""
+    compared: list[tuple[bytes, bytes]] = []
+    compare_digest = hmac.compare_digest
+
+    def compare(left: bytes, right: bytes) -> bool:
+        compared.append((left, right))
+        return compare_digest(left, right)
+
+    monkeypatch.setattr(hmac, "compare_digest", compare)
+    keys = ("first-key-of-two", "second-key-of-two")
+    assert _ask(keys=keys, X_API_Key=given).status_code == (200 if given in keys else 401)
+    assert len(compared) == len(keys)
+    assert {len(one) for pair in compared for one in pair} == {32}
 
 
 def test_good_keys_are_taken() -> None:

@@ -34,7 +34,8 @@ ChangeStatement = Insert | Update | Delete
 class ChangeQuery:
     """What a statement asks before its changes are known: a query, and the types that its columns are cast to.
 
-    The query begins at this line and column of the script, or is made of these pieces of it.
+    The query begins at this line and column of the script, or is made of these pieces of it. One of VALUES may be
+    constants, which are read without a job.
     """
 
     sql: str
@@ -42,6 +43,7 @@ class ChangeQuery:
     line: int
     column: int
     pieces: tuple[Piece, ...] = ()
+    values: bool = False
 
 
 # How the rows of a query over these relations are had, cast as Spark casts them.
@@ -73,12 +75,8 @@ def _changes(
 ) -> Changes:
     if isinstance(statement, Insert):
         names = _target_columns(table, statement)
-        query = _inserted(table, statement, names)
-        rows = home.queries.literals.rows(query.sql, query.types) if statement.values is not None else None
-        if rows is None:
-            rows = read_rows(query, relations)
+        rows = read_rows(_inserted(table, statement, names), relations)
         return {table.name: _insertions(table, _whole_rows(table, rows, names))}
-    _refuse_unreadable(home.catalyst, statement)
     if isinstance(statement, Delete):
         return {table.name: _removals(table, read_rows(_deleted(table, statement), relations))}
     return {table.name: _replacements(table, read_rows(_updated(home.catalyst, table, statement), relations))}
@@ -105,6 +103,10 @@ class _Read(Mapping[str, tuple[Snapshot, StructType]]):
 
 def read_rows(queries: Queries, query: ChangeQuery, relations: Readable, large: bool = True) -> pa.Table:
     """The rows of a query over these relations, by the Spark of these queries; by way of files where there are many."""
+    constants = queries.literals.rows(query.sql, query.types) if query.values else None
+    if constants is not None:
+        return constants
+    _refuse_unreadable(queries.frames.catalyst, query.pieces)
     frame = queries.frame(query.sql, relations, query.line, query.column, pieces=query.pieces)
     if len(frame.columns) != len(query.types):
         raise StatementError(
@@ -128,7 +130,7 @@ def _inserted(table: Table, statement: Insert, names: Sequence[str]) -> ChangeQu
     """The rows that INSERT brings, in the types of the columns that it names."""
     sql = f"VALUES {statement.values}" if statement.values is not None else statement.query or ""
     types = tuple(table.schema[name].dataType for name in names)
-    return ChangeQuery(sql, types, statement.query_line, statement.query_column)
+    return ChangeQuery(sql, types, statement.query_line, statement.query_column, values=statement.values is not None)
 
 
 def _updated(catalyst: Catalyst, table: Table, statement: Update) -> ChangeQuery:
@@ -154,10 +156,10 @@ def _deleted(table: Table, statement: Delete) -> ChangeQuery:
     return ChangeQuery(made.sql, types, statement.line, statement.column, made.pieces)
 
 
-def _refuse_unreadable(catalyst: Catalyst, statement: Update | Delete) -> None:
-    """Refuse what is no single expression, before a query is made of it."""
-    expressions = [expression for _, expression in statement.assignments] if isinstance(statement, Update) else []
-    for one in [*expressions, *([statement.where] if statement.where else [])]:
+def _refuse_unreadable(catalyst: Catalyst, pieces: Sequence[Piece]) -> None:
+    """Refuse what is no single expression, whatever it is in the query that was made of it."""
+    for piece in pieces:
+        one = piece.expression
         try:
             catalyst.parse_expression(one.text)
         except FAILURES as error:

@@ -30,6 +30,8 @@ from headrace.sql.tokens import quoted_value, scan
 if TYPE_CHECKING:
     from headrace.home import Headrace
 
+# Constants of so many characters the Spark of the epochs reads itself: it takes less than to ask a query process.
+_CONSTANTS_CHARACTERS = 64 * 1024
 # What a JVM and its Python take beside the heap: classes, compiled code, buffers, the rows of an answer.
 _BESIDE_HEAP = 3 * 1024**3 // 2
 
@@ -79,6 +81,10 @@ class ServedQueries:
         """How the statements of one asker have their rows, until they are stopped."""
 
         def read(query: ChangeQuery, relations: Relations) -> pa.Table:
+            if query.values and len(query.sql) <= _CONSTANTS_CHARACTERS:
+                constants = self._home.queries.literals.rows(query.sql, query.types)
+                if constants is not None:
+                    return constants
             contents = self._named(query.sql, relations)
             asked = Question("changes", query.sql, contents, query.line, query.column, None, query.types, query.pieces)
             return conform(self._processes.rows(asked, stop), query.types)

@@ -7,10 +7,12 @@ import contextlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError, wait
+from dataclasses import dataclass
 from threading import Thread
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from fastapi import Request
+from fastapi.concurrency import run_in_threadpool
 
 from headrace.errors import QueryStopped
 from headrace.serving.problems import Refusal
@@ -34,6 +36,14 @@ class Stops(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Work(Generic[T]):
+    """What is to be run, and whether it changes anything: changes that were worked out are carried through."""
+
+    run: Callable[[], T]
+    changes: bool
+
+
 class Asking:
     """Runs statements in threads of their own."""
 
@@ -47,10 +57,8 @@ class Asking:
         """How many queries run."""
         return len(self._running)
 
-    async def answer(
-        self, request: Request, seconds: float, stops: Stops, work: Callable[[], T], *, changes: bool
-    ) -> T:
-        """What the work comes to within so many seconds; `changes` that were worked out are carried through."""
+    async def answer(self, request: Request, seconds: float, stops: Stops, read: Callable[[], Work[T]]) -> T:
+        """What the work that is read comes to within so many seconds."""
         running: Future[T] = Future()
         running.set_running_or_notify_cancel()
         with self._lock:
@@ -65,14 +73,16 @@ class Asking:
                 )
             self._running[running] = stops
         try:
+            # It has its place already: reading takes the interpreter from the epochs.
+            work = await run_in_threadpool(read)
             # A thread of its own for each, which has its place until it ends, whoever still waits for it.
-            Thread(target=self._run, args=(running, work), name="headrace-query", daemon=True).start()
+            Thread(target=self._run, args=(running, work.run), name="headrace-query", daemon=True).start()
         except BaseException:
             self._leave(running)
             raise
         gone = asyncio.ensure_future(_hang_up(request))
         try:
-            return await self._waited(running, gone, stops, seconds, changes)
+            return await self._waited(running, gone, stops, seconds, work.changes)
         finally:
             gone.cancel()
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
 
 import pyarrow as pa
 from fastapi import APIRouter, Depends, Header, Request
-from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -15,7 +15,7 @@ from headrace.engine.receipt import Receipt
 from headrace.engine.statements import run_change, run_statement, told_where
 from headrace.errors import ResultTooLarge
 from headrace.reading.query_processes import Stop
-from headrace.serving.asking import AskerGone
+from headrace.serving.asking import AskerGone, Work
 from headrace.serving.bodies import read_small_body
 from headrace.serving.described import DefinedBody, ReceiptBody, body, refusals
 from headrace.serving.problems import Refusal, invalid
@@ -60,7 +60,7 @@ class Asked(BaseModel):
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"sql": "SELECT 1 AS one"}]})
 
-    sql: str = Field(max_length=1_000_000, description="One statement: a query, or INSERT, UPDATE or DELETE.")
+    sql: str = Field(description="One statement: a query, or INSERT, UPDATE or DELETE.")
     epoch: int | None = Field(default=None, ge=0, le=2**62, description="Read as of this epoch instead of the newest.")
     limit: int | None = Field(
         default=None, ge=0, le=2**31 - 2, description="Answer with the first so many rows only, and say so."
@@ -120,16 +120,30 @@ async def query(
 
 
 async def answer(
-    request: Request, service: Service, sql: str, rows: int, seconds: float, epoch: int | None = None
+    request: Request,
+    service: Service,
+    sql: str,
+    rows: int,
+    seconds: float,
+    epoch: int | None = None,
+    refuse: Callable[[Statement], None] | None = None,
 ) -> tuple[pa.Table | Receipt | None, int]:
-    """What one statement comes to, at most so many rows of it within so many seconds, and the epoch of that."""
-    statement = await run_in_threadpool(_only, sql)
-    _refuse_definitions(statement, service)
+    """What one statement comes to, at most so many rows of it within so many seconds, and the epoch of that.
 
+    `refuse` may refuse the statement once it is read.
+    """
+    _refuse_long(sql, service.settings.serve_sql_characters)
     stop = Stop()
-    work = partial(_run, service, statement, rows, stop, epoch)
-    changes = not isinstance(statement, READS)
-    content, of_epoch = await service.asking.answer(request, seconds, stop, work, changes=changes)
+
+    def read() -> Work[tuple[pa.Table | Receipt | None, int]]:
+        statement = _only(sql)
+        if refuse is not None:
+            refuse(statement)
+        _refuse_definitions(statement, service)
+        run = partial(_run, service, statement, rows, stop, epoch)
+        return Work(run, changes=not isinstance(statement, READS))
+
+    content, of_epoch = await service.asking.answer(request, seconds, stop, read)
     if isinstance(content, Receipt):
         service.metrics.count(content)
     return content, of_epoch
@@ -166,6 +180,17 @@ def _rows(table: pa.Table, epoch: int, wanted: int, cut: bool, media: str) -> Re
     result = Result(table.slice(0, wanted) if truncated else table, epoch, truncated)
     headers = {"Headrace-Epoch": str(epoch), "Headrace-Truncated": "true" if truncated else "false"}
     return StreamingResponse(written(result, media), media_type=media, headers=headers)
+
+
+def _refuse_long(sql: str, most: int) -> None:
+    if len(sql) > most:
+        raise Refusal(
+            413,
+            "too_large",
+            "the statement is too long",
+            detail=f"It has {len(sql)} characters, and {most} are the limit.",
+            hint="push rows instead of inserting them, or ask for less; HEADRACE_SERVE_SQL_CHARACTERS sets the bound",
+        )
 
 
 def _only(sql: str) -> Statement:

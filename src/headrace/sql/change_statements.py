@@ -65,10 +65,10 @@ def read_update(reader: Reader, sql: str, line: int, column: int) -> Update:
     table = reader.relation("table")
     alias = _read_alias(reader, "SET")
     reader.expect("SET")
-    assignments: list[tuple[str, Expression]] = []
+    assignments: dict[str, Expression] = {}
     while True:
         target = _read_target(reader, (table.name, alias))
-        if any(target.name == other for other, _ in assignments):
+        if target.name in assignments:
             raise StatementError(
                 f"column '{target.spelled}' is set twice",
                 hint="set it once",
@@ -77,7 +77,7 @@ def read_update(reader: Reader, sql: str, line: int, column: int) -> Update:
             )
         if not reader.accept_symbol("=") and not reader.accept_symbol("=="):
             raise reader.expected("'='")
-        assignments.append((target.name, _read_expression(reader)))
+        assignments[target.name] = _read_expression(reader)
         if not reader.accept_symbol(","):
             break
     return Update(
@@ -86,7 +86,7 @@ def read_update(reader: Reader, sql: str, line: int, column: int) -> Update:
         column=column,
         table=table.name,
         alias=alias,
-        assignments=tuple(assignments),
+        assignments=tuple(assignments.items()),
         where=_read_where(reader),
     )
 

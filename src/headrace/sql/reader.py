@@ -129,9 +129,10 @@ class Reader:
         """A list of columns in parentheses, none of them twice."""
         self.expect_symbol("(")
         names: list[Name] = []
+        known: set[str] = set()
         while True:
             name = self.column(new=new)
-            if any(name.name == other.name for other in names):
+            if name.name in known:
                 raise StatementError(
                     f"column '{name.spelled}' is listed twice",
                     hint="name it once; names do not differ by case",
@@ -139,6 +140,7 @@ class Reader:
                     column=name.column,
                 )
             names.append(name)
+            known.add(name.name)
             if not self.accept_symbol(","):
                 break
         if not self.accept_symbol(")"):

@@ -8,6 +8,7 @@ from headrace.errors import StatementError
 from headrace.sql.tokens import Token, scan
 
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
+_CLOSES = frozenset(_CLOSING.values())
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def check_brackets(tokens: tuple[Token, ...]) -> None:
             continue
         if token.text in _CLOSING:
             opened.append(token)
-        elif token.text in _CLOSING.values():
+        elif token.text in _CLOSES:
             if not opened or _CLOSING[opened[-1].text] != token.text:
                 raise _lonely(f"unexpected '{token.text}'", "remove it or open it before", token)
             opened.pop()

@@ -129,7 +129,18 @@ def parse(sql: str) -> list[Statement]:
 def read_statement(source: str, piece: ScriptStatement) -> Statement:
     """One statement of a script."""
     check_brackets(piece.tokens)
-    reader = Reader(source, piece.tokens)
+    try:
+        return _read_statement(Reader(source, piece.tokens), piece)
+    except RecursionError:
+        raise StatementError(
+            "a type is nested too deeply",
+            hint="give columns types of fewer levels",
+            line=piece.line,
+            column=piece.column,
+        ) from None
+
+
+def _read_statement(reader: Reader, piece: ScriptStatement) -> Statement:
     if reader.at_query():
         return read_query(reader)
     verb = reader.keyword()

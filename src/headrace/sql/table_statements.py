@@ -63,6 +63,7 @@ def read_create_table(reader: Reader, sql: str, line: int, column: int) -> Creat
     _refuse_table_option(reader)
     reader.expect_symbol("(")
     columns: list[ColumnDefinition] = []
+    known: set[str] = set()
     key: list[Name] | None = None
     while True:
         if _at_table_constraint(reader):
@@ -73,13 +74,14 @@ def read_create_table(reader: Reader, sql: str, line: int, column: int) -> Creat
         else:
             added = _read_column(reader)
             definition = added.definition
-            if any(definition.name == other.name for other in columns):
+            if definition.name in known:
                 raise _at(
                     definition,
                     f"column '{definition.spelled}' is defined twice",
                     "names do not differ by case",
                 )
             columns.append(definition)
+            known.add(definition.name)
             if added.is_key:
                 if key is not None:
                     raise _at(

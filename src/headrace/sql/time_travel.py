@@ -26,6 +26,8 @@ _AFTER_ALIAS = keywords(
     LATERAL JOIN INNER CROSS LEFT RIGHT FULL SEMI ANTI NATURAL ON USING PIVOT UNPIVOT TABLESAMPLE"""
 )
 _ENDS_FROM = keywords("SELECT WHERE GROUP HAVING ORDER SORT CLUSTER DISTRIBUTE LIMIT OFFSET WINDOW")
+# Of other tokens nothing is asked: a query may have very many.
+_TOLD = _ENDS_FROM.union(_KINDS, keywords("FROM JOIN LATERAL"))
 _BINARY = frozenset(("+", "-", "*", "/", "%", "||", "|", "&", "^"))
 _UNITS = frozenset(
     unit + plural
@@ -46,12 +48,19 @@ def find_time_travel(source: str, tokens: Sequence[Token]) -> tuple[TimeTravel, 
     clauses: list[TimeTravel] = []
     # For each open bracket, whether a name after a comma is a relation there.
     in_from = [False]
-    while not reader.at_end:
+    index = 0
+    while index < len(tokens):
+        token = tokens[index]
+        if token.text not in "()" if token.kind == "operator" else token.keyword not in _TOLD:
+            index += 1
+            continue
+        reader.index = index
         if _at_clause(reader):
             clauses.append(_read_clause(reader, in_from[-1]))
-            continue
-        _follow(reader, in_from)
-        reader.index += 1
+            index = reader.index
+        else:
+            _follow(reader, in_from)
+            index += 1
     return tuple(clauses)
 
 

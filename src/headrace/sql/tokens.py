@@ -7,7 +7,6 @@ that a keyword or a ';' inside them never counts. '>>' is two tokens, since in a
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from typing import Literal, NamedTuple, cast
 
 from headrace.errors import StatementError
@@ -58,11 +57,11 @@ _ESCAPED = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", 
 
 def scan(source: str) -> list[Token]:
     """Every token of the source in order; an unclosed string, quoted name or comment is a StatementError."""
-    line_starts = [0, *(match.end() for match in _NEWLINE.finditer(source))]
+    line_starts = [0, *(match.end() for match in _NEWLINE.finditer(source)), len(source) + 1]
     tokens: list[Token] = []
-    offset = 0
-    while offset < len(source):
-        match = _PATTERN.match(source, offset)
+    offset, end, line, next_token = 0, len(source), 1, _PATTERN.match
+    while offset < end:
+        match = next_token(source, offset)
         assert match is not None, "the last alternative takes any character"
         kind, text, start = match.lastgroup, match.group(), offset
         offset = match.end()
@@ -74,7 +73,8 @@ def scan(source: str) -> list[Token]:
         if kind == "operator" and text in _UNCLOSED:
             line, column = locate(source, start)
             raise StatementError(f"unclosed {_UNCLOSED[text]}", hint=f"close it with {text}", line=line, column=column)
-        line = bisect_right(line_starts, start)
+        while line_starts[line] <= start:
+            line += 1
         tokens.append(Token(cast(Kind, kind), text, start, offset, line, start - line_starts[line - 1] + 1))
     return tokens
 

@@ -1,0 +1,166 @@
+"""SQL of the largest size that a server takes: read in little time, and never by the Spark of the epochs."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pytest
+from fastapi import FastAPI
+
+from headrace.engine.change_statements import work_out
+from headrace.errors import StatementError
+from headrace.reading.queries import ServedQueries
+from headrace.reading.query_processes import Stop
+from headrace.reading.question import Question
+from headrace.serving import problems, query
+from headrace.serving.asking import Asking
+from headrace.settings import Settings
+from headrace.sql.statements import parse
+from tests.small_engine import catalog_of, table
+
+LARGEST = Settings().serve_sql_characters
+SUMS = "+".join(["1"] * (LARGEST // 2 - 100))
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        f"SELECT {SUMS}",
+        f"SELECT a FROM t VERSION AS OF 1 WHERE {SUMS}",
+        "SELECT * FROM " + ",".join(["t VERSION AS OF 1"] * (LARGEST // 20)),
+        "INSERT INTO t (" + ",".join(f"c{i}" for i in range(LARGEST // 7)) + ") VALUES (1)",
+        "UPDATE t SET " + ",".join(f"c{i} = 1" for i in range(LARGEST // 11)),
+        "CREATE VIEW v (" + ",".join(f"c{i}" for i in range(LARGEST // 7)) + ") AS SELECT 1",
+        "CREATE TABLE t (" + ",".join(f"c{i} INT" for i in range(LARGEST // 11)) + ")",
+    ],
+    ids=lambda sql: sql[:24],
+)
+def test_it_is_read_in_a_time_that_grows_with_it(sql: str) -> None:
+    """Where each name is compared with all before it, or each token asked many things, these take seconds."""
+    assert LARGEST // 2 < len(sql) <= LARGEST
+    seconds: list[float] = []
+    for text in (sql, f"{sql} "):
+        began_at = time.thread_time()
+        parse(text)
+        seconds.append(time.thread_time() - began_at)
+    assert min(seconds) < 1.0
+
+
+def test_types_without_end_are_refused() -> None:
+    with pytest.raises(StatementError, match="nested too deeply"):
+        parse("CREATE TABLE t (a " + "STRUCT<a:" * 10_000 + "INT" + ">" * 10_000 + ")")
+
+
+class Processes:
+    """Query processes that note what they are asked."""
+
+    allowance = SimpleNamespace(bytes=1_000)
+
+    def __init__(self) -> None:
+        self.asked: list[Question] = []
+
+    def rows(self, question: Question, _: Stop) -> pa.Table:
+        self.asked.append(question)
+        return pa.table({f"c{i}": pa.array([], pa.int64()) for i in range(len(question.types))})
+
+
+class Owner:
+    """A home whose own Spark reads constants, and no other SQL."""
+
+    definitions = 0
+    frames: Any = None
+
+    def __init__(self) -> None:
+        self.read: list[str] = []
+        self.catalog = catalog_of(table("t"))
+        self.queries = SimpleNamespace(literals=SimpleNamespace(rows=self._constants))
+        # It has no way to parse.
+        self.catalyst = SimpleNamespace(java_type=lambda kind: SimpleNamespace(sql=kind.simpleString))
+
+    def newest(self) -> tuple[int, dict[str, Any]]:
+        return 1, {}
+
+    def _constants(self, sql: str, types: Any) -> pa.Table:
+        self.read.append(sql)
+        return pa.table({f"c{i}": pa.array([], pa.int64()) for i in range(len(types))})
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "DELETE FROM t WHERE n = 1",
+        f"DELETE FROM t WHERE n = {SUMS}",
+        f"UPDATE t SET n = {SUMS} WHERE n > 0",
+        "INSERT INTO t SELECT id, n FROM t",
+        "INSERT INTO t VALUES " + ",".join(["(1, 1)"] * (LARGEST // 8)),
+    ],
+    ids=lambda sql: sql[:24],
+)
+def test_what_changes_rows_is_read_in_a_query_process(sql: str) -> None:
+    """The Spark of the epochs has no time limit, and would end with all views when many send the largest."""
+    home: Any = Owner()
+    processes: Any = Processes()
+    work_out(home, parse(sql)[0], ServedQueries(home, processes).rows_to_change(Stop()))  # type: ignore[arg-type]
+    assert [one.kind for one in processes.asked] == ["changes"]
+    assert home.read == []
+
+
+def test_a_few_constants_are_read_where_they_are_inserted() -> None:
+    home: Any = Owner()
+    processes: Any = Processes()
+    statement: Any = parse("INSERT INTO t VALUES (1, 2)")[0]
+    work_out(home, statement, ServedQueries(home, processes).rows_to_change(Stop()))
+    assert (home.read, processes.asked) == (["VALUES (1, 2)"], [])
+
+
+def _app(settings: Settings) -> FastAPI:
+    app = FastAPI()
+    app.state.service = SimpleNamespace(settings=settings, asking=Asking(settings.serve_queries))
+    problems.install(app)
+    app.include_router(query.router)
+    return app
+
+
+async def _ask(app: FastAPI, sql: str) -> httpx.Response:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
+        return await client.post("/v1/query", json={"sql": sql})
+
+
+def test_longer_sql_is_refused_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(query, "parse", lambda _: pytest.fail("it was read"))
+    answer = asyncio.run(_ask(_app(Settings(serve_sql_characters=1_000)), "x" * 1_001))
+    assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+    assert "HEADRACE_SERVE_SQL_CHARACTERS" in answer.json()["hint"]
+
+
+def test_no_more_are_read_at_once_than_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading takes the interpreter from the epochs: who is one too many is refused before anything is read."""
+    go_on, reading = threading.Event(), threading.Semaphore(0)
+
+    def read(sql: str) -> list[Any]:
+        reading.release()
+        assert go_on.wait(30)
+        return parse(sql)
+
+    monkeypatch.setattr(query, "parse", read)
+
+    async def ask() -> list[httpx.Response]:
+        app = _app(Settings(serve_queries=2))
+        # No statement, so that nothing is asked once it is read.
+        first = [asyncio.ensure_future(_ask(app, ";")) for _ in range(2)]
+        for _ in first:
+            assert await asyncio.to_thread(reading.acquire, timeout=30)
+        assert app.state.service.asking.under_way == 2
+        third = await asyncio.wait_for(_ask(app, ";"), 10)
+        go_on.set()
+        answers = [third, *(await asyncio.gather(*first)), await _ask(app, ";")]
+        assert app.state.service.asking.under_way == 0
+        return answers
+
+    assert [one.json()["code"] for one in asyncio.run(ask())] == ["too_busy", *["one_statement"] * 3]
