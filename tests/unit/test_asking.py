@@ -58,7 +58,7 @@ def test_a_place_that_has_no_thread_is_free_again(monkeypatch: pytest.MonkeyPatc
     def refuse(self: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(module.Thread, "start", refuse)
+    monkeypatch.setattr(module, "Thread", type("NoThread", (threading.Thread,), {"start": refuse}))
     with pytest.raises(RuntimeError):
         asyncio.run(asking.answer(request, 1, Stop(), lambda: Work(lambda: 7, changes=False)))
     assert asking.under_way == 0

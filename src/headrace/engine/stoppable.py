@@ -13,6 +13,11 @@ from headrace.errors import QueryStopped
 from headrace.plans.failures import FAILURES, work_failed
 
 
+def stopped() -> QueryStopped:
+    """The asker has gone, or the time is over."""
+    return QueryStopped("the query was stopped", hint="ask for less at a time, or allow it more time")
+
+
 class Stoppable:
     """What one asker had begun: Spark jobs under a tag of their own, by which they are found and cancelled."""
 
@@ -47,4 +52,4 @@ class Stoppable:
 
     def _refuse_stopped(self) -> None:
         if self._stopped.is_set():
-            raise QueryStopped("the query was stopped", hint="ask for less at a time, or allow it more time")
+            raise stopped()

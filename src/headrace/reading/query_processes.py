@@ -19,10 +19,11 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from headrace.engine.stoppable import stopped
 from headrace.reading.child import PROGRAM, Allowance, Child, ProcessLost
 from headrace.reading.error_forms import error_from_json
 from headrace.reading.question import Question, answer_rows
-from headrace.reading.refusals import closed, lost, not_run, stopped, too_much_memory
+from headrace.reading.refusals import closed, lost, not_run, too_much_memory
 from headrace.reading.wire import Message, WireBroken
 
 _LOOK_SECONDS = 0.2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.errors import QueryError, QueryStopped, ResultTooLarge, WorkFailed
+from headrace.errors import QueryError, ResultTooLarge, WorkFailed
 
 
 def too_much_memory() -> QueryError:
@@ -30,11 +30,6 @@ def too_large_a_change(most: int) -> ResultTooLarge:
         detail="The server works out no more than that at once. Nothing was changed.",
         hint="change fewer rows at a time, or push them; HEADRACE_SERVE_QUERY_BYTES sets the bound",
     )
-
-
-def stopped() -> QueryStopped:
-    """The asker has gone, or the time is over."""
-    return QueryStopped("the query was stopped", hint="ask for less at a time, or allow it more time")
 
 
 def lost() -> WorkFailed:

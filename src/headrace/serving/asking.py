@@ -15,6 +15,7 @@ from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 
 from headrace.errors import QueryStopped
+from headrace.serving.connections import hang_up
 from headrace.serving.problems import Refusal
 from headrace.serving.submissions import heard
 
@@ -80,7 +81,7 @@ class Asking:
         except BaseException:
             self._leave(running)
             raise
-        gone = asyncio.ensure_future(_hang_up(request))
+        gone = asyncio.ensure_future(hang_up(request.receive))
         try:
             return await self._waited(running, gone, stops, seconds, work.changes)
         finally:
@@ -135,12 +136,6 @@ class Asking:
         for running, stops in list(self._running.items()):
             stops.stop()
             wait([running], _GIVE_UP_SECONDS)
-
-
-async def _hang_up(request: Request) -> None:
-    """Ends when the client is gone; its body must have been read."""
-    while (await request.receive())["type"] != "http.disconnect":
-        continue
 
 
 async def _stop(stops: Stops, running: Future[Any], *, give_up: bool) -> None:

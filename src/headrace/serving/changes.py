@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import AsyncGenerator, Mapping
-from typing import Annotated, Any
+from collections.abc import AsyncGenerator
+from typing import Annotated
 
-import pyarrow as pa
 from fastapi import APIRouter, Depends, Header, Query
 from fastapi.responses import Response
 
+from headrace.engine.history import Batch
 from headrace.errors import HeadraceError, RelationNameError
 from headrace.json_forms import json_rows
 from headrace.reading.following import Changes, Dropped, Position, Progress, Reset
@@ -75,7 +75,7 @@ async def _events(service: Service, place: Place, position: Position) -> AsyncGe
         async for step in place.steps(position, keep_alive):
             match step:
                 case Changes():
-                    async for event in _changes(place, step):
+                    async for event in place.changes("changes", step, _ROWS, _changed):
                         yield event
                     told = step.batches[-1].epoch
                 case Reset():
@@ -102,15 +102,16 @@ async def _events(service: Service, place: Place, position: Position) -> AsyncGe
         yield _event("problem", problem_of(error))
 
 
-async def _changes(place: Place, step: Changes) -> AsyncGenerator[bytes, None]:
-    """What some epochs changed, one after the other."""
-    columns = step.position.columns
-    for batch in step.batches:
-        name = ("changes", step.position.relation, columns and columns.since, batch.epoch)
-        head = {"epoch": batch.epoch, "committed_at": batch.committed_at.isoformat()}
-        rows = batch.rows.add_column(0, "_change_type", batch.kinds)
-        async for event in _pieces(place, name, "changes", head, "changes", rows):
-            yield event
+def _changed(batch: Batch, last: bool) -> bytes:
+    """Changes of one epoch; only the last event has the id, so that half an epoch is sent again whole."""
+    rows = batch.rows.add_column(0, "_change_type", batch.kinds)
+    content = {
+        "epoch": batch.epoch,
+        "committed_at": batch.committed_at.isoformat(),
+        "last": last,
+        "changes": json_rows(rows),
+    }
+    return _event("changes", content, batch.epoch if last else None)
 
 
 async def _content(place: Place, step: Reset, *, first: bool) -> AsyncGenerator[bytes, None]:
@@ -126,20 +127,6 @@ async def _content(place: Place, step: Reset, *, first: bool) -> AsyncGenerator[
             return _event("snapshot", content, head["epoch"] if piece.after is None else None)
 
         yield await place.text(("snapshot", step.reading, at), write)
-
-
-async def _pieces(
-    place: Place, name: tuple[object, ...], kind: str, head: Mapping[str, Any], field: str, rows: pa.Table
-) -> AsyncGenerator[bytes, None]:
-    """An epoch in events of bounded size; only the last has the id, so that half an epoch is sent again whole."""
-    for begin in range(0, max(rows.num_rows, 1), _ROWS):
-        last = begin + _ROWS >= rows.num_rows
-
-        def piece(begin: int = begin, last: bool = last) -> bytes:
-            content = {**head, "last": last, field: json_rows(rows.slice(begin, _ROWS))}
-            return _event(kind, content, head["epoch"] if last else None)
-
-        yield await place.text((*name, begin), piece)
 
 
 def _event(kind: str, content: object, epoch: int | None = None) -> bytes:

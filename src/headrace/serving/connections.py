@@ -157,3 +157,9 @@ async def _discard(receive: Receive, ended: Callable[[], bool]) -> None:
                 size += len((await receive()).get("body", b""))
         except TimeoutError:
             return
+
+
+async def hang_up(receive: Receive) -> None:
+    """Ends when the client is gone; the body of its request must have been read."""
+    while (await receive())["type"] != "http.disconnect":
+        continue

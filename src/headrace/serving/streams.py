@@ -6,15 +6,18 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
 from fastapi.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from headrace.engine.history import Batch
 from headrace.home import Headrace
-from headrace.reading.following import Dropped, Position, Progress, Reset, Step
+from headrace.reading.following import Changes, Dropped, Position, Progress, Reset, Step
 from headrace.reading.held import BEGIN, At, Piece
+from headrace.serving.connections import hang_up
 from headrace.serving.problems import Refusal
 from headrace.serving.shared import Shared
 
@@ -144,6 +147,20 @@ class Place:
             yield at, piece
             at = piece.after
 
+    async def changes(
+        self, form: str, step: Changes, rows: int, write: Callable[[Batch, bool], bytes]
+    ) -> AsyncGenerator[bytes, None]:
+        """What some epochs changed, at most so many rows at a time, and whether they are the last of their epoch.
+
+        Each is written when the one before it has been sent, and once for all who are sent this form.
+        """
+        columns = step.position.columns
+        for batch in step.batches:
+            name = (form, step.position.relation, columns and columns.since, batch.epoch)
+            for begin in range(0, max(batch.rows.num_rows, 1), rows):
+                part = replace(batch, rows=batch.rows.slice(begin, rows), kinds=batch.kinds.slice(begin, rows))
+                yield await self.text((*name, begin), partial(write, part, begin + rows >= batch.rows.num_rows))
+
     def leave(self) -> None:
         """Give the place back."""
         if not self._left:
@@ -177,7 +194,7 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events until the client or the server ends it."""
         sending = asyncio.ensure_future(self._send(send))
-        leaving = asyncio.ensure_future(_hang_up(receive))
+        leaving = asyncio.ensure_future(hang_up(receive))
         try:
             await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -203,8 +220,3 @@ class EventStream(Response):
                 async with asyncio.timeout(self._patience):
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def _hang_up(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        continue

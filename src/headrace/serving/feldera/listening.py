@@ -75,7 +75,7 @@ async def follow(service: Service, place: Place, standing: Standing, position: P
                 return
             match step:
                 case Changes():
-                    async for texts in _change_texts(place, step):
+                    async for texts in place.changes("chunk", step, ROWS_IN_CHUNK, _change_texts):
                         yield _chunk(next(numbers), texts)
                 case Reset() if whole:
                     async for texts in _held_texts(place, step):
@@ -103,18 +103,9 @@ async def follow(service: Service, place: Place, standing: Standing, position: P
         yield _chunk(next(numbers), error=error)
 
 
-async def _change_texts(place: Place, step: Changes) -> AsyncGenerator[bytes, None]:
-    """What some epochs changed, each change as {"insert": row} or {"delete": row}."""
-    columns = step.position.columns
-    for batch in step.batches:
-        name = ("chunk", step.position.relation, columns and columns.since, batch.epoch)
-        for begin in range(0, batch.rows.num_rows, ROWS_IN_CHUNK):
-
-            def piece(batch: Batch = batch, begin: int = begin) -> bytes:
-                words = map(_word, batch.kinds.slice(begin, ROWS_IN_CHUNK).to_pylist())
-                return _texts(batch.rows.slice(begin, ROWS_IN_CHUNK), words)
-
-            yield await place.text((*name, begin), piece)
+def _change_texts(batch: Batch, _: bool) -> bytes:
+    """Changes of one epoch, each as {"insert": row} or {"delete": row}."""
+    return _texts(batch.rows, map(_word, batch.kinds.to_pylist()))
 
 
 async def _held_texts(place: Place, step: Reset) -> AsyncGenerator[bytes, None]:
