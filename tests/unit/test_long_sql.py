@@ -139,6 +139,31 @@ def test_longer_sql_is_refused_unread(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "HEADRACE_SERVE_SQL_CHARACTERS" in answer.json()["hint"]
 
 
+@pytest.mark.parametrize(("sql", "most"), [(" " * 20_000 + ";", 1), (";", 2)], ids=["long", "short"])
+def test_long_ones_are_read_one_after_the_other(sql: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many at once would take turns with the epochs for the interpreter; short ones wait for none of them."""
+    lock, together, seen = threading.Lock(), 0, list[int]()
+
+    def read(text: str) -> list[Any]:
+        nonlocal together
+        with lock:
+            together += 1
+            seen.append(together)
+        time.sleep(0.5)
+        with lock:
+            together -= 1
+        return parse(text)
+
+    monkeypatch.setattr(query, "parse", read)
+
+    async def ask() -> list[httpx.Response]:
+        app = _app(Settings())
+        return list(await asyncio.gather(_ask(app, sql), _ask(app, sql)))
+
+    assert [one.json()["code"] for one in asyncio.run(ask())] == ["one_statement"] * 2
+    assert max(seen) == most
+
+
 def test_no_more_are_read_at_once_than_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading takes the interpreter from the epochs: who is one too many is refused before anything is read."""
     go_on, reading = threading.Event(), threading.Semaphore(0)

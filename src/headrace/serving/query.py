@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Annotated, Any
 
@@ -36,6 +38,9 @@ from headrace.sql.statements import (
 
 router = APIRouter(tags=["reading"])
 
+# Longer ones are read one at a time: each takes the interpreter from the epochs for as long as it is read.
+_LONG = 8 * 1024
+_LONG_TURN = threading.Lock()
 _CHANGES = (Insert, Update, Delete)
 READS = (Query, Show, Describe, Explain, ExplainQuery)
 
@@ -136,7 +141,8 @@ async def answer(
     stop = Stop()
 
     def read() -> Work[tuple[pa.Table | Receipt | None, int]]:
-        statement = _only(sql)
+        with _LONG_TURN if len(sql) > _LONG else nullcontext():
+            statement = _only(sql)
         if refuse is not None:
             refuse(statement)
         _refuse_definitions(statement, service)
