@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import logging
+import os
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -14,6 +16,11 @@ from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 from headrace.errors import SetupError
 
 _SHORTEST_KEY = 8
+_PREFIX = "HEADRACE_"
+# What the command line and the crash checks read.
+_OTHER_NAMES = {"HEADRACE_HOME", "HEADRACE_API_KEY", "HEADRACE_CRASH_AT"}
+_told: set[str] = set()
+_log = logging.getLogger("headrace.settings")
 
 
 def _usable_key(key: str) -> str:
@@ -32,7 +39,7 @@ def _usable_key(key: str) -> str:
 class Settings(BaseSettings):
     """The settings of one home; each can also come from the environment as HEADRACE_<NAME>."""
 
-    model_config = SettingsConfigDict(env_prefix="HEADRACE_", frozen=True, extra="forbid")
+    model_config = SettingsConfigDict(env_prefix=_PREFIX, frozen=True, extra="forbid")
 
     small_bound: int = Field(
         default=200_000,
@@ -49,7 +56,8 @@ class Settings(BaseSettings):
     spark_memory: str = Field(
         default="2g",
         pattern=r"^[1-9][0-9]*[kKmMgGtT]$",
-        description="Heap of the local Spark, in the JVM's notation. Read only where Headrace starts Spark.",
+        description="Heap of the local Spark, in the JVM's notation, such as 2g or 512m. "
+        "Read only where Headrace starts Spark.",
     )
     spark_cores: int | None = Field(
         default=None,
@@ -230,6 +238,7 @@ class Settings(BaseSettings):
 
 def read_settings(**given: Any) -> Settings:
     """The settings given, the others from the environment; one that cannot be is an error that names it."""
+    _tell_unknown_names()
     try:
         return Settings(**given)
     except SettingsError as error:
@@ -250,8 +259,22 @@ def read_settings(**given: Any) -> Settings:
 def told_fault(where: Sequence[str | int], kind: str, message: str, model: type[BaseModel]) -> str:
     """What is wrong with one value that was given; of an unknown name, the known one that is nearest."""
     name = ".".join(str(part) for part in where)
+    if kind == "string_pattern_mismatch" and (field := model.model_fields.get(str(where[-1]))) is not None:
+        # A regular expression tells nobody what to write.
+        return f"{name}: {field.description}"
     if kind != "extra_forbidden":
         return f"{name}: {message}"
     known = [field.alias or known for known, field in model.model_fields.items()]
     near = difflib.get_close_matches(str(where[-1]), known, n=1)
     return f"{name}: there is no such key" + (f", but there is {near[0]}" if near else "")
+
+
+def _tell_unknown_names() -> None:
+    """Warn of what the environment sets that is no setting, each name once: most likely it is misspelt."""
+    known = {f"{_PREFIX}{name.upper()}" for name in Settings.model_fields} | _OTHER_NAMES
+    for name in sorted(os.environ.keys() - known - _told):
+        if not name.startswith(_PREFIX):
+            continue
+        _told.add(name)
+        near = difflib.get_close_matches(name, sorted(known), n=1)
+        _log.warning("%s is no setting%s", name, f", but there is {near[0]}" if near else "")

@@ -122,7 +122,8 @@ def test_what_a_home_cannot_be_brought_to_is_told_and_nothing_is_touched(home: H
         run_project(home, changed)
     assert error.value.detail == (
         "sql/c_bronze.sql:1:1: table orders has other columns in the home\n"
-        "  hint: ALTER TABLE orders ADD COLUMN amount INT; ALTER TABLE orders DROP COLUMN city\n"
+        "  hint: write these in the project, or change the home: "
+        "ALTER TABLE orders ADD COLUMN amount INT; ALTER TABLE orders DROP COLUMN city\n"
         "sql/d_sources.sql:1:1: source shop is another one in the home\n"
         "  hint: give it another name, or write DROP SOURCE shop, which keeps the rows, and run the project again"
     )

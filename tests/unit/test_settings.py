@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
 from headrace.errors import SetupError
+from headrace.project.folder import open_project
 from headrace.settings import Settings, read_settings
 
 
@@ -38,3 +40,25 @@ def test_a_setting_that_cannot_be_is_named(monkeypatch: pytest.MonkeyPatch) -> N
         read_settings(small_bound=-1)
     assert "owner_timeout" in raised.value.detail
     assert "small_bound" in raised.value.detail
+
+
+def test_a_wrong_setting_of_the_environment_is_no_fault_of_the_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "headrace.yml").write_text("name: shop")
+    monkeypatch.setenv("HEADRACE_SPARK_MEMORY", "lots")
+    with pytest.raises(SetupError) as error:
+        open_project(tmp_path)
+    assert "spark_memory: Heap of the local Spark, in the JVM's notation, such as 2g or 512m." in error.value.detail
+
+
+def test_a_misspelt_name_in_the_environment_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("HEADRACE_SMAL_BOUND", "3")
+    monkeypatch.setenv("HEADRACE_HOME", "somewhere")
+    read_settings()
+    read_settings()
+    assert [record.getMessage() for record in caplog.records] == [
+        "HEADRACE_SMAL_BOUND is no setting, but there is HEADRACE_SMALL_BOUND"
+    ]

@@ -20,6 +20,7 @@ def page() -> str:
     lines = [_HEAD, "| name | default | what it does |", "|---|---|---|"]
     for name, field in Settings.model_fields.items():
         default = "none" if field.default is None else str(field.get_default(call_default_factory=True))
+        default = default.replace(str(Path.home()), "~")
         said = (field.description or "").replace("|", "\\|")
         lines.append(f"| `{name}` | {default.replace('|', '')} | {said} |")
     return "\n".join(lines) + "\n"

@@ -12,7 +12,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from headrace.errors import ProjectError
-from headrace.settings import Settings, told_fault
+from headrace.settings import Settings, read_settings, told_fault
 
 FILE_NAME = "headrace.yml"
 
@@ -138,6 +138,8 @@ def open_project(path: Path, values: Mapping[str, str] | None = None) -> Project
             detail=f"{error}",
             hint=f"name a folder with a {FILE_NAME}, or make one: headrace init NAME",
         ) from error
+    # What the environment sets wrongly is no fault of the file.
+    read_settings()
     content = _read(file, text)
     configuration = {key: _text(value) for key, value in content.configuration.items()}
     return Project(file.parent.resolve(), content, {**configuration, **(values or {})})
@@ -163,7 +165,7 @@ def _read(file: Path, text: str) -> ProjectFile:
         raise ProjectError(
             f"{file} is not as it must be",
             detail="; ".join(_fault(one["loc"], one["type"], one["msg"]) for one in error.errors()) + ".",
-            hint=f"its keys are {', '.join(_keys())}",
+            hint=f"its keys are {', '.join(_keys())}; docs/reference/settings.md lists those of settings",
         ) from error
 
 

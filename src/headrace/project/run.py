@@ -171,8 +171,10 @@ def _refuse_other_table(held: TableContract, wanted: TableContract) -> None:
     raise ProjectError(
         f"table {held.name} has other columns in the home",
         detail=f"There they are {_columns(held)}.",
-        hint="; ".join(f"ALTER TABLE {held.name} {step}" for step in steps)
-        or f"NOT NULL and the order of columns stay as they are: write {_columns(held)}",
+        hint="write these in the project, or change the home: "
+        + "; ".join(f"ALTER TABLE {held.name} {step}" for step in steps)
+        if steps
+        else f"NOT NULL and the order of columns stay as they are: write {_columns(held)}",
     )
 
 
