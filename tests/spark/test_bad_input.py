@@ -327,3 +327,16 @@ def test_a_dependent_that_no_longer_works_is_told_with_its_own_query_and_reason(
     with pytest.raises(RelationNameError, match="view b no longer works with the new a") as error:
         home.execute("CREATE OR REPLACE VIEW a AS SELECT id FROM n")
     assert "'SELECT id + d AS s FROM a': unknown column." in error.value.detail
+
+
+def test_an_update_lays_no_row_onto_another(home: Headrace) -> None:
+    home.execute("CREATE TABLE k (id INT PRIMARY KEY, s STRING); INSERT INTO k VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+    with pytest.raises(ChangesRejected, match="1 change rejected") as error:
+        home.execute("UPDATE k SET id = 2 WHERE id = 1")
+    assert error.value.detail == "k[0]: the key (2) belongs to another row"
+    home.execute("UPDATE k SET id = 3 - id WHERE id < 3")
+    assert home.query("SELECT * FROM k ORDER BY id").to_pylist() == [
+        {"id": 1, "s": "b"},
+        {"id": 2, "s": "a"},
+        {"id": 3, "s": "c"},
+    ]

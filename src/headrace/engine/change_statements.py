@@ -14,6 +14,7 @@ from headrace.engine.bulk import Bulk, refuse_broken_text
 from headrace.engine.catalog import Table
 from headrace.engine.group import Changes
 from headrace.engine.loop import Basis, Call
+from headrace.engine.moved_keys import refuse_taken_keys
 from headrace.engine.queries import Queries, Readable, Relations
 from headrace.errors import HeadraceError, QueryStopped, StatementError
 from headrace.plans.catalyst import Catalyst, arrow_type
@@ -79,7 +80,11 @@ def _changes(
         return {table.name: _insertions(table, _whole_rows(table, rows, names))}
     if isinstance(statement, Delete):
         return {table.name: _removals(table, read_rows(_deleted(table, statement), relations))}
-    return {table.name: _replacements(table, read_rows(_updated(home.catalyst, table, statement), relations))}
+    rows = read_rows(_updated(home.catalyst, table, statement), relations)
+    before, after = _halves(table, rows)
+    if any(name.lower() in dict(statement.assignments) for name in table.contract.key):
+        refuse_taken_keys(table, relations[table.name][0], before, after)
+    return {table.name: _replacements(table, before, after)}
 
 
 class _Read(Mapping[str, tuple[Snapshot, StructType]]):
@@ -207,11 +212,14 @@ def _removals(table: Table, rows: pa.Table) -> Bulk | Sequence[object]:
     return _deletes(table, rows, None)
 
 
-def _replacements(table: Table, rows: pa.Table) -> Bulk | Sequence[object]:
-    """Changes of rows that are given twice: as they are, and as they shall be."""
+def _halves(table: Table, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Rows that are given twice: as they are, and as they shall be."""
     types = [field.dataType for field in table.schema.fields]
-    before = conform(rows.select(list(range(len(types)))), types)
-    after = conform(rows.select(list(range(len(types), 2 * len(types)))), types)
+    before, after = rows.select(list(range(len(types)))), rows.select(list(range(len(types), 2 * len(types))))
+    return conform(before, types), conform(after, types)
+
+
+def _replacements(table: Table, before: pa.Table, after: pa.Table) -> Bulk | Sequence[object]:
     if table.contract.sequence is None:
         return Bulk(before, after)
     return [*_deletes(table, before, after), *({"insert": row} for row in _dicts(table, after))]
