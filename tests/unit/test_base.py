@@ -183,3 +183,10 @@ def test_a_base_remembers_nothing_of_files_that_are_gone(place: Place) -> None:
         base.replace(PLAIN, [delta_of(Counter({(epoch, "a"): 1}))], epoch)
         list(base.contents(PLAIN))
         assert len(base._whole_identities) <= 2
+
+
+def test_a_name_that_no_folder_can_have_has_no_base(tmp_path: Path) -> None:
+    (tmp_path / "tables").mkdir()
+    assert not Base(tmp_path / "tables" / ("t" * 300)).exists
+    Base(tmp_path / "tables" / ("t" * 128)).replace(PLAIN, [delta_of(Counter({(1, "a"): 1}))], 1)
+    assert Base(tmp_path / "tables" / ("t" * 128)).exists

@@ -7,6 +7,7 @@ commits are written here, and delta-rs reads the log and makes its checkpoints.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -121,6 +122,9 @@ class DeltaFolder:
                 if not log_files(self.path):
                     return False
             except OSError as unreachable:
+                # No folder can have this name, so there is none: an older release let a relation be called so.
+                if unreachable.errno == errno.ENAMETOOLONG:
+                    return False
                 raise self._unreadable(str(unreachable)) from unreachable
             raise self._unreadable(str(error)) from error
         except Exception as error:

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 
 from headrace.errors import StatementError, UnsupportedStatement
-from headrace.sql.names import Name, column_name_fault, relation_name_fault
+from headrace.sql.names import Name, column_name_fault, relation_name_fault, shortened
 from headrace.sql.tokens import Token, keywords, locate, quoted_value, string_value
 
 # Spark lets these be names of relations, but where a name is due they mean that it was left out.
@@ -98,7 +98,7 @@ class Reader:
             )
         if new and (fault := relation_name_fault(name.spelled)):
             raise StatementError(
-                f"'{name.spelled}' cannot be the name of a {what}",
+                f"'{shortened(name.spelled)}' cannot be the name of a {what}",
                 hint=fault,
                 line=name.line,
                 column=name.column,
@@ -118,7 +118,7 @@ class Reader:
             )
         if new and (fault := column_name_fault(name.spelled)):
             raise StatementError(
-                f"'{name.spelled}' cannot be the name of a column",
+                f"'{shortened(name.spelled)}' cannot be the name of a column",
                 hint=fault,
                 line=name.line,
                 column=name.column,
