@@ -254,7 +254,7 @@ class Headrace:
             catalog.table(name)
         if key is not None:
             digest = digest or digest_of(changes)
-        # Where nothing is to be changed, no epoch is made.
+        # Where nothing is to be changed or kept, no epoch is made.
         return Call(changes, key, digest, quiet=not any(map(len, changes.values())))
 
     def settle(self, call: Call) -> Receipt:

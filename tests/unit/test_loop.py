@@ -103,8 +103,16 @@ def test_twins_that_change_nothing_hear_the_same(host: Host, loop: Loop) -> None
     empty = [Call({"t": []}, key="k", digest=digest, quiet=True) for digest in ("one", "one", "other")]
     first, twin, other = verdicts(loop, *empty)
     assert first == twin
-    assert (first.epoch, host.epoch) == (0, 0)
     assert isinstance(other, KeyReused)
+
+
+def test_the_key_of_a_call_that_changes_nothing_is_kept_too(host: Host, loop: Loop) -> None:
+    first = loop.submit(Call({"t": []}, key="k", digest="none", quiet=True))
+    assert list(host.heads[0]["digests"].items()) == [("k", "none")]
+    with pytest.raises(KeyReused):
+        loop.submit(insert(1, key="k", digest="one"))
+    assert loop.submit(Call({"t": []}, key="k", digest="none", quiet=True)) == first
+    assert (host.holds("t"), host.epoch) == (set(), 1)
 
 
 def test_a_known_key_gets_its_first_receipt_and_changes_nothing(host: Host, loop: Loop) -> None:

@@ -262,10 +262,10 @@ class Loop:
         self._host.follow(work)
         watch.lap("views")
         self._views_seconds = watch.stages["views"]
-        if all(call.quiet for call in accepted) and not self._host.moves_anything(work):
-            unchanged = Receipt(self._host.epoch)
-            for call in intake.with_twins(dict.fromkeys(accepted, unchanged)):
-                call.receipt = unchanged
+        # A key stands for its call also where that changes nothing, and only an epoch keeps it.
+        if all(call.quiet and call.key is None for call in accepted) and not self._host.moves_anything(work):
+            for call in accepted:
+                call.receipt = Receipt(self._host.epoch)
             return
         epoch = self._host.epoch + 1
         receipts = {
