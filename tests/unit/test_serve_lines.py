@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.sql.types import LongType, StructField, StructType
 
+from headrace.intake.table import TableContract
 from headrace.serving.lines import MOST_BAD, TooManyRepeats, Unreadable, read_json, read_lines
 
 _values = st.recursive(
@@ -137,6 +139,17 @@ def test_weights(line: str, changes: list[Any] | None) -> None:
     read = read_lines(line.encode(), "weighted")
     assert bool(read.bad) == (changes is None)
     assert read.changes == (changes or [])
+
+
+@pytest.mark.parametrize("form", ["%s\n%s", "[%s,\n%s]"])
+def test_a_row_of_no_weight_is_judged_like_any_other(form: str) -> None:
+    judge = TableContract("t", StructType([StructField("x", LongType())])).decode
+    good, bad = '{"weight": 0, "data": {"x": 1}}', '{"weight": 0, "data": {"x": "no", "q": 1}}'
+    read = read_lines((form % (good, bad)).encode(), "weighted", judge=judge)
+    assert read.changes == []
+    ((line, reason),) = [(one.line, one.reason) for one in read.bad]
+    assert line == 2
+    assert "q" in reason
 
 
 def test_lines_of_an_array_that_spans_many() -> None:

@@ -19,12 +19,13 @@ from pyarrow import csv
 
 from headrace.engine.loop import Call, Loop
 from headrace.engine.receipt import Receipt
-from headrace.errors import ChangesRejected, EpochExpired, HeadraceError, QueryError, Rejection, SetupError
+from headrace.errors import ChangesRejected, EpochExpired, HeadraceError, QueryError, Rejection, SetupError, SparkLost
 from headrace.json_forms import json_rows
 from headrace.serving.auth import refuse_open_listening
 from headrace.serving.completions import Completions
+from headrace.serving.ingress import bad_lines, with_lines
 from headrace.serving.limits import REPEAT_BYTES, Pushes, becomes
-from headrace.serving.lines import read_lines
+from headrace.serving.lines import MOST_BAD, BadLine, read_lines
 from headrace.serving.problems import Refusal, problem_of, respond, status_of
 from headrace.serving.rows import ARROW, CSV, JSON, NDJSON, Result, chosen, written
 from headrace.serving.server import Server
@@ -244,6 +245,31 @@ def test_every_error_becomes_a_problem() -> None:
     answer = respond(Refusal(429, "too_busy", "half a pair: \ud800", headers={"Retry-After": "1"}))
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
     assert json.loads(answer.body)["title"] == "half a pair: \ud800"
+
+
+def test_of_very_many_bad_lines_no_more_are_counted_than_are_looked_for() -> None:
+    several = problem_of(bad_lines([BadLine(line, "why") for line in range(1, 30)]))
+    assert (several["message"], several["rejected"]) == ("29 changes rejected", 29)
+    loop = Loop(Host(table("t"), table("bag", key=())))
+    for name, change in (("t", []), ("t", {"insert": {"id": "x"}}), ("bag", {"delete": {"id": 1, "n": 1}})):
+        with pytest.raises(ChangesRejected) as told:
+            loop.submit(Call({name: [change] * (MOST_BAD + 5_000)}))
+        problem = problem_of(with_lines(told.value, [1] * (MOST_BAD + 5_000)))
+        assert (problem["message"], problem["rejected"]) == (f"at least {MOST_BAD} changes rejected", MOST_BAD)
+    both = problem_of(bad_lines([BadLine(1, "not JSON")] * MOST_BAD + [BadLine(2, "why")] * MOST_BAD))
+    assert both["rejected"] == MOST_BAD
+
+
+def test_only_what_nobody_foresaw_is_logged_with_its_trace(caplog: pytest.LogCaptureFixture) -> None:
+    lost = SparkLost("Spark has ended", detail="A new one is started.\nat line 2")
+    assert lost.transient
+    respond(lost)
+    ((line, trace),) = [(one.getMessage(), one.exc_info) for one in caplog.records]
+    assert ("Spark has ended" in line, "\n" in line, trace) == (True, False, None)
+    caplog.clear()
+    respond(ValueError("odd"))
+    respond(HeadraceError("odd"))
+    assert [one.exc_info is not None for one in caplog.records] == [True, True]
 
 
 def test_a_taken_port_is_told_and_small_packets_are_not_delayed() -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from headrace.errors import Rejection
 from headrace.intake.identity import Identity, Row
-from headrace.intake.table import Decoded, TableContract
+from headrace.intake.table import MOST_REASONS, Decoded, TableContract
 
 
 class Found(NamedTuple):
@@ -105,7 +105,7 @@ class Overlay:
             return Verdict(len(changes) - stale, stale)
         self.rollback(mark)
         name = self.contract.name
-        return Verdict(0, 0, tuple(Rejection(name, i, reasons[i], changes[i]) for i in sorted(reasons)))
+        return Verdict(0, 0, tuple(Rejection(name, i, reasons[i], changes[i]) for i in sorted(reasons)[:MOST_REASONS]))
 
     def checkpoint(self) -> int:
         """A mark of what is accepted so far."""

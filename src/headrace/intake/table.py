@@ -19,7 +19,7 @@ from headrace.intake.values import column_converter, converter, names_by_lower
 NO_CHANGE = 'a change is {"insert": row} or {"delete": row}'
 SHOWN_COLUMNS = 20
 # Of more refused changes than this, the rest is not looked at: each costs its reason, and nothing is applied.
-MOST_REASONS = 100_000
+MOST_REASONS = 10_000
 
 
 class Decoded(NamedTuple):

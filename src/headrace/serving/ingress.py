@@ -86,8 +86,9 @@ async def answered(service: Service, submission: Future[Receipt], wait: bool) ->
 
 def _read(service: Service, table: str, sent: bytes, update_format: UpdateFormat, place: Place) -> Lines:
     """The changes of a body; with a line that cannot be read, all that is wrong with the others is told as well."""
+    contract = service.hr.catalog.table(table).contract
     try:
-        read = read_lines(sent, update_format, place.repeats)
+        read = read_lines(sent, update_format, place.repeats, contract.decode)
     except TooManyRepeats:
         raise too_large(
             0, f"Its weights stand for more than {place.repeats} rows beyond those that it names."
@@ -96,7 +97,7 @@ def _read(service: Service, table: str, sent: bytes, update_format: UpdateFormat
         place.repeat(len(read.changes))
     if not read.bad:
         return read
-    _, reasons = service.hr.catalog.table(table).contract.decode_all(read.changes)
+    _, reasons = contract.decode_all(read.changes)
     raise bad_lines([*read.bad, *(BadLine(read.lines[place], reason) for place, reason in reasons.items())])
 
 
@@ -109,13 +110,13 @@ def with_lines(error: BaseException, lines: Sequence[int]) -> BaseException:
 
 def bad_lines(bad: Sequence[BadLine]) -> Refusal:
     """The refusal of a body for its bad lines, each with its reason."""
-    many = "at least " if len(bad) >= MOST_BAD else ""
+    many, count = "at least " if len(bad) >= MOST_BAD else "", min(len(bad), MOST_BAD)
     shown = sorted(bad, key=lambda one: one.line)[:SHOWN_REJECTIONS]
     return Refusal(
         422,
         "changes_rejected",
-        f"{many}{len(bad)} change{'s' if len(bad) != 1 else ''} rejected",
+        f"{many}{count} change{'s' if count != 1 else ''} rejected",
         detail="; ".join(f"line {one.line}: {one.reason}" for one in shown[:20]),
         hint="mend the listed lines and send the request again; nothing of it was applied",
-        extra={"rejected": len(bad), "rejections": [{"line": one.line, "reason": one.reason} for one in shown]},
+        extra={"rejected": count, "rejections": [{"line": one.line, "reason": one.reason} for one in shown]},
     )

@@ -12,6 +12,8 @@ from decimal import Decimal
 from json import JSONDecodeError, JSONDecoder
 from typing import Any, Literal, cast
 
+from headrace.intake.reasons import BadValue
+
 UpdateFormat = Literal["insert_delete", "raw", "weighted"]
 
 # One change of weight 1,000,000,000 is a short line; what it stands for would fill the memory.
@@ -47,11 +49,17 @@ class Lines:
     bad: list[BadLine] = field(default_factory=list[BadLine])
 
 
-def read_lines(body: bytes, update_format: UpdateFormat = "insert_delete", repeats: int = 1_000_000) -> Lines:
+def read_lines(
+    body: bytes,
+    update_format: UpdateFormat = "insert_delete",
+    repeats: int = 1_000_000,
+    judge: Callable[[object], object] = lambda _: None,
+) -> Lines:
     """The changes of a body: a JSON array of changes, or lines that hold a change or an array of changes each.
 
-    A weight repeats its row; `TooManyRepeats` if all weights together do so more often than they may. Of more than
-    `MOST_BAD` bad lines the rest of the body is not read.
+    A weight repeats its row; `TooManyRepeats` if all weights together do so more often than they may. A row of weight 0
+    is no change, and no part of the answer: it is shown to `judge`, which raises `BadValue` if it is not as the table
+    asks. Of more than `MOST_BAD` bad lines the rest of the body is not read.
     """
     try:
         text = body.decode("utf-8-sig")
@@ -60,7 +68,7 @@ def read_lines(body: bytes, update_format: UpdateFormat = "insert_delete", repea
         text = body.decode("utf-8-sig", "surrogateescape")
         if text.lstrip(_SPACE).startswith("["):
             return Lines(bad=[BadLine(body.count(b"\n", 0, error.start) + 1, _no_text(body[error.start]))])
-    as_changes = _Weighted(repeats) if update_format == "weighted" else _FORMATS[update_format]
+    as_changes = _Weighted(repeats, judge) if update_format == "weighted" else _FORMATS[update_format]
     if text.lstrip(_SPACE).startswith("["):
         whole = _read_array(text, as_changes)
         if whole is not None:
@@ -213,8 +221,9 @@ def _raw(value: Any) -> Sequence[object]:
 class _Weighted:
     """Rows so often as their weights say, up to so many repetitions in all."""
 
-    def __init__(self, repeats: int) -> None:
+    def __init__(self, repeats: int, judge: Callable[[object], object]) -> None:
         self._left = repeats
+        self._judge = judge
 
     def __call__(self, value: Any) -> Sequence[object]:
         if not isinstance(value, dict) or set(cast("dict[str, Any]", value)) != {"weight", "data"}:
@@ -224,6 +233,11 @@ class _Weighted:
             raise Unreadable("a weight is a whole number")
         if abs(weight) > LARGEST_WEIGHT:
             raise Unreadable(f"a weight is from -{LARGEST_WEIGHT} to {LARGEST_WEIGHT}")
+        if weight == 0:
+            try:
+                self._judge({"insert": row})
+            except BadValue as bad:
+                raise Unreadable(bad.reason) from None
         self._left -= max(abs(weight) - 1, 0)
         if self._left < 0:
             raise TooManyRepeats

@@ -35,6 +35,7 @@ from headrace.errors import (
 
 MEDIA_TYPE = "application/problem+json"
 SHOWN_REJECTIONS = 1000
+_LOGGED = 500
 _log = logging.getLogger("headrace.serving")
 
 # What is transient is 503, whatever it is. Otherwise the nearest class in an error's line of descent decides.
@@ -134,8 +135,15 @@ def kept_refusal(error: BaseException) -> tuple[Refusal, int]:
 
 
 def log_failure(error: BaseException) -> None:
-    """Log what went wrong here, with its trace; what the server refuses by itself, as not being ready, is no news."""
-    if status_of(error) >= 500 and not isinstance(error, Refusal):
+    """Log what went wrong here; what the server refuses by itself, as not being ready, is no news.
+
+    What passes by itself is one line for each request: its trace, for all of them, would hide everything else.
+    """
+    if status_of(error) < 500 or isinstance(error, Refusal):
+        return
+    if isinstance(error, HeadraceError) and error.transient:
+        _log.warning("a request failed: %s", " ".join(f"{error.message}: {error.detail}".split())[:_LOGGED])
+    else:
         _log.error("a request failed", exc_info=error)
 
 
