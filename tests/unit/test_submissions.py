@@ -18,7 +18,7 @@ from fastapi import FastAPI
 from headrace.engine.loop import Call, Loop
 from headrace.engine.receipt import Receipt
 from headrace.errors import ChangesRejected, HeadraceError, Rejection, WorkFailed
-from headrace.serving import epochs, ingress
+from headrace.serving import epochs, ingress, problems
 from headrace.serving.arrivals import Arrivals
 from headrace.serving.completions import Completions
 from headrace.serving.ingress import with_lines
@@ -160,6 +160,32 @@ def test_an_epoch_may_wait_for_whoever_is_sending(home: Home, submissions: Submi
     assert asyncio.run(push()) == 200
     assert expected == [True]
     assert not arrivals.expected()
+
+
+def test_a_row_of_no_weight_is_held_to_the_table(home: Home, submissions: Submissions) -> None:
+    app = FastAPI()
+    app.state.service = SimpleNamespace(
+        hr=home.host,
+        submissions=submissions,
+        pushes=Pushes(2, 1000, 100_000),
+        arrivals=Arrivals(),
+        settings=Settings(),
+    )
+    problems.install(app)
+    app.include_router(ingress.router)
+
+    async def push(row: str) -> httpx.Response:
+        transport, path = httpx.ASGITransport(app), "/v1/ingress/t?wait=true&update_format=weighted"
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            return await client.post(
+                path, content=f'{{"weight": 1, "data": {{"id": 1}}}}\n{{"weight": 0, "data": {row}}}'
+            )
+
+    told = asyncio.run(push('{"id": "no", "q": 1}'))
+    assert (told.status_code, [one["line"] for one in told.json()["rejections"]]) == (422, [2])
+    assert home.held() == {}
+    assert asyncio.run(push('{"id": 2}')).status_code == 200
+    assert home.held() == {1: 1}
 
 
 def test_changes_that_no_thread_can_carry_are_not_in_a_later_epoch(home: Home, submissions: Submissions) -> None:
