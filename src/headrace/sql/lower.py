@@ -151,15 +151,13 @@ def _lower_limit(context: Lowering, plan: Java) -> Node:
             end = cut if end is None else min(end, cut)
     limit = None if end is None else max(end - offset, 0)
     if kind_of(node) == "Project" and kind_of(node.child()) == "Sort":
-        inner = TopRows(
-            node.child(),
-            output(node.child()),
-            lower(context, node.child().child()),
-            tuple(items(node.child().order())),
-            limit,
-            offset,
-        )
-        return over(inner, node)
+        # The columns are chosen above the limit, not below it: what is filled by either plan must be cut by it.
+        sort = node.child()
+        cut = sort
+        for one in reversed(chain):
+            cut = one.withNewChildren(context.catalyst.seq([cut]))
+        inner = TopRows(cut, output(sort), lower(context, sort.child()), tuple(items(sort.order())), limit, offset)
+        return over(inner, node.withNewChildren(context.catalyst.seq([cut])))
     order: tuple[Java, ...] = ()
     child = node
     if kind_of(node) == "Sort":
