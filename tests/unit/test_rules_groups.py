@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Decimal
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -54,7 +55,7 @@ R = source("r", 1, INT, INT, MONEY)
 class Reader:
     """Reads handles that carry their own answers; what it is asked for is always a sequence."""
 
-    _gateway_client = object()
+    _gateway_client = SimpleNamespace()
 
     def items(self, _: object) -> None:
         return None

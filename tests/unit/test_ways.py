@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,7 +29,7 @@ ASCENDING = OrderBy(AT, False, True, LongType())
 class Tree:
     """A part of Spark's plan: its kind, and what it answers."""
 
-    _gateway_client = "a plan in memory"
+    _gateway_client = SimpleNamespace()
 
     def __init__(self, kind: str, *children: Any, **answers: Any) -> None:
         self.__dict__.update(_headrace_kind=kind, _headrace_children=list(children), _answers=answers)
@@ -69,11 +69,7 @@ class Reader:
         raise AssertionError(node)
 
 
-@pytest.fixture(autouse=True)
-def read_in_memory() -> Iterator[None]:
-    trees.read_by(Reader())
-    yield
-    del trees._readers[Tree._gateway_client]  # pyright: ignore[reportPrivateUsage]
+trees.read_by(Reader())
 
 
 def typed(kind: DataType) -> Any:
