@@ -88,6 +88,8 @@ def test_one_that_ends_while_it_starts_is_launched_anew(spark_home: Path, way: s
 
 def test_an_interrupt_while_it_starts_leaves_no_process(spark_home: Path) -> None:
     submit(spark_home, "silent")
+    # A shell starts its background jobs with interrupts ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def interrupt() -> None:
         until = time.monotonic() + 30
@@ -95,9 +97,12 @@ def test_an_interrupt_while_it_starts_leaves_no_process(spark_home: Path) -> Non
             time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGINT)
 
-    threading.Thread(target=interrupt).start()
-    with pytest.raises(KeyboardInterrupt):
-        start_spark(Settings())
+    try:
+        threading.Thread(target=interrupt).start()
+        with pytest.raises(KeyboardInterrupt):
+            start_spark(Settings())
+    finally:
+        signal.signal(signal.SIGINT, before)
     (number,) = numbers(spark_home)
     assert is_gone(number)
 
