@@ -158,7 +158,7 @@ def test_the_place_of_a_mistake_is_named(shop: Any) -> None:
 
 @pytest.mark.parametrize(
     ("sql", "column"),
-    [("DROP VIEW nowhere", 3), ("DELETE FROM t WHERE nocolumn = 1", 23), ("CREATE VIEW x AS TABLE nowhere", 3)],
+    [("DROP VIEW nowhere", 3), ("DELETE FROM t WHERE nocolumn = 1", 23), ("CREATE VIEW x AS TABLE nowhere", 26)],
 )
 def test_the_statement_that_met_an_error_is_named(shop: Any, sql: str, column: int) -> None:
     with refused(shop, HeadraceError, f"line 3, column {column}") as caught:

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 import headrace
 from headrace.sql.names import quoted
 
-NAMES = ("123", "1e5", "7l", "select", "anti", "_", "_hidden", "a" * 200)
+NAMES = ("123", "1e5", "7l", "select", "anti", "_", "_hidden", "a" * 126)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -10,7 +10,7 @@ import pytest
 
 import headrace
 from headrace.elsewhere import ask_home
-from headrace.errors import ChangesRejected, HeadraceError, HomeBusy, OwnerLost, ReadOnly
+from headrace.errors import ChangesRejected, HeadraceError, HomeBusy, HomeClosed, OwnerLost, ReadOnly
 
 TABLES = """
 CREATE TABLE t (id BIGINT PRIMARY KEY, g STRING, v INT);
@@ -162,7 +162,7 @@ def test_who_was_replaced_commits_nothing(shop: Any, spark: Any, tmp_path: Path)
 
 def test_a_closed_home_commits_nothing(shop: Any) -> None:
     shop.close()
-    with pytest.raises(OwnerLost):
+    with pytest.raises(HomeClosed):
         shop.apply({"bag": [insert(a=1, s="x")]})
 
 

@@ -129,7 +129,7 @@ def test_a_query_fails_by_itself_or_by_the_machine(home: Headrace) -> None:
         with pytest.raises(QueryError):
             home.query(sql)
     assert home.query("SELECT count(*) AS n FROM t").to_pylist() == [{"n": 60000}]
-    for path in home.frames._folder.glob("*.parquet"):
+    for path in home._disk.path.rglob("*.parquet"):
         path.unlink()
     with pytest.raises(WorkFailed) as lost:
         home.query("SELECT count(*) AS n FROM t WHERE s = 'q'")

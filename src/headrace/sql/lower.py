@@ -353,6 +353,9 @@ def _lower_aggregate(context: Lowering, plan: Java) -> Node:
         return Touched(plan, output(plan), child, ids, (plan,), "group" if ids else "sessions of the whole input")
     if all(kind_of(g) == "AttributeReference" for g in groups) and all(has_partials(c) for c in calls):
         return _lower_fold(context, plan, groups, results, calls)
+    if not output(plan):
+        # One group or none, and no column of it is read: rows without columns say nothing of a row that is there.
+        raise NoRule("no rule follows a group of which no column is read")
     # A constant tells no rows apart: where nothing else is grouped by, there is one group or none.
     child, ids = _with_keys(context, plan.child(), [group for group in groups if references(group)])
     names = sorted({c.aggregateFunction().prettyName() for c in calls if not has_partials(c)})
