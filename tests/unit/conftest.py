@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,3 +43,11 @@ def no_java(request: pytest.FixtureRequest) -> Iterator[None]:
 def no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing here survives the run, so nothing waits for the disk; that syncs happen has a test of its own."""
     monkeypatch.setattr("os.fsync", lambda _: None)
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C as in a program on a terminal: what is started in the background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

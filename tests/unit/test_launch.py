@@ -86,10 +86,9 @@ def test_one_that_ends_while_it_starts_is_launched_anew(spark_home: Path, way: s
     assert all(is_gone(number) for number in numbers(spark_home))
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_while_it_starts_leaves_no_process(spark_home: Path) -> None:
     submit(spark_home, "silent")
-    # A shell starts its background jobs with interrupts ignored.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def interrupt() -> None:
         until = time.monotonic() + 30
@@ -97,12 +96,9 @@ def test_an_interrupt_while_it_starts_leaves_no_process(spark_home: Path) -> Non
             time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGINT)
 
-    try:
-        threading.Thread(target=interrupt).start()
-        with pytest.raises(KeyboardInterrupt):
-            start_spark(Settings())
-    finally:
-        signal.signal(signal.SIGINT, before)
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        start_spark(Settings())
     (number,) = numbers(spark_home)
     assert is_gone(number)
 

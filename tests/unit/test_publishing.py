@@ -50,12 +50,7 @@ def table(name: str) -> Table:
     return make_table(TableContract(name, StructType([StructField("id", LongType(), False)]), ("id",), None))
 
 
-@pytest.fixture(autouse=True)
-def interruptible() -> Iterator[None]:
-    """Ctrl-C as in a program on a terminal: what is started in the background ignores it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+pytestmark = pytest.mark.usefixtures("interruptible")
 
 
 @pytest.fixture
