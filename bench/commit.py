@@ -25,8 +25,8 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from headrace.ledger.ledger import Ledger, now_utc
-from headrace.objects import Place
 from headrace.state.delta import Delta, consolidate
+from headrace.storage.objects import Place
 
 RELATIONS = 5
 ROWS = 1_000

@@ -31,8 +31,8 @@ from deltalake import DeltaTable
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import headrace
-from headrace.session import start_spark
 from headrace.settings import Settings
+from headrace.spark.session import start_spark
 from headrace.state.hashing import identity
 
 sys.path.insert(0, str(Path(__file__).parent))

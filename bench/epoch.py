@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import headrace
-from headrace.session import start_spark
 from headrace.settings import Settings
+from headrace.spark.session import start_spark
 
 CUSTOMERS = 50_000
 PRODUCTS = 5_000

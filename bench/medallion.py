@@ -32,12 +32,12 @@ from typing import Any
 from rich.console import Console
 
 import headrace
-from headrace.jars import read_lock
 from headrace.project.definitions import read_definitions
 from headrace.project.folder import open_project
 from headrace.project.run import run_project
-from headrace.session import large_session, start_spark
 from headrace.settings import Settings
+from headrace.spark.jars import read_lock
+from headrace.spark.session import large_session, start_spark
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples" / "medallion"))
 import plain

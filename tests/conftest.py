@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.objects import Place
+from headrace.storage.objects import Place
 from tests.object_store import ObjectStore
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ def _needs_java(item: pytest.Item) -> bool:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The one Spark of the run; imported late, so that tests without Spark do not pay for it."""
-    from headrace.session import start_spark
     from headrace.settings import Settings
+    from headrace.spark.session import start_spark
 
     session = start_spark(Settings())
     yield session

@@ -17,7 +17,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 from pyspark.sql.types import DataType
 
-from headrace.engine.work import Work
+from headrace.epoch.work import Work
 from headrace.ir.nodes import Source
 from headrace.plans.catalyst import arrow_schema
 from headrace.plans.trees import Attribute

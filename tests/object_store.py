@@ -11,9 +11,9 @@ import urllib.request
 from pathlib import Path
 from types import TracebackType
 
-from headrace.jars import paths
-from headrace.java import find_java
-from headrace.objects import Bucket, ObjectPath
+from headrace.spark.jars import paths
+from headrace.spark.java import find_java
+from headrace.storage.objects import Bucket, ObjectPath
 
 BUCKET = "homes"
 _LOCK = Path(__file__).with_name("jars.lock")

@@ -10,10 +10,10 @@ from typing import Any
 
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
-from headrace.engine.catalog import Catalog, Table, View, ViewDefinition
-from headrace.engine.loop import Basis
-from headrace.engine.receipt import Receipt
-from headrace.engine.work import Work, follow
+from headrace.catalog.catalog import Catalog, Table, View, ViewDefinition
+from headrace.epoch.loop import Basis
+from headrace.epoch.receipt import Receipt
+from headrace.epoch.work import Work, follow
 from headrace.errors import HomeBroken, ViewEvaluationError
 from headrace.intake.table import TableContract
 from headrace.plans.catalyst import arrow_schema

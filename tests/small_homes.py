@@ -9,8 +9,8 @@ import pyarrow as pa
 from headrace.ledger.base import Base, Shape
 from headrace.ledger.ledger import Ledger, summed
 from headrace.ledger.names import is_hidden, plain_name
-from headrace.objects import Place, name_below, size_of
 from headrace.state.delta import Delta, consolidate, weights_of
+from headrace.storage.objects import Place, name_below, size_of
 
 SCHEMA = pa.schema([("c0", pa.int64()), ("c1", pa.string())])
 TABLE, STATE = "t", "t#tombstones"

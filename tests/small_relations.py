@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import DataType, LongType, StringType, StructField, StructType
 
-from headrace.engine.catalog import Table
-from headrace.engine.columns import ColumnHistory
-from headrace.engine.define import make_table
+from headrace.catalog.catalog import Table
+from headrace.catalog.columns import ColumnHistory
+from headrace.catalog.make import make_table
 from headrace.intake.arrow import arrow_schema
 from headrace.intake.table import TableContract
 from headrace.ledger.ledger import Ledger, summed

@@ -25,8 +25,8 @@ from headrace.cli.progress import shown
 from headrace.project.definitions import read_definitions
 from headrace.project.folder import open_project
 from headrace.project.run import run_project
-from headrace.session import large_session, start_spark
 from headrace.settings import Settings
+from headrace.spark.session import large_session, start_spark
 
 EXAMPLE = Path(__file__).parent
 LEFT = 18

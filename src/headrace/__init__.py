@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.engine.explain import Explanation
-from headrace.engine.judge import Difference, Verdict
-from headrace.engine.progress import Step
-from headrace.engine.receipt import Receipt
+from headrace.epoch.receipt import Receipt
 from headrace.errors import (
     ChangesRejected,
     EpochExpired,
@@ -35,6 +32,9 @@ from headrace.errors import (
 )
 from headrace.home import Headrace
 from headrace.home import open_home as open
+from headrace.progress import Step
+from headrace.reading.explain import Explanation
+from headrace.reading.judge import Difference, Verdict
 from headrace.settings import Settings
 
 __all__ = [

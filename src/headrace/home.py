@@ -15,30 +15,17 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from headrace.engine.adopt import adopt
-from headrace.engine.answers import to_answer
-from headrace.engine.blame import with_guilty_row
-from headrace.engine.catalog import Catalog, View, ViewDefinition
-from headrace.engine.catch_up import can_catch_up, catch_up, newer_heads
-from headrace.engine.change_statements import ReadRows, read_rows
-from headrace.engine.control import Control, Verb
-from headrace.engine.define import make_view
-from headrace.engine.digest import digest_of
-from headrace.engine.explain import Explanation, explain_view
-from headrace.engine.files import Files
-from headrace.engine.fold import Fold, Moment, moment_of, shapes_of, sweep_after_crash
-from headrace.engine.history import GoOn, RelationsAt, always, changes_table, refuse_expired
-from headrace.engine.judge import Verdict, recompute
-from headrace.engine.loop import Basis, Call, Loop
-from headrace.engine.merger import Merger
-from headrace.engine.present import Prepared, Present, prepare
-from headrace.engine.progress import Listener, Progress
-from headrace.engine.queries import Relations
-from headrace.engine.receipt import Receipt, Receipts
-from headrace.engine.recover import recover
-from headrace.engine.renew import Doors, Renewal, open_doors
-from headrace.engine.ticker import Ticker, move_clock
-from headrace.engine.work import Work, follow
+from headrace.catalog.catalog import Catalog, View, ViewDefinition
+from headrace.catalog.make import make_view
+from headrace.definitions.adopt import adopt
+from headrace.definitions.catch_up import can_catch_up, catch_up, newer_heads
+from headrace.definitions.recover import recover
+from headrace.epoch.blame import with_guilty_row
+from headrace.epoch.digest import digest_of
+from headrace.epoch.loop import Basis, Call, Loop
+from headrace.epoch.present import Prepared, Present, prepare
+from headrace.epoch.receipt import Receipt, Receipts
+from headrace.epoch.work import Work, follow
 from headrace.errors import (
     EpochExpired,
     HomeBroken,
@@ -55,18 +42,31 @@ from headrace.ledger.durable import crash_point
 from headrace.ledger.ledger import Ledger, now_utc
 from headrace.ledger.migrations import migrate, pending
 from headrace.ledger.readers import Readers
-from headrace.objects import Place, place_of
-from headrace.owner import Ownership, take_ownership
+from headrace.owner.control import Control, Verb
+from headrace.owner.ownership import Ownership, take_ownership
 from headrace.plans.catalyst import arrow_schema
+from headrace.progress import Listener, Progress
+from headrace.reading.explain import Explanation, explain_view
+from headrace.reading.files import Files
 from headrace.reading.following import Following, Newest
-from headrace.scratch import Scratch, memory_folder
-from headrace.session import start_spark
+from headrace.reading.history import GoOn, RelationsAt, always, changes_table, refuse_expired
+from headrace.reading.judge import Verdict, recompute
+from headrace.reading.queries import Relations
 from headrace.settings import Settings, read_settings
+from headrace.spark.session import start_spark
 from headrace.sql.one_row import CLOCK, CLOCK_SCHEMA
 from headrace.sql.resolve import forget
 from headrace.state import mapped
 from headrace.state.delta import Delta
 from headrace.state.store import Snapshot, Store
+from headrace.statements.answers import to_answer
+from headrace.statements.changes import ReadRows, read_rows
+from headrace.storage.objects import Place, place_of
+from headrace.storage.scratch import Scratch, memory_folder
+from headrace.upkeep.fold import Fold, Moment, moment_of, shapes_of, sweep_after_crash
+from headrace.upkeep.merger import Merger
+from headrace.upkeep.renew import Doors, Renewal, open_doors
+from headrace.upkeep.ticker import Ticker, move_clock
 
 T = TypeVar("T")
 _READ_ATTEMPTS = 3
@@ -217,7 +217,7 @@ class Headrace:
 
     def execute(self, sql: str) -> pa.Table | Receipt | None:
         """Run one statement or a script; the result is that of the last statement."""
-        from headrace.engine.statements import run_script
+        from headrace.statements.run import run_script
 
         self._refuse_closed()
         return run_script(self, sql)
@@ -315,8 +315,8 @@ class Headrace:
 
     def query(self, sql: str, epoch: int | None = None) -> pa.Table:
         """The rows of a query over one consistent epoch."""
-        from headrace.engine.statements import run_query_text
-        from headrace.reading.queries import read_home_plainly
+        from headrace.query_processes.queries import read_home_plainly
+        from headrace.statements.run import run_query_text
 
         self._refuse_closed()
         found = read_home_plainly(self, sql, epoch)

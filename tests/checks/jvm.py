@@ -26,8 +26,8 @@ class Address:
 
 def keep(parent: Connection) -> None:
     """Start Spark, say where it is, and hold it until the parent has gone."""
-    from headrace.session import start_spark
     from headrace.settings import Settings
+    from headrace.spark.session import start_spark
 
     # The JVM prints whatever it was doing for a process that was killed, and that is no news.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)

@@ -28,9 +28,9 @@ import httpx
 from fastapi import FastAPI
 
 import headrace
-from headrace.proc import is_stopped
 from headrace.serving import health, problems
 from headrace.serving.auth import Guarded
+from headrace.spark.proc import is_stopped
 
 ANSWER_SECONDS = float(os.environ.get("HEADRACE_ANSWER_SECONDS", "10"))
 RENEWAL_SECONDS = 180.0
@@ -262,10 +262,10 @@ def given(hr: headrace.Headrace) -> list[str]:
 GIVEN_THEN_ORPHAN = """
 import sys, time
 import headrace
-from headrace import jars
-from headrace.java import find_java, launcher_home
+from headrace.spark import jars
+from headrace.spark.java import find_java, launcher_home
 from headrace.settings import Settings
-from headrace.launch import environment_of
+from headrace.spark.launch import environment_of
 from tests.checks.jvm_loss import DEFINITIONS, given
 from pyspark.sql import SparkSession
 

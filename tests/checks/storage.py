@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from headrace.ledger.delta_log import delta_table
-from headrace.objects import Place, local_file
+from headrace.storage.objects import Place, local_file
 
 _LOG = "_delta_log"
 _OWN = {"owner.json", "owner.lock", "readers.json"}

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, TypeAlias
 
-from headrace.engine.fold import base_path
 from headrace.errors import EpochExpired
 from headrace.home import Headrace
-from headrace.objects import name_below
+from headrace.storage.objects import name_below
+from headrace.upkeep.fold import base_path
 from tests.checks.book import Check
 from tests.checks.journal import CallId, Journal
 from tests.checks.model import Apply, Model, calls_of

@@ -19,12 +19,12 @@ from random import Random
 from typing import Any
 
 import headrace
-from headrace.engine import fold
 from headrace.errors import HeadraceError, HomeBroken, LedgerError
 from headrace.home import Headrace
 from headrace.ledger import base, durable, ledger
 from headrace.ledger.readers import Reader
 from headrace.settings import Settings
+from headrace.upkeep import fold
 from tests.checks.book import BY_NAME
 from tests.checks.journal import Journal
 from tests.checks.jvm import Address, attach

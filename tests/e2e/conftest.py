@@ -73,7 +73,7 @@ def emptied(hr: Any, *names: str) -> None:
 @cache
 def query_processes() -> Any:
     """The query processes that the servers of a run share: each takes seconds to start."""
-    from headrace.reading.queries import processes_for
+    from headrace.query_processes.queries import processes_for
     from headrace.settings import Settings
 
     processes = processes_for(Settings())

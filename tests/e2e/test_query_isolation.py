@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from headrace.reading.child import Child
-from headrace.reading.question import Question
+from headrace.query_processes.child import Child
+from headrace.query_processes.question import Question
 from tests.e2e.conftest import Served, query_processes
 
 # Spark evaluates it while it analyzes, in one piece that nothing interrupts.
@@ -147,9 +147,9 @@ def test_no_epoch_waits_for_a_change_that_never_ends(server: Served) -> None:
 
 OWNER = """
 import os, time
-from headrace.reading.queries import processes_for
-from headrace.reading.query_processes import Stop
-from headrace.reading.question import Question
+from headrace.query_processes.queries import processes_for
+from headrace.query_processes.pool import Stop
+from headrace.query_processes.question import Question
 from headrace.settings import Settings
 
 processes = processes_for(Settings())

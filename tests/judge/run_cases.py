@@ -22,8 +22,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table as Grid
 
-from headrace.session import start_spark
 from headrace.settings import Settings
+from headrace.spark.session import start_spark
 from tests.judge.cases import Case, load_cases, select_cases
 from tests.judge.deltas import delta_steps
 from tests.judge.sequences import SEQUENCES, scene_for

@@ -22,8 +22,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from headrace.rules import pieces
-from headrace.session import start_spark
 from headrace.settings import Settings
+from headrace.spark.session import start_spark
 from tests.judge.grammar import Grammar
 from tests.judge.model import Model, insert
 from tests.judge.oracle import SPARK_ERRORS, Oracle, same

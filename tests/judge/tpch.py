@@ -23,8 +23,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, DateType, DecimalType, IntegerType, StringType
 
 import headrace
-from headrace.session import start_spark
 from headrace.settings import Settings
+from headrace.spark.session import start_spark
 from tests.judge.model import Changes, Model, delete, insert
 from tests.judge.oracle import Oracle, answer_of, same
 from tests.judge.schemas import Column, Table

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headrace
-from headrace.engine import work
+from headrace.epoch import work
 from headrace.rules import pieces
 
 TABLE = """

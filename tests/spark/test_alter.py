@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 import headrace
-from headrace.engine import adopt
+from headrace.definitions import adopt
 from headrace.errors import EpochExpired, HeadraceError, RelationNameError, StatementError
 
 SIGNS = {"insert": 1, "update_postimage": 1, "delete": -1, "update_preimage": -1}

@@ -11,7 +11,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 import headrace
-from headrace.engine import define
+from headrace.catalog import make as define
 from headrace.ir.nodes import Node
 from headrace.plans.catalyst import Catalyst
 from headrace.plans.failures import refuses_plan

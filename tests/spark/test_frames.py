@@ -15,9 +15,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headrace
-from headrace.engine import files, frames
-from headrace.engine.frames import Frames
 from headrace.home import Headrace
+from headrace.reading import files, frames
+from headrace.reading.frames import Frames
 from headrace.state.delta import consolidate
 from headrace.state.store import Run, Snapshot
 

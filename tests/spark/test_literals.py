@@ -116,7 +116,7 @@ MORE_THAN_CONSTANTS = [
 @pytest.fixture(scope="module")
 def catalyst(spark: Any) -> Any:
     from headrace.plans.catalyst import Catalyst
-    from headrace.session import large_session
+    from headrace.spark.session import large_session
 
     return Catalyst(large_session(spark))
 

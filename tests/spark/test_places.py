@@ -14,8 +14,8 @@ import headrace
 from headrace.errors import HomeBusy, OwnerLost
 from headrace.ledger.delta_log import delta_table
 from headrace.ledger.ledger import Ledger
-from headrace.objects import ObjectPath, Place
-from headrace.storage import inspect_home, restore_home
+from headrace.offline import inspect_home, restore_home
+from headrace.storage.objects import ObjectPath, Place
 
 EPOCHS: list[list[dict[str, Any]]] = [
     [{"insert": {"id": i, "city": "Oslo" if i % 3 else "Rome", "amount": f"{i}.50"}} for i in range(40)],

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.reading.queries import read_home_plainly
+from headrace.query_processes.queries import read_home_plainly
 
 EVERYTHING = """
 CREATE TABLE everything (

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace.elsewhere import ask_home
 from headrace.errors import ChangesRejected, HeadraceError, HomeBusy, HomeClosed, OwnerLost, ReadOnly
+from headrace.remote_home import ask_home
 
 TABLES = """
 CREATE TABLE t (id BIGINT PRIMARY KEY, g STRING, v INT);

@@ -4,8 +4,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from headrace.session import large_session, small_session, start_spark
 from headrace.settings import Settings
+from headrace.spark.session import large_session, small_session, start_spark
 
 
 def test_small_and_large_share_delta_but_not_settings(tmp_path: Path) -> None:

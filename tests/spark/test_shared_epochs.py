@@ -15,7 +15,7 @@ import pytest
 
 import headrace
 from headrace import HeadraceError, Receipt
-from headrace.engine.loop import Call, _Intake
+from headrace.epoch.loop import Call, _Intake
 
 SETUP = """
 CREATE TABLE t (id BIGINT PRIMARY KEY, g STRING, v INT);

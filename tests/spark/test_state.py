@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace.engine import recover
+from headrace.definitions import recover
 
 VIEW = "SELECT g, v, sum(v) OVER (PARTITION BY g ORDER BY v) AS so_far FROM t"
 

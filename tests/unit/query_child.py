@@ -25,10 +25,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from headrace.errors import QueryStopped
-from headrace.reading.child import OUT_OF_MEMORY
-from headrace.reading.error_forms import error_to_json
-from headrace.reading.question import Heard, Question
-from headrace.reading.wire import Message, WireBroken, receive, send, to_bytes
+from headrace.query_processes.child import OUT_OF_MEMORY
+from headrace.query_processes.error_forms import error_to_json
+from headrace.query_processes.question import Heard, Question
+from headrace.query_processes.wire import Message, WireBroken, receive, send, to_bytes
 
 
 def main() -> None:

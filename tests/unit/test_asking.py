@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from headrace.errors import QueryStopped
-from headrace.reading.child import Allowance
-from headrace.reading.queries import ServedQueries
-from headrace.reading.query_processes import QueryProcesses, Stop
+from headrace.query_processes.child import Allowance
+from headrace.query_processes.pool import QueryProcesses, Stop
+from headrace.query_processes.queries import ServedQueries
 from headrace.serving import asking as module
 from headrace.serving.asking import Asking, Work
 from headrace.serving.problems import Refusal

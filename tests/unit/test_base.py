@@ -15,8 +15,8 @@ import pytest
 from headrace.ledger import base as bases
 from headrace.ledger.base import Base, Shape
 from headrace.ledger.delta_log import delta_table
-from headrace.objects import Place
 from headrace.state.delta import Delta, consolidate
+from headrace.storage.objects import Place
 
 SCHEMA = pa.schema([("c0", pa.int64()), ("c1", pa.string())])
 PLAIN = Shape(("id", "name"), SCHEMA)

@@ -15,9 +15,9 @@ import pytest
 import headrace
 from headrace.cli.main import run
 from headrace.cli.show import json_form, show_rows
-from headrace.engine.control import Control
 from headrace.errors import StatementError
-from headrace.owner import take_ownership
+from headrace.owner.control import Control
+from headrace.owner.ownership import take_ownership
 from tests.small_homes import flip, fold, make_home
 
 VERBS = [

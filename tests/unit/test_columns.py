@@ -26,7 +26,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from headrace.engine.columns import ColumnHistory, Columns, convert, converted
+from headrace.catalog.columns import ColumnHistory, Columns, convert, converted
 from headrace.ledger.ledger import Entry
 from headrace.sql.widening import is_wider, wider_types
 

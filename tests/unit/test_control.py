@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from headrace.engine.control import Control, ask_owner
 from headrace.errors import HeadraceError, HomeBusy, LedgerError, UnsupportedStatement, WorkFailed
-from headrace.owner import Ownership, take_ownership
+from headrace.owner.control import Control, ask_owner
+from headrace.owner.ownership import Ownership, take_ownership
 
 
 class Verbs:

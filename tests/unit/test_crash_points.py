@@ -10,11 +10,11 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.engine.fold import sweep_after_crash
 from headrace.ledger import base, durable, ledger
 from headrace.ledger.inspection import inspect_storage
 from headrace.ledger.names import is_kept
-from headrace.objects import ObjectPath, Place, place_of
+from headrace.storage.objects import ObjectPath, Place, place_of
+from headrace.upkeep.fold import sweep_after_crash
 from tests.checks.storage import orphans
 from tests.small_homes import SHAPES, add_epoch, fold, opened, rows_at, rows_of_base
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from headrace.engine.digest import digest, digest_of
-from headrace.engine.loop import Call, Loop
+from headrace.epoch.digest import digest, digest_of
+from headrace.epoch.loop import Call, Loop
 from headrace.errors import ChangesRejected
 from tests.small_engine import Host, table
 

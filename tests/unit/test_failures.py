@@ -26,8 +26,7 @@ from pyspark.errors.exceptions.captured import (
 )
 
 from headrace.cli.remote import Remote, Server
-from headrace.engine.failures import Failures
-from headrace.engine.work import evaluation_error
+from headrace.epoch.work import evaluation_error
 from headrace.errors import (
     HeadraceError,
     HomeBroken,
@@ -42,9 +41,10 @@ from headrace.errors import (
     WorkFailed,
 )
 from headrace.plans.failures import data_fault, is_of_query
-from headrace.reading.worker import _is_over_bound
+from headrace.query_processes.worker import _is_over_bound
 from headrace.serving.problems import problem_of, respond, status_of
 from headrace.sql.query_errors import query_error
+from headrace.upkeep.failures import Failures
 
 
 def _states() -> dict[str, str]:

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from headrace.engine.catalog import Table
+from headrace.catalog.catalog import Table
 from headrace.intake.table import TableContract
 from headrace.serving.feldera.given_values import as_given
 from headrace.serving.feldera.results import naive, text_lines

@@ -13,20 +13,20 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from headrace.engine.catalog import Table
-from headrace.engine.columns import ColumnHistory
-from headrace.engine.fold import Fold, Foldable, Moment, base_path, sweep_after_crash
-from headrace.engine.history import RelationsAt, refuse_expired, state_at
+from headrace.catalog.catalog import Table
+from headrace.catalog.columns import ColumnHistory
 from headrace.errors import EpochExpired, OwnerLost, QueryStopped, ReadOnly
-from headrace.folders import make_folder
 from headrace.intake.table import TableContract
 from headrace.ledger.base import Base, Shape
 from headrace.ledger.ledger import Ledger, now_utc, summed
 from headrace.ledger.readers import Reader, Readers
-from headrace.objects import Place
+from headrace.reading.history import RelationsAt, refuse_expired, state_at
 from headrace.settings import Settings
 from headrace.state.delta import Delta, consolidate
 from headrace.state.store import Snapshot, Store
+from headrace.storage.folders import make_folder
+from headrace.storage.objects import Place
+from headrace.upkeep.fold import Fold, Foldable, Moment, base_path, sweep_after_crash
 
 SCHEMA = pa.schema([("c0", pa.int64()), ("c1", pa.string())])
 SHAPES = {"t": Shape(("id", "name"), SCHEMA), "v#0": Shape(("c0", "c1"), SCHEMA, hidden=True)}

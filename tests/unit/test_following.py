@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from headrace.engine.history import changes_table
 from headrace.errors import EpochExpired, RelationNameError, ResultTooLarge
 from headrace.ledger.ledger import Ledger
 from headrace.reading import following
 from headrace.reading.following import Changes, Dropped, Position, Progress, Reset
 from headrace.reading.held import BEGIN
+from headrace.reading.history import changes_table
 from tests.small_relations import SmallRelations, delta_of
 
 

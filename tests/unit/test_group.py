@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.engine.bulk import Bulk
-from headrace.engine.group import Group
-from headrace.engine.work import Work
+from headrace.epoch.batch import Group
+from headrace.epoch.bulk import Bulk
+from headrace.epoch.work import Work
 from headrace.errors import ChangesRejected, RelationNameError
 from tests.small_engine import Host, table, view
 

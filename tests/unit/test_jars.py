@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace import jars
 from headrace.errors import SetupError
+from headrace.spark import jars
 
 
 def lock_of(content: bytes) -> list[jars.Jar]:

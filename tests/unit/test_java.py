@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace import java
 from headrace.errors import SetupError
+from headrace.spark import java
 
 
 def install(folder: Path, version: str) -> Path:

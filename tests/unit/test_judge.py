@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import ArrayType, DataType, DoubleType, LongType, StringType, StructField, StructType
 
-from headrace.engine import judge
-from headrace.engine.judge import Difference, Verdict, compare, recompute
-from headrace.engine.progress import Step
+from headrace.progress import Step
+from headrace.reading import judge
+from headrace.reading.judge import Difference, Verdict, compare, recompute
 
 EXACT = [LongType(), StringType()]
 INEXACT = [LongType(), DoubleType()]

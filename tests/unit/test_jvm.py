@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.jvm import _GUARD, Gateway, Guard, Jvm, has_ended, heap_bytes, patience
-from headrace.proc import is_stopped, processor_seconds
+from headrace.spark.jvm import _GUARD, Gateway, Guard, Jvm, has_ended, heap_bytes, patience
+from headrace.spark.proc import is_stopped, processor_seconds
 
 # Answers every line that ends a command as Py4J does, on a port that it prints; uses the processor while told to.
 ANSWERING = """
@@ -133,7 +133,7 @@ def test_a_guard_ends_what_was_stopped_when_its_keeper_is_killed(tmp_path: Path)
     """The keeper has a forked child that outlives it, which must not keep the guard waiting."""
     keeper = """
 import os, time
-from headrace.jvm import Guard
+from headrace.spark.jvm import Guard
 guard = Guard()
 kept = guard.start(["sleep", "300"], os.environ)
 if os.fork() == 0:

@@ -15,8 +15,8 @@ import pytest
 from pyspark import SparkContext
 
 from headrace.errors import HeadraceError, SetupError, SparkLost
-from headrace.session import start_spark
 from headrace.settings import Settings
+from headrace.spark.session import start_spark
 
 # Notes its number, then does what the test wants: ends, or tells a port on which it may or may not be heard.
 SUBMIT = """#!{python}
@@ -45,8 +45,8 @@ time.sleep(300)
 def spark_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
-    monkeypatch.setattr("headrace.session.find_java", lambda: None)
-    monkeypatch.setattr("headrace.session.launcher_home", lambda *_: tmp_path)
+    monkeypatch.setattr("headrace.spark.session.find_java", lambda: None)
+    monkeypatch.setattr("headrace.spark.session.launcher_home", lambda *_: tmp_path)
     yield tmp_path
     for number in numbers(tmp_path):
         if Path(f"/proc/{number}").exists() and not is_gone(number):
@@ -108,7 +108,7 @@ def test_one_that_starts_does_not_outlive_its_killed_process(spark_home: Path) -
     submit(spark_home, "silent")
     script = """
 from pathlib import Path
-import headrace.session as session
+import headrace.spark.session as session
 session.find_java = lambda: None
 session.launcher_home = lambda *_: Path("/")
 session.start_spark(session.Settings())

@@ -18,8 +18,8 @@ from headrace.ledger.delta_log import needed_but_damaged
 from headrace.ledger.durable import is_whole
 from headrace.ledger.ledger import Entry, Ledger, now_utc, summed
 from headrace.ledger.names import closed_name, is_kept
-from headrace.objects import Place
 from headrace.state.delta import Delta, consolidate, empty, weights_of
+from headrace.storage.objects import Place
 
 NOW = datetime(2024, 1, 1, 12, 0, 0, 123456, tzinfo=UTC)
 SCHEMA = pa.schema([("c0", pa.int64()), ("c1", pa.string())])

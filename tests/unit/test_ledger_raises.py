@@ -11,7 +11,7 @@ from headrace.ledger import delta_log, durable
 from headrace.ledger.base import Base
 from headrace.ledger.ledger import Head, Ledger
 from headrace.ledger.names import is_kept
-from headrace.objects import ObjectPath, Place
+from headrace.storage.objects import ObjectPath, Place
 from tests.checks.storage import orphans
 from tests.small_homes import (
     SHAPES,

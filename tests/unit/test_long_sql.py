@@ -13,15 +13,15 @@ import pyarrow as pa
 import pytest
 from fastapi import FastAPI
 
-from headrace.engine.change_statements import work_out
 from headrace.errors import StatementError
-from headrace.reading.queries import ServedQueries
-from headrace.reading.query_processes import Stop
-from headrace.reading.question import Question
+from headrace.query_processes.pool import Stop
+from headrace.query_processes.queries import ServedQueries
+from headrace.query_processes.question import Question
 from headrace.serving import problems, query
 from headrace.serving.asking import Asking
 from headrace.settings import Settings
 from headrace.sql.statements import parse
+from headrace.statements.changes import work_out
 from tests.small_engine import catalog_of, table
 
 LARGEST = Settings().serve_sql_characters

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headrace.engine.loop import Basis, Call, Loop, Outdated
+from headrace.epoch.loop import Basis, Call, Loop, Outdated
 from headrace.errors import ChangesRejected, HomeBroken, KeyReused, LedgerNotWritten, ViewEvaluationError
 from headrace.state.delta import Delta
 from tests.small_engine import Following, Host, table, view

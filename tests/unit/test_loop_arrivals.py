@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from headrace.engine.catalog import Catalog
-from headrace.engine.loop import Basis, Call, Loop
-from headrace.engine.receipt import Receipt
-from headrace.engine.work import Work
+from headrace.catalog.catalog import Catalog
+from headrace.epoch.loop import Basis, Call, Loop
+from headrace.epoch.receipt import Receipt
+from headrace.epoch.work import Work
 from headrace.serving.arrivals import Arrivals
 
 

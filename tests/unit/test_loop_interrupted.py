@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from headrace.engine import loop as loops
-from headrace.engine.loop import Basis, Call, Loop
+from headrace.epoch import loop as loops
+from headrace.epoch.loop import Basis, Call, Loop
 from headrace.errors import LedgerNotWritten, ViewEvaluationError
 from headrace.state.delta import Delta
 from tests.small_engine import Following, Host, rows, table, view

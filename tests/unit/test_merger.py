@@ -8,9 +8,9 @@ import time
 import pyarrow as pa
 import pytest
 
-from headrace.engine.merger import MANY_RUNS, Merger
 from headrace.state.delta import consolidate, weights_of
 from headrace.state.store import Store
+from headrace.upkeep.merger import MANY_RUNS, Merger
 
 SCHEMA = pa.schema([("c0", pa.int64())])
 

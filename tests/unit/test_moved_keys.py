@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace.engine.moved_keys import refuse_taken_keys
 from headrace.errors import ChangesRejected
 from headrace.state.delta import consolidate
+from headrace.statements.moved_keys import refuse_taken_keys
 from tests.small_engine import table
 
 HELD = [1, 2, 3]

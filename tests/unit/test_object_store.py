@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from headrace import objects
 from headrace.errors import HeadraceError, LedgerError, OwnerLost, SetupError
 from headrace.ledger.backup import backup, restore
 from headrace.ledger.durable import is_whole, write_named
 from headrace.ledger.inspection import inspect_storage
 from headrace.ledger.ledger import Ledger
-from headrace.objects import Bucket, ObjectPath, Place, local_file, place_of
-from headrace.owner import take_ownership
-from headrace.storage import backup_home, inspect_home, restore_home
+from headrace.offline import backup_home, inspect_home, restore_home
+from headrace.owner.ownership import take_ownership
+from headrace.storage import objects
+from headrace.storage.objects import Bucket, ObjectPath, Place, local_file, place_of
 from tests.object_store import ObjectStore
 from tests.small_homes import (
     TABLE,

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-import headrace.owner
+import headrace.owner.ownership
 from headrace.errors import HomeBusy, LedgerError, OwnerLost
-from headrace.objects import ObjectPath, Place
-from headrace.owner import Ownership, living_owner, look, take_ownership
+from headrace.owner.ownership import Ownership, living_owner, look, take_ownership
+from headrace.storage.objects import ObjectPath, Place
 
 # For what only files can show.
 on_disk = pytest.mark.parametrize("place", ["disk"], indirect=True)
@@ -34,8 +34,8 @@ package = types.ModuleType("headrace")
 package.__path__ = [{str(Path(headrace.__file__).parent)!r}]
 sys.modules["headrace"] = package
 from headrace.errors import HeadraceError
-from headrace.objects import place_of
-from headrace.owner import take_ownership
+from headrace.storage.objects import place_of
+from headrace.owner.ownership import take_ownership
 home, seconds = place_of(sys.argv[1], {{}}), float(sys.argv[2])
 print(json.dumps("ready"), flush=True)
 pid, held = os.getpid(), None
@@ -391,7 +391,7 @@ def test_a_check_that_cannot_look_is_no_loss(home: Place, owned: Ownership, monk
         raise OSError(5, "input/output error")
 
     with monkeypatch.context() as broken:
-        broken.setattr(headrace.owner, "look", failing)
+        broken.setattr(headrace.owner.ownership, "look", failing)
         with pytest.raises(LedgerError) as told:
             owned.check()
         assert told.value.transient

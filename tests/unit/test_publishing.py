@@ -18,14 +18,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
-from headrace.engine.catalog import Catalog, Table, View
-from headrace.engine.define import make_table
-from headrace.engine.failures import Failures
-from headrace.engine.merger import Merger
-from headrace.engine.present import Present
-from headrace.engine.receipt import Receipt, Receipts
-from headrace.engine.ticker import Ticker
-from headrace.engine.work import Work
+from headrace.catalog.catalog import Catalog, Table, View
+from headrace.catalog.make import make_table
+from headrace.epoch.present import Present
+from headrace.epoch.receipt import Receipt, Receipts
+from headrace.epoch.work import Work
 from headrace.errors import HomeBroken
 from headrace.home import Headrace
 from headrace.intake.table import TableContract
@@ -36,6 +33,9 @@ from headrace.reading.following import Following
 from headrace.state import mapped
 from headrace.state.delta import Delta, consolidate
 from headrace.state.store import Store
+from headrace.upkeep.failures import Failures
+from headrace.upkeep.merger import Merger
+from headrace.upkeep.ticker import Ticker
 from tests.small_engine import view as small_view
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -20,15 +20,15 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import ArrayType, DecimalType, LongType, StringType, StructField, StructType
 
-from headrace.engine.files import File
-from headrace.engine.frames import Content
 from headrace.errors import HeadraceError, QueryError, QueryStopped, StatementError, WorkFailed
-from headrace.reading import query_processes
-from headrace.reading.child import Allowance, Child, ProcessLost
-from headrace.reading.error_forms import error_from_json, error_to_json
-from headrace.reading.query_processes import QueryProcesses, Stop
-from headrace.reading.question import Heard, Question, Told
-from headrace.reading.wire import Message, WireBroken, receive, send, to_bytes, to_table
+from headrace.query_processes import pool as query_processes
+from headrace.query_processes.child import Allowance, Child, ProcessLost
+from headrace.query_processes.error_forms import error_from_json, error_to_json
+from headrace.query_processes.pool import QueryProcesses, Stop
+from headrace.query_processes.question import Heard, Question, Told
+from headrace.query_processes.wire import Message, WireBroken, receive, send, to_bytes, to_table
+from headrace.reading.files import File
+from headrace.reading.frames import Content
 from headrace.sql.made_query import Piece
 from headrace.sql.syntax import Expression
 
@@ -71,7 +71,7 @@ def test_a_process_is_started_when_first_needed_and_used_again(pool_of: Callable
 
 
 def test_relations_are_told_once_and_forgotten_in_time(pool_of: Callable[..., Pool], monkeypatch: Any) -> None:
-    monkeypatch.setattr("headrace.reading.question._KEPT_COUNT", 2)
+    monkeypatch.setattr("headrace.query_processes.question._KEPT_COUNT", 2)
     pool = pool_of()
     one, two, three = (Content((), None, pa.table({"c0": pa.array(range(n), pa.int64())})) for n in (1, 2, 3))
     assert pool.ask("names", a=one, b=two) == ["a 1", "b 2"]
@@ -399,7 +399,7 @@ def test_what_was_never_sent_was_not_told(pool_of: Callable[..., Pool], monkeypa
         return to_bytes(table)
 
     with monkeypatch.context() as patched:
-        patched.setattr("headrace.reading.question.to_bytes", short)
+        patched.setattr("headrace.query_processes.question.to_bytes", short)
         with pytest.raises(pa.ArrowMemoryError):
             pool.ask("names", a=small, b=large)
     assert pool.ask("names", a=small) == ["a 1"]

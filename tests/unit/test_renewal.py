@@ -15,15 +15,15 @@ import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 
 from headrace import home as homes
-from headrace import session
-from headrace.engine import renew
-from headrace.engine.files import Files
-from headrace.engine.loop import Call, Loop
-from headrace.engine.renew import Renewal
-from headrace.engine.work import evaluation_error
+from headrace.epoch.loop import Call, Loop
+from headrace.epoch.work import evaluation_error
 from headrace.errors import HeadraceError, QueryError, SparkLost, WorkFailed
 from headrace.home import Headrace
-from headrace.jvm import Gateway, Guard, Jvm
+from headrace.reading.files import Files
+from headrace.spark import session
+from headrace.spark.jvm import Gateway, Guard, Jvm
+from headrace.upkeep import renew
+from headrace.upkeep.renew import Renewal
 from tests.small_engine import Host, table, view
 
 

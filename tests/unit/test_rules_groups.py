@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import DataType, DecimalType, DoubleType, IntegerType, LongType, StringType
 
-from headrace.engine.work import Work
+from headrace.epoch.work import Work
 from headrace.errors import ViewEvaluationError
 from headrace.ir.nodes import Call, GroupFold, TopRows, Touched
 from headrace.plans.trees import read_by

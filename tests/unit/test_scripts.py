@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from headrace.engine import statements
-from headrace.engine.loop import Call, Loop
-from headrace.engine.statements import run_script
-from headrace.engine.work import Work
+from headrace.epoch.loop import Call, Loop
+from headrace.epoch.work import Work
 from headrace.errors import ChangesRejected, HomeBroken, SparkLost
 from headrace.sql.statements import Insert
+from headrace.statements import run as statements
+from headrace.statements.run import run_script
 from tests.small_engine import Host, table
 
 

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from obstore.exceptions import GenericError, PermissionDeniedError
 
-from headrace import objects
 from headrace.errors import LedgerError, OwnerLost
 from headrace.ledger import delta_log, durable
 from headrace.ledger.backup import backup, restore
@@ -23,7 +22,8 @@ from headrace.ledger.base import Base
 from headrace.ledger.inspection import inspect_storage
 from headrace.ledger.ledger import Ledger
 from headrace.ledger.names import is_hidden
-from headrace.objects import Place
+from headrace.storage import objects
+from headrace.storage.objects import Place
 from tests.small_homes import (
     BEGIN,
     SHAPES,

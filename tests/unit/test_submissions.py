@@ -15,8 +15,8 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from headrace.engine.loop import Call, Loop
-from headrace.engine.receipt import Receipt
+from headrace.epoch.loop import Call, Loop
+from headrace.epoch.receipt import Receipt
 from headrace.errors import ChangesRejected, HeadraceError, Rejection, WorkFailed
 from headrace.serving import epochs, ingress, problems
 from headrace.serving.arrivals import Arrivals

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.engine.as_of import relations_of
 from headrace.errors import QueryError, StatementError
+from headrace.reading.as_of import relations_of
 from headrace.sql.statements import Query, parse
 from headrace.sql.time_travel import read_time_travel
 

@@ -6,9 +6,9 @@ import subprocess
 
 import pytest
 
-from headrace.java import find_java
-from headrace.session import start_spark
 from headrace.settings import Settings
+from headrace.spark.java import find_java
+from headrace.spark.session import start_spark
 
 
 def test_spark_is_not_started_here() -> None:

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace.engine import work as works
-from headrace.engine.blame import with_guilty_row
-from headrace.engine.bulk import Bulk, bulk_delta
-from headrace.engine.work import Work, follow
+from headrace.epoch import work as works
+from headrace.epoch.blame import with_guilty_row
+from headrace.epoch.bulk import Bulk, bulk_delta
+from headrace.epoch.work import Work, follow
 from headrace.errors import ChangesRejected, ViewEvaluationError, WorkFailed
 from headrace.rules.base import TooLarge
 from headrace.state.delta import Delta, consolidate

@@ -12,7 +12,7 @@ from headrace.cli.homes import choose_home
 from headrace.cli.opening import errors_reported, through_owner
 from headrace.cli.options import DebugOption, HomeOption, JsonOption
 from headrace.cli.show import show_json, watched
-from headrace.storage import backup_home, existing
+from headrace.offline import backup_home, existing
 
 
 def backup(

@@ -14,9 +14,9 @@ from rich.console import Console
 
 import headrace
 from headrace.cli.homes import ChosenHome
-from headrace.elsewhere import ask_home
 from headrace.errors import HeadraceError, SetupError
-from headrace.storage import existing, is_there
+from headrace.offline import existing, is_there
+from headrace.remote_home import ask_home
 
 
 def report(error: HeadraceError, *, as_json: bool) -> None:

@@ -9,7 +9,7 @@ import typer
 from headrace.cli.opening import errors_reported
 from headrace.cli.options import DebugOption, JsonOption
 from headrace.cli.show import show_json, watched
-from headrace.storage import restore_home
+from headrace.offline import restore_home
 
 
 def restore(

@@ -22,9 +22,9 @@ from headrace.cli.options import (
 from headrace.cli.progress import shown
 from headrace.cli.project import run_folder
 from headrace.cli.show import show_json, show_receipt, show_rows
-from headrace.elsewhere import result_of
 from headrace.project.definitions import makes_tables
 from headrace.project.folder import is_project
+from headrace.remote_home import result_of
 
 
 def run(

@@ -11,7 +11,7 @@ from headrace.cli.opening import errors_reported, opened
 from headrace.cli.options import DebugOption, HomeOption, JsonOption
 from headrace.cli.progress import shown
 from headrace.cli.show import show_json, watched
-from headrace.storage import inspect_home
+from headrace.offline import inspect_home
 
 
 def verify(

@@ -1,0 +1,1 @@
+"""The operators that a view is made of."""

@@ -1,0 +1,1 @@
+"""Which epochs are committed, and everything durable that follows from it."""

@@ -18,12 +18,12 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from headrace.errors import LedgerError
-from headrace.folders import make_folder, sync_folder
 from headrace.ledger.base import Base
 from headrace.ledger.durable import Progress, copy_file, digest_of, is_whole, no_progress, remove_folder, replace_file
 from headrace.ledger.ledger import RESTORING, Ledger, now_utc
 from headrace.ledger.readers import READERS
-from headrace.objects import Place, name_below, size_of
+from headrace.storage.folders import make_folder, sync_folder
+from headrace.storage.objects import Place, name_below, size_of
 
 MANIFEST = "backup.json"
 _FORMAT = 1

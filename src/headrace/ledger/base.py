@@ -24,12 +24,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.errors import LedgerError, LedgerNotWritten
-from headrace.folders import make_folder, sync_folder
 from headrace.ledger.delta_log import Commit, DataFile, DeltaFolder, delta_schema, stored_type
 from headrace.ledger.durable import crash_point, digest_of, is_temporary, unread, withdraw, write_named
-from headrace.objects import Place, local_file
 from headrace.state.delta import Delta, combine, found_among, group
 from headrace.state.hashing import Hashes, identity
+from headrace.storage.folders import make_folder, sync_folder
+from headrace.storage.objects import Place, local_file
 
 BASE_EPOCH = "headrace-base"
 _CONFIGURATION = {

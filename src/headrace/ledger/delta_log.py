@@ -23,9 +23,9 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from headrace.errors import LedgerError, LedgerNotWritten, OwnerLost
-from headrace.folders import make_folder, sync_folder
 from headrace.ledger.durable import crash_point, digest_of, is_temporary, put_if_absent, replace_file
-from headrace.objects import ObjectPath, Place, Unconfirmed
+from headrace.storage.folders import make_folder, sync_folder
+from headrace.storage.objects import ObjectPath, Place, Unconfirmed
 
 _LOG = "_delta_log"
 _NO_ZONE = "timestamp_ntz"

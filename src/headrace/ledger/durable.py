@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import LedgerError
-from headrace.folders import sync_folder
-from headrace.objects import ObjectPath, Place, StoreFailed, Unconfirmed
+from headrace.storage.folders import sync_folder
+from headrace.storage.objects import ObjectPath, Place, StoreFailed, Unconfirmed
 
 _TEMPORARY = ".tmp-"
 _COPY_BYTES = 1024 * 1024

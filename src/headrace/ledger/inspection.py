@@ -21,7 +21,7 @@ from headrace.ledger.log_state import LogState, read_log
 from headrace.ledger.names import plain_name
 from headrace.ledger.readers import Readers
 from headrace.ledger.wholeness import Kept, Span, newest_whole_epoch
-from headrace.objects import Place, local_file, name_below, size_of
+from headrace.storage.objects import Place, local_file, name_below, size_of
 
 _ROW_COLUMNS = ("epoch", "relation", "file", "head")
 

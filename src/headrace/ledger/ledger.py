@@ -28,12 +28,12 @@ import pyarrow.dataset as dataset
 import pyarrow.parquet as pq
 
 from headrace.errors import HeadraceError, LedgerError, LedgerNotWritten
-from headrace.folders import make_folder, sync_folder
 from headrace.ledger.delta_log import Commit, DataFile, DeltaFolder
 from headrace.ledger.durable import crash_point, unread, withdraw, write_named
 from headrace.ledger.names import CLOSED, plain_name
-from headrace.objects import Place, local_file
 from headrace.state.delta import Delta, consolidate, empty
+from headrace.storage.folders import make_folder, sync_folder
+from headrace.storage.objects import Place, local_file
 
 _SCHEMA = pa.schema(
     [

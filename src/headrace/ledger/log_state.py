@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.ledger.delta_log import all_lines, checksum_file, log_files, version_of
-from headrace.objects import Place
+from headrace.storage.objects import Place
 
 _CHECKPOINT_COLUMNS = ("add", "txn")
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 from headrace.errors import LedgerError, ReadOnly
 from headrace.ledger.durable import replace_file
-from headrace.objects import Place
+from headrace.storage.objects import Place
 
 READERS = "readers.json"
 

@@ -8,15 +8,15 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from headrace.engine.catalog import Catalog
-from headrace.engine.define import make_table, table_contract
-from headrace.engine.sources import open_reading
-from headrace.engine.statements import view_of
+from headrace.catalog.catalog import Catalog
+from headrace.catalog.make import make_table, table_contract
+from headrace.definitions.sources import open_reading
 from headrace.errors import HeadraceError
 from headrace.home import Headrace, open_home
 from headrace.project.definitions import Definition, Definitions, Problem
 from headrace.sql.resolve import register
 from headrace.sql.statements import CreateSource, CreateTable, CreateView
+from headrace.statements.run import view_of
 
 
 @dataclass

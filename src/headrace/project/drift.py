@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.engine.define import columns_held, columns_today
+from headrace.catalog.make import columns_held, columns_today
 from headrace.errors import HeadraceError
 from headrace.project.definitions import Definition, Definitions
 
 if TYPE_CHECKING:
-    from headrace.engine.catalog import Catalog
+    from headrace.catalog.catalog import Catalog
     from headrace.home import Headrace
 
 

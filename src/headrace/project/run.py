@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from headrace.capture.delta import open_snapshot
-from headrace.engine.adopt import adopt
-from headrace.engine.catalog import Table, ViewDefinition
-from headrace.engine.define import make_table, table_contract
-from headrace.engine.receipt import Receipt
-from headrace.engine.sources import open_reading, source_of
-from headrace.engine.statements import view_of
+from headrace.catalog.catalog import Table, ViewDefinition
+from headrace.catalog.make import make_table, table_contract
+from headrace.definitions.adopt import adopt
+from headrace.definitions.sources import open_reading, source_of
+from headrace.epoch.receipt import Receipt
 from headrace.errors import HeadraceError, ProjectError, SourceError
 from headrace.home import Headrace
 from headrace.intake.table import TableContract
@@ -19,6 +18,7 @@ from headrace.project.definitions import Definition, Definitions, Problem, refus
 from headrace.project.drift import find_drift, left_over
 from headrace.sql.statements import CreateSource, CreateTable, CreateView
 from headrace.sql.tokens import scan
+from headrace.statements.run import view_of
 
 Deed = Literal["created", "replaced", "read", "unchanged"]
 

@@ -1,1 +1,1 @@
-"""Reading for others: queries in processes of their own, and reads that need no Spark."""
+"""What a home tells of its relations: queries, earlier epochs, changes, explanations, and the judge."""

@@ -18,12 +18,12 @@ from datetime import datetime
 
 from pyspark.sql.types import StructType
 
-from headrace.engine.catalog import Relation
-from headrace.engine.columns import ColumnHistory, Columns
-from headrace.engine.history import Batch, batch_of, refuse_expired
+from headrace.catalog.catalog import Relation
+from headrace.catalog.columns import ColumnHistory, Columns
 from headrace.errors import EpochExpired, RelationNameError, ResultTooLarge
 from headrace.ledger.ledger import Entry, Ledger
 from headrace.reading.held import Held
+from headrace.reading.history import Batch, batch_of, refuse_expired
 from headrace.reading.recent import Recent
 from headrace.state.delta import Delta
 from headrace.state.store import Snapshot

@@ -25,9 +25,9 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from headrace.engine.queries import Relations
 from headrace.plans.catalyst import arrow_type
 from headrace.plans.prepared import conform
+from headrace.reading.queries import Relations
 from headrace.sql.syntax import Query
 from headrace.sql.tokens import Token, quoted_value, scan, string_value
 from headrace.state.delta import Delta

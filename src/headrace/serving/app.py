@@ -10,8 +10,8 @@ from fastapi import FastAPI
 from fastapi.concurrency import run_in_threadpool
 
 from headrace.home import Headrace
-from headrace.reading.queries import processes_for
-from headrace.reading.query_processes import QueryProcesses
+from headrace.query_processes.pool import QueryProcesses
+from headrace.query_processes.queries import processes_for
 from headrace.serving import changes, completion, epochs, health, ingress, metrics, problems, query
 from headrace.serving.auth import Guarded
 from headrace.serving.connections import Lingering

@@ -11,11 +11,11 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Query
 from fastapi.responses import Response
 
-from headrace.engine.history import Batch
 from headrace.errors import HeadraceError, RelationNameError
 from headrace.json_forms import json_rows
 from headrace.reading.following import Changes, Dropped, Position, Progress, Reset
 from headrace.reading.held import Piece
+from headrace.reading.history import Batch
 from headrace.serving.described import RelationName, refusals
 from headrace.serving.problems import Refusal, problem_of
 from headrace.serving.service import Service, service_of

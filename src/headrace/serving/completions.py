@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Literal
 
-from headrace.engine.receipt import Receipt
+from headrace.epoch.receipt import Receipt
 from headrace.serving.problems import Refusal, kept_refusal, log_failure
 
 _KEPT_BYTES = 128 * 1024 * 1024

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
-from headrace.engine.digest import digest
+from headrace.epoch.digest import digest
 from headrace.serving.bodies import read_body
 from headrace.serving.described import NAME_LENGTH, ReceiptBody, TokenBody, body, refusals
 from headrace.serving.ingress import KEY_LENGTH, answered

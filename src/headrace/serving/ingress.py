@@ -11,8 +11,8 @@ from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, Response
 
-from headrace.engine.digest import digest
-from headrace.engine.receipt import Receipt
+from headrace.epoch.digest import digest
+from headrace.epoch.receipt import Receipt
 from headrace.errors import ChangesRejected
 from headrace.serving.bodies import read_body
 from headrace.serving.described import ReceiptBody, RelationName, TokenBody, body, refusals

@@ -24,7 +24,7 @@ from prometheus_client import (
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from headrace.engine.receipt import Receipt
+from headrace.epoch.receipt import Receipt
 from headrace.errors import ChangesRejected, HeadraceError
 from headrace.home import Headrace
 from headrace.serving.described import refusals

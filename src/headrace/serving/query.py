@@ -13,10 +13,9 @@ from fastapi import APIRouter, Depends, Header, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from headrace.engine.receipt import Receipt
-from headrace.engine.statements import run_change, run_statement, told_where
+from headrace.epoch.receipt import Receipt
 from headrace.errors import ResultTooLarge
-from headrace.reading.query_processes import Stop
+from headrace.query_processes.pool import Stop
 from headrace.serving.asking import AskerGone, Work
 from headrace.serving.bodies import read_small_body
 from headrace.serving.described import DefinedBody, ReceiptBody, body, refusals
@@ -35,6 +34,7 @@ from headrace.sql.statements import (
     Update,
     parse,
 )
+from headrace.statements.run import run_change, run_statement, told_where
 
 router = APIRouter(tags=["reading"])
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from fastapi import Request
 
 from headrace.home import Headrace
-from headrace.reading.queries import ServedQueries
-from headrace.reading.query_processes import QueryProcesses
+from headrace.query_processes.pool import QueryProcesses
+from headrace.query_processes.queries import ServedQueries
 from headrace.serving.arrivals import Arrivals
 from headrace.serving.asking import Asking
 from headrace.serving.completions import Completions

@@ -13,10 +13,10 @@ from typing import TypeVar
 from fastapi.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from headrace.engine.history import Batch
 from headrace.home import Headrace
 from headrace.reading.following import Changes, Dropped, Position, Progress, Reset, Step
 from headrace.reading.held import BEGIN, At, Piece
+from headrace.reading.history import Batch
 from headrace.serving.connections import hang_up
 from headrace.serving.problems import Refusal
 from headrace.serving.shared import Shared

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from headrace.engine.loop import Call
-from headrace.engine.receipt import Receipt
+from headrace.epoch.loop import Call
+from headrace.epoch.receipt import Receipt
 from headrace.errors import HeadraceError, KeyReused, OwnerLost, WorkFailed
 from headrace.home import Headrace
 from headrace.serving.limits import Place

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from headrace.ledger.migrations import m0002_files_carry_their_checksums
-from headrace.objects import Place
+from headrace.storage.objects import Place
 
 STEPS = (m0002_files_carry_their_checksums,)
 

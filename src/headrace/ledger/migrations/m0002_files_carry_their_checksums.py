@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from headrace.errors import LedgerError
-from headrace.folders import make_folder, sync_folder
 from headrace.ledger.durable import replace_file
 from headrace.ledger.ledger import Ledger
+from headrace.storage.folders import make_folder, sync_folder
 
 _NEW = "migrating"
 _READY = "ready"

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pyarrow.types as types
 
-from headrace.engine.catalog import Table
+from headrace.catalog.catalog import Table
 from headrace.intake.arrow import arrow_schema
 from headrace.intake.numeric import NUMBER_TEXT
 

@@ -15,9 +15,9 @@ import pyarrow as pa
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
-from headrace.engine.history import Batch
 from headrace.errors import HeadraceError, RelationNameError, ViewError
 from headrace.reading.following import Changes, Dropped, Position, Reset
+from headrace.reading.history import Batch
 from headrace.serving.feldera.pipelines import OfService, OfStanding
 from headrace.serving.feldera.spelling import CHANGES, json_rows
 from headrace.serving.feldera.standing import Standing

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import generate_latest
 
-from headrace.engine.catalog import Relation, Table
+from headrace.catalog.catalog import Relation, Table
 from headrace.intake.arrow import arrow_schema
 from headrace.serving.feldera.schema import relation
 from headrace.serving.feldera.standing import Standing, Status

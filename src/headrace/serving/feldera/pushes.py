@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, Response
 
-from headrace.engine.catalog import Table
+from headrace.catalog.catalog import Table
 from headrace.serving.bodies import read_body
 from headrace.serving.completion import known
 from headrace.serving.feldera.given_values import as_given

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
-from headrace.engine.receipt import Receipt
+from headrace.epoch.receipt import Receipt
 from headrace.serving.asking import AskerGone
 from headrace.serving.feldera.pipelines import OfService, OfStanding
 from headrace.serving.feldera.results import Format, respond

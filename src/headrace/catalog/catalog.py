@@ -1,0 +1,242 @@
+"""What a home has: its tables and views, who reads whom, and the stores behind them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from pyspark.sql.types import StructType
+
+from headrace.catalog.columns import ColumnHistory
+from headrace.errors import RelationNameError
+from headrace.intake.table import TableContract
+from headrace.rules.base import Rule, Workshop
+from headrace.sql.resolve import Resolved, Seen
+from headrace.sql.tokens import scan
+from headrace.state.store import Store
+
+
+@dataclass(eq=False)
+class Table:
+    """An input relation."""
+
+    name: str
+    contract: TableContract
+    store: Store
+    tombstones: Store | None = None
+    ids: tuple[int, ...] = ()
+
+    @property
+    def schema(self) -> StructType:
+        """Its columns."""
+        return self.contract.schema
+
+    @property
+    def store_names(self) -> list[str]:
+        """The names of its stores."""
+        return [self.name, *([self.tombstones.name] if self.tombstones else [])]
+
+
+@dataclass(frozen=True)
+class ViewDefinition:
+    """What the user wrote, and the epoch whose columns it was written for."""
+
+    name: str
+    sql: str
+    columns: tuple[str, ...] = ()
+    materialized: bool = False
+    policy: str = "auto"
+    line: int = 1
+    column: int = 1
+    as_of: int | None = None
+
+
+@dataclass(eq=False)
+class View:
+    """A derived relation: its query, the rule that follows it, and the state that the rule keeps."""
+
+    definition: ViewDefinition
+    resolved: Resolved
+    schema: StructType
+    store: Store
+    workshop: Workshop
+    rule: Rule | None
+    hidden: dict[str, Store] = field(default_factory=dict[str, Store])
+    reasons: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.definition.name
+
+    @property
+    def incremental(self) -> bool:
+        """Whether no operator reads a whole input for a small change."""
+        return self.rule is not None and not self.reasons
+
+
+Relation = Table | View
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where rows of a table came from, how far it was read, and the epoch that brought them."""
+
+    name: str
+    table: str
+    connector: str
+    location: str
+    mode: str
+    options: Mapping[str, Any]
+    position: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    rows: int = 0
+    epoch: int = 0
+
+
+def source_definition(source: Source) -> dict[str, Any]:
+    """A source as the ledger keeps it; its epoch is that of the commit."""
+    definition = asdict(source)
+    del definition["epoch"]
+    return definition
+
+
+@dataclass(frozen=True, eq=False)
+class Catalog:
+    """All relations by name, in the order they were made: a view comes after what it reads.
+
+    A value: who holds one sees the same relations for ever, whatever is defined meanwhile.
+    """
+
+    relations: Mapping[str, Relation] = field(default_factory=dict[str, Relation])
+    sources: Mapping[str, Source] = field(default_factory=dict[str, Source])
+    history: ColumnHistory = field(default_factory=ColumnHistory)
+
+    def having(self, *made: Relation) -> Catalog:
+        """The catalog with these relations too, each in place of one of the same name."""
+        return replace(self, relations={**self.relations, **{one.name: one for one in made}})
+
+    def without(self, name: str) -> Catalog:
+        """The catalog without a relation."""
+        return replace(self, relations={known: one for known, one in self.relations.items() if known != name})
+
+    def recorded(self, epoch: int, head: Mapping[str, Any]) -> Catalog:
+        """The catalog with what an epoch's head tells, beside the relations that it makes."""
+        history = self.history.recorded(epoch, head)
+        gone, come = head.get("drop_sources", ()), head.get("sources", ())
+        if history is self.history and not gone and not come:
+            return self
+        sources = {name: one for name, one in self.sources.items() if name not in gone}
+        sources.update({one["name"]: Source(**one, epoch=epoch) for one in come})
+        return replace(self, history=history, sources=sources)
+
+    def __contains__(self, name: str) -> bool:
+        return name.lower() in self.relations
+
+    def get(self, name: str) -> Relation:
+        """The relation of this name, or an error that suggests a near one."""
+        found = self.relations.get(name.lower())
+        if found is None:
+            near = difflib.get_close_matches(name.lower(), list(self.relations), n=1)
+            raise RelationNameError(
+                f"there is no table or view {name}",
+                hint=f"did you mean {near[0]}?" if near else "SHOW TABLES and SHOW VIEWS list what there is",
+            )
+        return found
+
+    def table(self, name: str) -> Table:
+        """The table of this name; a view is refused."""
+        found = self.get(name)
+        if isinstance(found, View):
+            raise RelationNameError(
+                f"{name} is a view",
+                detail="A view follows its query and takes no changes of its own.",
+                hint="change the tables that it reads",
+            )
+        return found
+
+    def view(self, name: str) -> View:
+        """The view of this name; a table is refused."""
+        found = self.get(name)
+        if isinstance(found, Table):
+            raise RelationNameError(
+                f"{name} is a table", hint="views are explained and verified; DESCRIBE shows a table's columns"
+            )
+        return found
+
+    def tables(self) -> list[Table]:
+        """All tables."""
+        return [one for one in self.relations.values() if isinstance(one, Table)]
+
+    def views(self) -> list[View]:
+        """All views, each after what it reads."""
+        return list(self._ordered)
+
+    @property
+    def has_views(self) -> bool:
+        """Whether there is a view."""
+        return any(isinstance(one, View) for one in self.relations.values())
+
+    @cached_property
+    def _ordered(self) -> tuple[View, ...]:
+        ordered: list[View] = []
+        done = {table.name for table in self.tables()}
+        waiting = [one for one in self.relations.values() if isinstance(one, View)]
+        while waiting:
+            ready = [view for view in waiting if all(name in done for name in view.resolved.reads)]
+            assert ready, "views that read each other"
+            ordered.extend(ready)
+            done.update(view.name for view in ready)
+            waiting = [view for view in waiting if view.name not in done]
+        return tuple(ordered)
+
+    @property
+    def reads_clock(self) -> bool:
+        """Whether any view moves with time alone."""
+        return any(isinstance(one, View) and one.resolved.uses_clock for one in self.relations.values())
+
+    def users(self, name: str) -> list[View]:
+        """The views that read a relation directly."""
+        return [view for view in self.views() if name in view.resolved.reads]
+
+    def dependents(self, name: str) -> list[View]:
+        """All views that a relation reaches, each after what it reads."""
+        reached = {name}
+        found: list[View] = []
+        for view in self.views():
+            if reached.intersection(view.resolved.reads):
+                reached.add(view.name)
+                found.append(view)
+        return found
+
+    def seen(self, definition: ViewDefinition) -> dict[str, Seen]:
+        """The tables that a view knows by fewer columns or other names than they have now."""
+        words = {token.text.strip("`").lower() for token in scan(definition.sql)}
+        narrowed: dict[str, Seen] = {}
+        for table in self.tables():
+            if definition.as_of is None or table.name not in words:
+                continue
+            then = self.history.at(table.name, definition.as_of)
+            if then is None or then.schema is None:
+                continue
+            places = {one: place for place, one in enumerate(table.ids)}
+            pairs = zip(then.ids, then.schema.names, strict=True)
+            seen = tuple((places[one], name) for one, name in pairs if one in places)
+            if seen != tuple(enumerate(table.schema.names)):
+                narrowed[table.name] = seen
+        return narrowed
+
+    def stores(self) -> Iterator[Store]:
+        """Every store of every relation, hidden ones included."""
+        for relation in self.relations.values():
+            yield relation.store
+            if isinstance(relation, View):
+                yield from relation.hidden.values()
+            elif relation.tombstones is not None:
+                yield relation.tombstones
+
+
+__all__ = ["Catalog", "Relation", "Source", "Table", "View", "ViewDefinition", "source_definition"]

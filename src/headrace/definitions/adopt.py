@@ -1,0 +1,186 @@
+"""Taking definitions into a home: tables, views, and the rows of sources, all in one epoch."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.catalog.catalog import Catalog, Relation, Table, View, ViewDefinition, source_definition
+from headrace.definitions.recover import table_definition, view_definition
+from headrace.definitions.sources import read_sources
+from headrace.epoch.fill import refill
+from headrace.epoch.loop import Stopwatch
+from headrace.epoch.receipt import Receipt
+from headrace.epoch.work import Work, evaluation_error, follow
+from headrace.errors import HeadraceError, RelationNameError
+from headrace.ledger.names import closed_name
+from headrace.plans.failures import FAILURES
+from headrace.sql.resolve import forget, register
+from headrace.sql.syntax import CreateSource
+from headrace.state.delta import Delta
+
+if TYPE_CHECKING:
+    from headrace.home import Headrace
+
+_log = logging.getLogger("headrace.definitions")
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What becomes of the logs of views made again: those that start anew, and what some held before they do."""
+
+    resets: list[str]
+    closed: dict[str, Delta]
+
+
+def adopt(
+    home: Headrace,
+    tables: Sequence[Table] = (),
+    views: Sequence[ViewDefinition] = (),
+    sources: Sequence[CreateSource] = (),
+) -> Receipt:
+    """Take all of this into a home in one epoch, the views in this order; only then does the home know any of it.
+
+    Views may be new or replace others, whose dependents are filled anew.
+    """
+    watch = Stopwatch()
+    before = home.catalog
+    epoch = home.epoch
+    catalog = before.having(*tables)
+    made: list[View] = []
+    try:
+        for table in tables:
+            register(home.catalyst, table.name, table.schema)
+        for definition in _with_dependents(catalog, views):
+            view = _made(home, catalog, definition, views)
+            made.append(view)
+            catalog = catalog.having(view)
+            register(home.catalyst, view.name, view.schema)
+        settled = settle_stores(made, before.relations)
+        now = home.tick()
+        work = home.begin(now, catalog)
+        watch.lap("definitions")
+        readings = read_sources(home, catalog, work, now, sources)
+        watch.lap("intake")
+        # The clock has moved for all who read it, not only for the views made here.
+        follow(work, catalog, home.frames, but={one.name for one in made})
+        fill_views(home, catalog, work, made)
+        watch.lap("views")
+        for name, content in settled.closed.items():
+            work.leave(closed_name(name), content)
+        head = {
+            "define": [*(table_definition(one) for one in tables), *(view_definition(one) for one in made)],
+            "reset": [*(name for one in tables for name in one.store_names), *settled.resets],
+            "closed": list(settled.closed),
+            "sources": [source_definition(one) for one in readings.sources],
+        }
+        home.commit(work, now, {word: content for word, content in head.items() if content}, catalog)
+        watch.lap("ledger")
+    finally:
+        leave_names(home, [*tables, *made], before, adopted=home.epoch > epoch)
+    dead = dict.fromkeys(readings.applied, 0)
+    return Receipt(home.epoch, readings.applied, readings.stale, dead, watch.seconds, watch.stages)
+
+
+def _with_dependents(catalog: Catalog, views: Sequence[ViewDefinition]) -> list[ViewDefinition]:
+    """The views, and after the last that they read those that depend on a replaced one."""
+    named = {view.name for view in views}
+    replaced = [view.name for view in views if view.name in catalog]
+    affected = {one.name: one for name in replaced for one in catalog.dependents(name) if one.name not in named}
+    waiting = [view for view in catalog.views() if view.name in affected]
+    ordered: list[ViewDefinition] = []
+    for place, view in enumerate(views):
+        ordered.append(view)
+        later = {one.name for one in views[place + 1 :]} | {one.name for one in waiting}
+        for one in list(waiting):
+            later.discard(one.name)
+            if not later.intersection(one.resolved.reads):
+                ordered.append(one.definition)
+                waiting.remove(one)
+            else:
+                later.add(one.name)
+    return ordered
+
+
+def _made(home: Headrace, catalog: Catalog, definition: ViewDefinition, views: Sequence[ViewDefinition]) -> View:
+    if definition in views:
+        try:
+            return home.make_view(definition, catalog)
+        except HeadraceError as error:
+            error.about = definition.name
+            raise
+    dependent = catalog.view(definition.name)
+    replaced = [one.name for one in views if dependent in catalog.dependents(one.name)]
+    return remake(home, catalog, dependent, " and ".join(replaced))
+
+
+def remake(home: Headrace, catalog: Catalog, dependent: View, changed: str) -> View:
+    """A view made again from its definition, since something that it reads is another now."""
+    try:
+        return home.make_view(dependent.definition, catalog)
+    except HeadraceError as error:
+        if error.transient:
+            raise
+        raise RelationNameError(
+            f"view {dependent.name} no longer works with the new {changed}",
+            detail=f"Its query, {_shortened(dependent.definition.sql)!r}: {error.message}. {error.detail}".rstrip(),
+            hint=f"keep the columns that {dependent.name} reads, or drop it first",
+        ) from None
+
+
+def _shortened(sql: str, longest: int = 200) -> str:
+    """A query on one line, as far as it serves to know it by."""
+    line = " ".join(sql.split())
+    return line if len(line) <= longest else f"{line[:longest]}..."
+
+
+def settle_stores(made: Sequence[View], before: Mapping[str, Relation]) -> Settled:
+    """A replaced view of the same columns keeps its log; all other stores of the views start anew."""
+    settled = Settled([], {})
+    for view in made:
+        old = before.get(view.name)
+        if isinstance(old, View) and old.store.schema.equals(view.store.schema):
+            view.store = old.store
+        else:
+            settled.resets.append(view.name)
+            if old is not None:
+                settled.closed[view.name] = old.store.snapshot().all()
+        settled.resets.extend(view.hidden)
+    return settled
+
+
+def fill_views(home: Headrace, catalog: Catalog, work: Work, made: Sequence[View]) -> None:
+    """Leave what views made again must hold, each after what it reads."""
+    for one in made:
+        try:
+            refill(work, catalog, home.frames, one)
+        except FAILURES as error:
+            raise evaluation_error(one.name, error, defining=True) from None
+
+
+def leave_names(home: Headrace, made: Sequence[Relation], before: Catalog, adopted: bool) -> None:
+    """Clear away what is no longer followed: the views that were replaced, or, where nothing came of it, the new ones.
+
+    In that case the analyzer knows again what it knew before.
+    """
+    views = [before.relations.get(one.name) for one in made] if adopted else made
+    for one in views:
+        if isinstance(one, View):
+            one.workshop.clear()
+    if not adopted:
+        restore_names(home, made, before.relations)
+
+
+def restore_names(home: Headrace, made: Sequence[Relation], known: Mapping[str, Relation]) -> None:
+    """The analyzer knows these names as the known relations have them; where it is out of reach, nothing else fails."""
+    for one in made:
+        old = known.get(one.name)
+        try:
+            if old is None:
+                forget(home.catalyst, one.name)
+            else:
+                register(home.catalyst, one.name, old.schema)
+        except Exception as error:
+            _log.warning("the analyzer was not told of %s: %s", one.name, error)

@@ -1,0 +1,262 @@
+"""ALTER TABLE: another column list for the same rows, in one epoch; the table's log goes on.
+
+Rows of the log are read under the new columns by their ids (columns.py). Only what DROP COLUMN takes away cannot be
+read back that way, so the table as it was is logged beside, for readers of older epochs. Views keep the columns that
+they were written for; those whose inputs moved or became wider are made again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.types import StructField, StructType
+
+from headrace.catalog.catalog import Catalog, Table, View
+from headrace.catalog.columns import Columns, converted
+from headrace.catalog.make import column_field, column_type, make_table
+from headrace.definitions.adopt import Settled, fill_views, leave_names, remake, settle_stores
+from headrace.definitions.recover import table_definition, view_definition
+from headrace.epoch.work import Work
+from headrace.errors import RelationNameError, StatementError
+from headrace.intake.table import TableContract
+from headrace.ledger.names import closed_name
+from headrace.sql.resolve import columns_read, register
+from headrace.sql.syntax import AddColumn, AlterColumnType, AlterTable, DropColumn, RenameColumn
+from headrace.sql.widening import is_wider, wider_types
+from headrace.state.delta import consolidate
+from headrace.state.store import Store
+
+if TYPE_CHECKING:
+    from headrace.home import Headrace
+
+
+@dataclass(frozen=True)
+class _Altered:
+    """A table's new columns, and what they mean for those who read it."""
+
+    contract: TableContract
+    ids: tuple[int, ...]
+    dropped: bool = False
+    widened: int | None = None
+
+
+def alter_table(home: Headrace, statement: AlterTable) -> None:
+    """Give a table another column list, or refuse it with a reason."""
+    table = home.catalog.table(statement.table)
+    if isinstance(statement, AddColumn):
+        altered = _add(home, table, statement)
+    elif isinstance(statement, RenameColumn):
+        altered = _rename(home, table, statement)
+    elif isinstance(statement, DropColumn):
+        altered = _drop(home, table, statement)
+    else:
+        assert isinstance(statement, AlterColumnType)
+        altered = _widen(home, table, statement)
+    if altered is not None:
+        _adopt(home, table, altered)
+
+
+def _add(home: Headrace, table: Table, statement: AddColumn) -> _Altered:
+    column = statement.definition
+    _refuse_taken(table, column.spelled, statement)
+    if column.not_null and table.store.snapshot().count:
+        raise StatementError(
+            f"column {column.spelled} would be NULL in the rows of {table.name}, but it is NOT NULL",
+            hint="leave NOT NULL out; the rows that are there have no value for a new column",
+            line=column.line,
+            column=column.column,
+        )
+    fields = [*table.schema.fields, column_field(home.catalyst, column)]
+    fresh = home.catalog.history.fresh_id(table.name)
+    return _Altered(_contract(table, fields), (*table.ids, fresh))
+
+
+def _rename(home: Headrace, table: Table, statement: RenameColumn) -> _Altered | None:
+    place = _place(table, statement.old, statement)
+    old = table.schema.fields[place]
+    if old.name == statement.new_spelled:
+        return None
+    if old.name.lower() != statement.new:
+        _refuse_taken(table, statement.new_spelled, statement)
+    _refuse_read(home, table, place, "renamed")
+    fields = list(table.schema.fields)
+    fields[place] = StructField(statement.new_spelled, old.dataType, old.nullable)
+    return _Altered(_contract(table, fields), table.ids)
+
+
+def _drop(home: Headrace, table: Table, statement: DropColumn) -> _Altered | None:
+    known = {name.lower() for name in table.schema.names}
+    if statement.if_exists and statement.column_name not in known:
+        return None
+    place = _place(table, statement.column_name, statement)
+    name = table.schema.names[place]
+    if name in table.contract.key or name == table.contract.sequence:
+        role = "the key" if name in table.contract.key else "SEQUENCE BY"
+        raise RelationNameError(
+            f"column {name} of {table.name} cannot be dropped",
+            detail=f"It belongs to {role} of the table, by which its changes find their rows.",
+            hint="create a new table without it and INSERT INTO it",
+        )
+    if len(known) == 1:
+        raise RelationNameError(f"{name} is the only column of {table.name}", hint=f"write DROP TABLE {table.name}")
+    _refuse_read(home, table, place, "dropped")
+    fields = [field for i, field in enumerate(table.schema.fields) if i != place]
+    ids = tuple(one for i, one in enumerate(table.ids) if i != place)
+    return _Altered(_contract(table, fields), ids, dropped=True)
+
+
+def _widen(home: Headrace, table: Table, statement: AlterColumnType) -> _Altered | None:
+    place = _place(table, statement.column_name, statement)
+    old = table.schema.fields[place]
+    kind = column_type(home.catalyst, old.name, statement.type_text, statement.line, statement.column)
+    if kind == old.dataType:
+        return None
+    if not is_wider(old.dataType, kind):
+        wider = wider_types(old.dataType)
+        raise StatementError(
+            f"column {old.name} of {table.name} is {old.dataType.simpleString().upper()}, and "
+            f"{kind.simpleString().upper()} does not hold all of its values",
+            hint=f"it can be widened to {wider}" if wider else "add a column of the new type and fill it by UPDATE",
+            line=statement.line,
+            column=statement.column,
+        )
+    fields = list(table.schema.fields)
+    fields[place] = StructField(old.name, kind, old.nullable)
+    return _Altered(_contract(table, fields), table.ids, widened=place)
+
+
+def _contract(table: Table, fields: list[StructField]) -> TableContract:
+    """The table's contract with other columns; where their number is the same, they may have other names."""
+    old = table.contract
+    renamed: dict[str, str] = {}
+    if len(fields) == len(table.schema.fields):
+        renamed = dict(zip(table.schema.names, [field.name for field in fields], strict=True))
+    key = tuple(renamed.get(name, name) for name in old.key)
+    sequence = None if old.sequence is None else renamed.get(old.sequence, old.sequence)
+    return TableContract(old.name, StructType(fields), key, sequence)
+
+
+def _place(table: Table, name: str, statement: AlterTable) -> int:
+    names = [known.lower() for known in table.schema.names]
+    if name not in names:
+        raise StatementError(
+            f"table {table.name} has no column {name}",
+            hint=f"its columns are {', '.join(table.schema.names)}",
+            line=statement.line,
+            column=statement.column,
+        )
+    return names.index(name)
+
+
+def _refuse_taken(table: Table, name: str, statement: AlterTable) -> None:
+    if name.lower() in {known.lower() for known in table.schema.names}:
+        raise StatementError(
+            f"table {table.name} has a column {name} already",
+            hint="choose another name; names do not differ by case",
+            line=statement.line,
+            column=statement.column,
+        )
+
+
+def _refuse_read(home: Headrace, table: Table, place: int, what: str) -> None:
+    """A column that views read, if only through a star, keeps its name and stays."""
+    users = [view.name for view in home.catalog.users(table.name) if (table.name, place) in columns_read(view.resolved)]
+    if users:
+        raise RelationNameError(
+            f"column {table.schema.names[place]} of {table.name} cannot be {what}",
+            detail=f"It is read by {', '.join(users)}.",
+            hint=f"drop {'those views' if len(users) > 1 else 'that view'} first, or replace "
+            f"{'them' if len(users) > 1 else 'it'} by one that does not name the column",
+        )
+
+
+def _adopt(home: Headrace, old: Table, altered: _Altered) -> None:
+    """Make the new columns durable and visible, with the views that follow from them."""
+    table = make_table(altered.contract, altered.ids)
+    _carry_rows(old, table)
+    before, epoch = home.catalog, home.epoch
+    catalog = before.having(table)
+    made: list[View] = []
+    follows: list[View] = []
+    register(home.catalyst, table.name, table.schema)
+    try:
+        if altered.dropped or altered.widened is not None:
+            catalog = _remake_views(home, catalog, table, altered.widened, made, follows)
+        settled = settle_stores(made, before.relations)
+        work = Work({store.name: store for store in (home.clock, *catalog.stores())}, home.settings.small_bound)
+        if altered.dropped:
+            settled.closed[table.name] = old.store.snapshot().all()
+        _carry_tombstones(old, table, work, settled)
+        fill_views(home, catalog, work, made)
+        for name, content in settled.closed.items():
+            work.leave(closed_name(name), content)
+        head: dict[str, Any] = {
+            "define": [table_definition(table), *(view_definition(view) for view in made)],
+            "reset": settled.resets,
+            "closed": list(settled.closed),
+        }
+        home.commit(work, home.tick(), head, catalog)
+    finally:
+        leave_names(home, [table, *made, *follows], before, adopted=home.epoch > epoch)
+
+
+def _carry_rows(old: Table, table: Table) -> None:
+    """The rows that the table holds, under its new columns; run by run, so that large tables stay out of the heap."""
+    written, wanted = _columns(old), _columns(table)
+    if written.alike(wanted):
+        table.store = old.store
+        return
+    for run in old.store.snapshot().runs:
+        table.store.apply(converted(run.delta.rows, run.delta.weights, written, wanted))
+
+
+def _columns(table: Table) -> Columns:
+    return Columns(0, 0, table.schema, table.ids)
+
+
+def _carry_tombstones(old: Table, table: Table, work: Work, settled: Settled) -> None:
+    """Deleted keys are remembered on; where a key or a sequence became wider, their store starts anew."""
+    if old.tombstones is None or table.tombstones is None:
+        return
+    if old.tombstones.schema.equals(table.tombstones.schema):
+        table.tombstones = old.tombstones
+        return
+    schema = table.tombstones.schema
+    buried = old.tombstones.snapshot().all()
+    columns = [column.cast(field.type) for column, field in zip(buried.rows.columns, schema, strict=True)]
+    settled.resets.append(table.tombstones.name)
+    work.leave(table.tombstones.name, consolidate(pa.table(columns, schema=schema), np.asarray(buried.weights)))
+
+
+def _remake_views(
+    home: Headrace, catalog: Catalog, table: Table, widened: int | None, filled: list[View], kept: list[View]
+) -> Catalog:
+    """The catalog with the views over a table made again, each after what it reads: those that must be filled anew,
+    and those that hold what they held."""
+    for view in home.catalog.dependents(table.name):
+        follows = any(one.name in view.resolved.reads for one in filled)
+        if not follows and table.name not in view.resolved.reads:
+            continue
+        remade = remake(home, catalog, view, table.name)
+        reads = widened is not None and (table.name, widened) in columns_read(view.resolved)
+        if follows or reads or not _same_stores(view, remade):
+            filled.append(remade)
+            register(home.catalyst, view.name, remade.schema)
+        else:
+            kept.append(remade)
+            remade.store, remade.hidden = view.store, view.hidden
+        catalog = catalog.having(remade)
+    return catalog
+
+
+def _same_stores(view: View, remade: View) -> bool:
+    """Whether what a view and its rule remember is just what the same view made again would remember."""
+    return view.schema.names == remade.schema.names and _schemas(view) == _schemas(remade)
+
+
+def _schemas(view: View) -> dict[str, pa.Schema]:
+    stores: list[Store] = [view.store, *view.hidden.values()]
+    return {store.name: store.schema for store in stores}

@@ -1,0 +1,180 @@
+"""Sources of a home: those with mode 'snapshot' are read whole, all of one script together into one epoch.
+
+What a source is and how far it was read is recorded in the commit of the epoch that brings its rows: after a crash
+either all of it is there, and it is not read again, or nothing is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.types import StructField
+
+from headrace.capture.delta import DeltaSnapshot, absolute, match_columns, open_snapshot
+from headrace.catalog.catalog import Catalog, Source, Table
+from headrace.epoch.batch import Group
+from headrace.epoch.bulk import Bulk
+from headrace.epoch.work import Work
+from headrace.errors import RelationNameError, SourceError
+from headrace.progress import Step
+from headrace.sql.names import quoted
+from headrace.sql.query_errors import query_error
+from headrace.sql.syntax import CreateSource, SourceAction
+from headrace.state import mapped
+from headrace.state.delta import all_differ
+from headrace.state.store import key_hashes
+
+if TYPE_CHECKING:
+    from headrace.home import Headrace
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """A source about to be read: its columns fit its table."""
+
+    source: Source
+    snapshot: DeltaSnapshot
+    table: Table
+    columns: list[StructField]
+
+
+def source_of(statement: CreateSource) -> Source:
+    """The source that a statement describes, not yet read."""
+    options = dict(statement.options)
+    mode = str(options.pop("mode"))
+    location = absolute(statement.location)
+    return Source(statement.name, statement.table, statement.connector, location, mode, options)
+
+
+@dataclass
+class Readings:
+    """What was read: the sources with their positions, and how many rows of each table."""
+
+    sources: list[Source] = field(default_factory=list[Source])
+    applied: dict[str, int] = field(default_factory=dict[str, int])
+    stale: dict[str, int] = field(default_factory=dict[str, int])
+
+
+def read_sources(
+    home: Headrace, catalog: Catalog, work: Work, now: datetime, statements: Sequence[CreateSource]
+) -> Readings:
+    """Read snapshot sources whole: what they bring becomes part of the epoch under way."""
+    # All are looked at before the first is read, which takes long.
+    readings = [open_reading(catalog, statement) for statement in statements]
+    names = [one.source.name for one in readings]
+    for place, name in enumerate(names):
+        if name in names[:place]:
+            raise _taken(name)
+    counts = dict.fromkeys(names, 0)
+    changes: dict[str, Bulk | Sequence[object]] = {}
+    for table in dict.fromkeys(one.table for one in readings):
+        parts = (part for one in readings if one.table is table for part in _rows(home, one, counts))
+        changes[table.name] = _changes(table, mapped.rows(table.store.schema, parts))
+    group = Group(catalog, work, now, home.tombstone_retention)
+    applied, stale = group.take(changes)
+    for name, delta in group.deltas().items():
+        work.leave(name, delta)
+    return Readings([_read(one, counts[one.source.name]) for one in readings], applied, stale)
+
+
+def open_reading(catalog: Catalog, statement: CreateSource) -> _Reading:
+    """A source that can be read into its table, or an error that tells why it cannot."""
+    if statement.name in catalog.sources:
+        raise _taken(statement.name)
+    source = source_of(statement)
+    table = catalog.table(source.table)
+    try:
+        snapshot = open_snapshot(source.location, source.options.get("version"))
+        return _Reading(source, snapshot, table, match_columns(source.name, snapshot.schema, table.name, table.schema))
+    except SourceError as error:
+        error.about = source.name
+        raise
+
+
+def _taken(name: str) -> RelationNameError:
+    return RelationNameError(
+        f"source {name} exists already", hint="write CREATE SOURCE IF NOT EXISTS, or drop it first"
+    )
+
+
+def _read(reading: _Reading, rows: int) -> Source:
+    position = {"version": reading.snapshot.version, "table_id": reading.snapshot.table_id}
+    return replace(reading.source, position=position, rows=rows)
+
+
+def _changes(table: Table, rows: pa.Table) -> Bulk | Sequence[object]:
+    """Rows as changes of their table: whole columns, unless sequences must be compared row by row."""
+    sequence = table.contract.sequence
+    if sequence is not None:
+        assert table.tombstones is not None
+        fresh = not table.store.snapshot().runs and not table.tombstones.snapshot().runs
+        dated = not rows.column(table.schema.names.index(sequence)).null_count
+        if not (fresh and dated and all_differ(key_hashes(rows, table.contract.key_places))):
+            return [{"insert": row} for row in rows.rename_columns(table.schema.names).to_pylist()]
+    return Bulk(rows.schema.empty_table(), rows, once=True)
+
+
+def _rows(home: Headrace, reading: _Reading, counts: dict[str, int]) -> Iterator[pa.Table]:
+    """The rows of a source in parts, in the columns and types of its table; they are counted and told as they come."""
+    name, table, snapshot = reading.source.name, reading.table, reading.snapshot
+    if snapshot.is_plain:
+        parts = snapshot.rows(reading.columns, table.store.schema)
+    else:
+        parts = _by_spark(home, reading)
+    total = snapshot.count or 0
+    home.progress.tell(Step("table", table.name, 0, total))
+    for part in parts:
+        yield part
+        counts[name] += part.num_rows
+        home.progress.tell(Step("table", table.name, counts[name], max(total, counts[name])))
+    home.progress.tell(Step("table", table.name, counts[name], counts[name]))
+
+
+def _by_spark(home: Headrace, reading: _Reading) -> Iterator[pa.Table]:
+    """By way of Spark, for tables with deletion vectors, mapped columns, partitions, or on another storage."""
+    snapshot, frames = reading.snapshot, home.frames
+    reader = frames.catalyst.session.read.format("delta").option("versionAsOf", snapshot.version)
+    try:
+        frame = reader.load(snapshot.location).select(*(quoted(field.name) for field in reading.columns))
+        rows = frames.collect(frame, reading.table.schema, large=True)
+    except Exception as error:
+        failed = SourceError(f"source {reading.source.name} cannot be read", detail=query_error(error).detail)
+        failed.about = reading.source.name
+        raise failed from error
+    for start in range(0, rows.num_rows, mapped.LARGE):
+        yield rows.slice(start, mapped.LARGE)
+
+
+def change_source(home: Headrace, statement: SourceAction) -> None:
+    """Drop a source, which leaves its table as it is; a snapshot has nothing to pause."""
+    source = home.catalog.sources.get(statement.name)
+    if source is None:
+        if statement.if_exists:
+            return
+        raise RelationNameError(f"there is no source {statement.name}", hint="SHOW SOURCES lists what there is")
+    if statement.verb != "drop":
+        raise SourceError(
+            f"source {source.name} cannot be {'paused' if statement.verb == 'pause' else 'resumed'}",
+            detail=f"Its mode is 'snapshot', and it was read whole at epoch {source.epoch}.",
+            hint=f"nothing is left to do; DROP SOURCE {source.name} forgets it and keeps the rows of {source.table}",
+        )
+    home.commit(Work({}, home.settings.small_bound), home.tick(), {"drop_sources": [source.name]})
+
+
+def shown_sources(sources: Mapping[str, Source]) -> pa.Table:
+    """What SHOW SOURCES answers."""
+    columns = ("name", "table", "connector", "location", "mode")
+    shown = {name: pa.array([getattr(one, name) for one in sources.values()], pa.string()) for name in columns}
+    return pa.table(
+        {
+            **shown,
+            "state": pa.array(["done"] * len(sources), pa.string()),
+            "version": pa.array([one.position.get("version") for one in sources.values()], pa.int64()),
+            "rows": pa.array([one.rows for one in sources.values()], pa.int64()),
+            "epoch": pa.array([one.epoch for one in sources.values()], pa.int64()),
+        }
+    )

@@ -1,0 +1,143 @@
+"""The calls of one epoch so far: each is checked on top of those accepted before it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+from headrace.catalog.catalog import Catalog, Table
+from headrace.epoch.bulk import Bulk, bulk_delta
+from headrace.epoch.pending import Pending
+from headrace.epoch.work import Work
+from headrace.errors import ChangesRejected, Rejection
+from headrace.state.delta import Delta, concat
+from headrace.state.store import Run, Snapshot
+
+Changes = Mapping[str, Sequence[object] | Bulk]
+Counts = dict[str, int]
+_Runs = Mapping[str, tuple[Run, ...]]
+_Mark = tuple[_Runs, Pending | None, int]
+
+
+class Group:
+    """What the accepted calls of one epoch change, and what every relation holds after them."""
+
+    def __init__(self, catalog: Catalog, work: Work, now: datetime, retention: timedelta) -> None:
+        self._catalog = catalog
+        self._work = work
+        self._now = now
+        self._retention = retention
+        self._tables: dict[str, _TableSoFar] = {}
+
+    def take(self, changes: Changes) -> tuple[Counts, Counts]:
+        """Take one call's changes, or none of them: how many of each table were applied, and how many were stale."""
+        applied: Counts = {}
+        stale: Counts = {}
+        rejections: list[Rejection] = []
+        marks: list[tuple[_TableSoFar, _Mark]] = []
+        try:
+            for name, listed in changes.items():
+                table = self._so_far(self._catalog.table(name))
+                marks.append((table, table.mark()))
+                try:
+                    taken, old = table.take(listed)
+                except ChangesRejected as error:
+                    rejections.extend(error.rejections)
+                    continue
+                applied[table.name] = applied.get(table.name, 0) + taken
+                stale[table.name] = stale.get(table.name, 0) + old
+            if rejections:
+                raise ChangesRejected(rejections)
+        except BaseException:
+            for table, mark in reversed(marks):
+                table.rollback(mark)
+            raise
+        return applied, stale
+
+    def changes(self, name: str) -> bool:
+        """Whether the accepted calls change what a relation holds, or may change it as far as can be told by now."""
+        relation = self._catalog.relations[name]
+        moved = [name for name, table in self._tables.items() if table.changed()]
+        return name in moved or any(relation in self._catalog.dependents(one) for one in moved)
+
+    def deltas(self) -> dict[str, Delta]:
+        """The net change of all accepted calls: of the tables, and of their tombstones."""
+        return {name: delta for table in self._tables.values() for name, delta in table.deltas().items()}
+
+    def _so_far(self, table: Table) -> _TableSoFar:
+        found = self._tables.get(table.name)
+        if found is None:
+            found = self._tables[table.name] = _TableSoFar(table, self._work, self._now, self._retention)
+        return found
+
+
+class _TableSoFar:
+    """One table's accepted changes: runs of those that are settled, and on top of them what is still pending.
+
+    Changes row by row stay pending as long as they can, since one lookup serves them all; they are settled when a
+    statement reads the table or changes it by whole columns.
+    """
+
+    def __init__(self, table: Table, work: Work, now: datetime, retention: timedelta) -> None:
+        self.name = table.name
+        self._table = table
+        self._now = now
+        self._retention = retention
+        stores = [table.store, *([table.tombstones] if table.tombstones else [])]
+        self._before = {store.name: work.before(store.name) for store in stores}
+        self._runs: _Runs = {store.name: () for store in stores}
+        self._pending: Pending | None = None
+
+    def take(self, listed: Sequence[object] | Bulk) -> tuple[int, int]:
+        """Take changes of this table: how many were applied, and how many were stale."""
+        if isinstance(listed, Bulk):
+            self._add({self.name: bulk_delta(self._table, self.snapshot(), listed)})
+            return len(listed), 0
+        if self._pending is None:
+            buried = None if self._table.tombstones is None else self._after(self._table.tombstones.name)
+            self._pending = Pending(self._table, self._after(self.name), buried)
+        verdict = self._pending.overlay.take(listed, self._now)
+        if verdict.rejections:
+            raise ChangesRejected(verdict.rejections)
+        return verdict.applied, verdict.stale
+
+    def mark(self) -> _Mark:
+        """A mark of what is accepted so far."""
+        return self._runs, self._pending, 0 if self._pending is None else self._pending.overlay.checkpoint()
+
+    def rollback(self, mark: _Mark) -> None:
+        """Undo everything taken since the mark."""
+        self._runs, self._pending, taken = mark
+        if self._pending is not None:
+            self._pending.overlay.rollback(taken)
+
+    def snapshot(self) -> Snapshot:
+        """What the table holds after its accepted changes."""
+        self._settle()
+        return self._after(self.name)
+
+    def changed(self) -> bool:
+        """Whether anything is accepted that may have changed the table."""
+        self._settle()
+        return bool(self._runs[self.name])
+
+    def deltas(self) -> dict[str, Delta]:
+        """The net change of the table, and of its tombstones."""
+        self._settle()
+        return {
+            name: concat(before.schema, [run.delta for run in self._runs[name]])
+            for name, before in self._before.items()
+        }
+
+    def _settle(self) -> None:
+        if self._pending is not None:
+            self._add(self._pending.deltas(self._now, self._retention))
+            self._pending = None
+
+    def _add(self, deltas: Mapping[str, Delta]) -> None:
+        fresh = {name: (Run(delta),) for name, delta in deltas.items() if len(delta)}
+        self._runs = {name: (*runs, *fresh.get(name, ())) for name, runs in self._runs.items()}
+
+    def _after(self, store: str) -> Snapshot:
+        before = self._before[store]
+        return Snapshot(before.schema, (*before.runs, *self._runs[store]))

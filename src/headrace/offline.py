@@ -1,0 +1,72 @@
+"""What can be done with a home without Spark: copy it, bring a copy up, look for damage."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from headrace.errors import LedgerError, SetupError
+from headrace.ledger.backup import backup, restore
+from headrace.ledger.durable import Progress, no_progress
+from headrace.ledger.inspection import Inspection, inspect_storage
+from headrace.owner.ownership import take_ownership
+from headrace.settings import Settings, read_settings
+from headrace.storage.objects import Place, place_of
+
+
+def backup_home(
+    home: str | os.PathLike[str],
+    destination: str | os.PathLike[str],
+    progress: Progress = no_progress,
+    settings: Settings | None = None,
+) -> dict[str, Any]:
+    """Copy a home that no process has open; it is owned meanwhile, so that none opens it."""
+    settings = settings or read_settings()
+    path = existing(home, settings)
+    ownership = take_ownership(path, settings.owner_timeout)
+    try:
+        return backup(path, place_of(destination, settings.storage_options), progress)
+    finally:
+        ownership.release()
+
+
+def restore_home(
+    source: str | os.PathLike[str], home: str | os.PathLike[str], progress: Progress = no_progress
+) -> dict[str, Any]:
+    """Bring a backup up as a new home."""
+    return restore(_place(source), _place(home), progress)
+
+
+def inspect_home(
+    home: str | os.PathLike[str], progress: Progress = no_progress, settings: Settings | None = None
+) -> Inspection:
+    """Check every file of a home against its checksum, also while a process has it open."""
+    return inspect_storage(existing(home, settings), progress)
+
+
+def is_there(home: str | os.PathLike[str], settings: Settings | None = None) -> bool:
+    """Whether anything lies where a home would."""
+    try:
+        return _place(home, settings).is_dir()
+    except OSError as error:
+        raise LedgerError(
+            f"the home {home} cannot be reached",
+            detail=f"{error}.",
+            hint="see the setting storage_options, then try again",
+        ) from error
+
+
+def existing(home: str | os.PathLike[str], settings: Settings | None = None) -> Place:
+    """The place of a home that is there."""
+    if is_there(home, settings):
+        return _place(home, settings)
+    raise SetupError(
+        f"there is no home at {home}",
+        detail="This verb works on what is there, so it does not create one.",
+        hint=f"name another with --home or HEADRACE_HOME, go to the folder of its headrace.yml, or create it: "
+        f"headrace run --home {home} script.sql",
+    )
+
+
+def _place(name: str | os.PathLike[str], settings: Settings | None = None) -> Place:
+    return place_of(name, (settings or read_settings()).storage_options)

@@ -1,0 +1,255 @@
+"""A query process: `python -m headrace.query_processes.worker N`, where N is the number of an inherited socket.
+
+It starts a Spark of its own, says that it is ready, and answers questions, several at once, until the other side of
+the socket is gone; then it ends at once, and its JVM with it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from headrace.errors import HeadraceError, ResultTooLarge, WorkFailed
+from headrace.plans.catalyst import Catalyst
+from headrace.plans.failures import FAILURES, causes
+from headrace.query_processes.child import OUT_OF_MEMORY
+from headrace.query_processes.error_forms import error_to_json
+from headrace.query_processes.question import Heard, Question
+from headrace.query_processes.refusals import too_large_a_change, too_many_bytes, too_much_memory
+from headrace.query_processes.wire import Message, WireBroken, receive, send, to_bytes
+from headrace.reading.files import Files
+from headrace.reading.frames import Frames
+from headrace.reading.queries import Queries
+from headrace.reading.stoppable import Stoppable
+from headrace.settings import Settings
+from headrace.spark.jvm import Jvm
+from headrace.spark.session import jvm_of, large_session, start_spark
+from headrace.sql.query_errors import query_error
+from headrace.statements.changes import ChangeQuery, read_rows
+from headrace.storage.scratch import Scratch
+
+# Epochs come first: where both want the processor, queries get a tenth of it.
+_NICENESS = 10
+_ENDING_SECONDS = 1.0
+_STOP_AGAIN_SECONDS = 0.2
+_SETTLE_SECONDS = 0.02
+# What Spark names when it refuses to collect more than it may.
+_RESULT_BOUND = "spark.driver.maxResultSize"
+# All tasks make rows ready for the answer at once, in memory beside the heap, in vectors of up to twice their size.
+_VECTOR_BOUND = "org.apache.arrow.memory.OutOfMemoryException"
+_BESIDE_VECTORS = 256 * 1024 * 1024
+_MOST_ASKED_BYTES = 4 * 1024 * 1024 * 1024
+
+
+class Worker:
+    """Answers what it is asked over one socket."""
+
+    def __init__(self, wire: socket.socket, spark: SparkSession, scratch: Scratch, most_bytes: int) -> None:
+        self._wire = wire
+        self._spark = spark
+        jvm = jvm_of(spark)
+        if jvm is None:
+            raise WireBroken("Spark has ended before it was asked")
+        self._jvm = jvm.process
+        threading.Thread(target=_end_with_jvm, args=(jvm,), daemon=True).start()
+        self._files = Files(scratch.path)
+        self._most_bytes = most_bytes
+        self._speaking = threading.Lock()
+        self._asked: dict[int, Stoppable] = {}
+        # A session for each query that runs at the same time: one whose analysis never ends holds up no other.
+        self._idle: SimpleQueue[tuple[str, Queries]] = SimpleQueue()
+        self._numbers = itertools.count()
+
+    def begin(self) -> None:
+        """Have Spark load what every query needs, and say that it is there."""
+        with self._queries() as queries:
+            queries.run("SELECT id, count(*) AS n FROM range(3) GROUP BY id ORDER BY id", {}, rows=2)
+        send(self._wire, Message({"ready": True, "jvm": self._jvm.pid}))
+
+    def listen(self) -> None:
+        """Answer until the other side is gone."""
+        heard = Heard()
+        while True:
+            message = receive(self._wire, _MOST_ASKED_BYTES)
+            number: int = message.head.get("stop") or message.head["ask"]
+            if "stop" in message.head:
+                asked = self._asked.get(number)
+                if asked is not None:
+                    threading.Thread(target=self._stop, args=(number, asked), daemon=True).start()
+                continue
+            question = heard.question(message)
+            stoppable = self._asked[number] = Stoppable(self._spark.sparkContext)
+            threading.Thread(target=self._answer, args=(number, question, stoppable), daemon=True).start()
+
+    def _stop(self, number: int, stoppable: Stoppable) -> None:
+        """Stop a question, and what it begins while it is being stopped."""
+        while number in self._asked:
+            stoppable.stop()
+            time.sleep(_STOP_AGAIN_SECONDS)
+
+    def _answer(self, number: int, question: Question, stoppable: Stoppable) -> None:
+        """Answer a question once nothing of it runs any more: until then its owner knows that this process is busy."""
+        try:
+            with self._queries() as queries, stoppable.working():
+                answer = self._answered(number, question, queries)
+        except HeadraceError as error:
+            answer = Message({"answer": number, "error": error_to_json(self._blamed(error))})
+        except FAILURES as error:
+            answer = Message({"answer": number, "error": error_to_json(self._blamed(query_error(error)))})
+        except Exception as error:
+            # Unforeseen; but whoever asked need not wait until the time is over to hear of it.
+            failed = WorkFailed("the query failed", detail=f"{type(error).__name__}: {error}.", hint="ask again")
+            answer = Message({"answer": number, "error": error_to_json(failed)})
+        finally:
+            self._asked.pop(number, None)
+        with self._speaking:
+            send(self._wire, answer)
+
+    def _blamed(self, error: HeadraceError) -> HeadraceError:
+        """The error as the asker should hear it: who lacks memory here has asked for too much."""
+        if not isinstance(error, WorkFailed):
+            return error
+        with suppress(subprocess.TimeoutExpired):
+            # A JVM that is ending takes this process with it, and the owner sees to the rest.
+            self._jvm.wait(_ENDING_SECONDS)
+            time.sleep(_ENDING_SECONDS)
+        return too_much_memory() if "memory" in error.detail.lower() else error
+
+    def _answered(self, number: int, question: Question, queries: Queries) -> Message:
+        if question.kind == "plan":
+            frame = queries.frame(question.sql, question.relations, question.line, question.column)
+            return Message({"answer": number, "plan": frame._jdf.queryExecution().toString()})
+        try:
+            content = to_bytes(_rows(question, queries))
+        except (HeadraceError, *FAILURES) as error:
+            if _is_over_bound(error):
+                raise self._too_much(question) from None
+            raise
+        if len(content) > self._most_bytes:
+            raise self._too_much(question)
+        return Message({"answer": number}, [content])
+
+    def _too_much(self, question: Question) -> ResultTooLarge:
+        return (too_large_a_change if question.kind == "changes" else too_many_bytes)(self._most_bytes)
+
+    @contextmanager
+    def _queries(self) -> Generator[Queries, None, None]:
+        try:
+            pool, queries = self._idle.get_nowait()
+        except Empty:
+            pool = f"query-{next(self._numbers)}"
+            queries = Queries(Frames(Catalyst(large_session(self._spark)), self._files))
+        # Tasks are handed out in turn to the pools; within one, the first query would have them all.
+        self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", pool)
+        try:
+            yield queries
+        finally:
+            # Spark calls a job cancelled, or failed, whose tasks may still be at their last row.
+            while self._running(pool):
+                time.sleep(_SETTLE_SECONDS)
+            self._idle.put((pool, queries))
+
+    def _running(self, pool: str) -> int:
+        """How many tasks of a pool run."""
+        with suppress(*FAILURES):
+            context: Any = self._spark.sparkContext
+            found = context._jsc.sc().getPoolForName(pool)
+            return int(found.get().runningTasks()) if found.isDefined() else 0
+        return 0
+
+
+def _rows(question: Question, queries: Queries) -> pa.Table:
+    if question.kind == "changes":
+        asked = ChangeQuery(question.sql, question.types, question.line, question.column, question.pieces)
+        return read_rows(queries, asked, question.relations, large=False)
+    return queries.run(question.sql, question.relations, question.line, question.column, question.rows)
+
+
+def _is_over_bound(error: BaseException | None) -> bool:
+    """Whether Spark refused to collect so much, as it may tell in the cause of a cause only."""
+    while error is not None:
+        told = [str(one) for one in (error, *causes(error))]
+        if any(bound in one for one in told for bound in (_RESULT_BOUND, _VECTOR_BOUND)):
+            return True
+        error = error.__context__
+    return False
+
+
+def _spark(begin: Mapping[str, Any]) -> SparkSession:
+    settings = Settings(spark_memory=begin["memory"], spark_cores=begin["slots"], jars=begin["jars"])
+    return start_spark(
+        settings,
+        java_options=f"-XX:MaxDirectMemorySize={_BESIDE_VECTORS + 2 * begin['bytes']} -XX:TieredStopAtLevel=1",
+        **{
+            "spark.app.name": "headrace-query",
+            # It reads files that its owner names, and none of Delta's.
+            "spark.jars": None,
+            "spark.sql.extensions": None,
+            "spark.sql.catalog.spark_catalog": None,
+            # More places than processors, so that one query's long tasks leave some to others.
+            "spark.default.parallelism": str(begin["cores"]),
+            "spark.scheduler.mode": "FAIR",
+            _RESULT_BOUND: str(begin["bytes"]),
+        },
+    )
+
+
+def _end() -> None:
+    """End this process and its JVM, whatever they are doing."""
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def _end_with_owner(wire: socket.socket) -> None:
+    """End as soon as nobody is at the other side, also while nothing is read from it."""
+    hung_up = select.poll()
+    hung_up.register(wire, getattr(select, "POLLRDHUP", select.POLLHUP))
+    hung_up.poll()
+    _end()
+
+
+def _end_with_jvm(jvm: Jvm) -> None:
+    """End when the JVM has, and let the owner see whether that was for want of memory."""
+    if jvm.process.wait() == OUT_OF_MEMORY or jvm.suffocated:
+        os._exit(OUT_OF_MEMORY)
+    _end()
+
+
+def main(descriptor: int) -> None:
+    """Be a query process."""
+    # Ctrl-C at a terminal is for the owner, who ends this process by hanging up.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if os.getpgrp() != os.getpid():
+        os.setpgrp()
+    os.nice(_NICENESS)
+    wire = socket.socket(fileno=descriptor)
+    threading.Thread(target=_end_with_owner, args=(wire,), daemon=True).start()
+    scratch = Scratch()
+    try:
+        begin = receive(wire, 0).head
+        spark = _spark(begin)
+        worker = Worker(wire, spark, scratch, begin["bytes"])
+        worker.begin()
+        worker.listen()
+    except WireBroken:
+        pass
+    finally:
+        scratch.close()
+        _end()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,283 @@
+"""Relations as Spark DataFrames: what queries, fills and the judge read."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, NullType, StructField, StructType
+
+from headrace.plans.catalyst import Catalyst, analyzed_plan, arrow_schema, nullable_frame, nullable_type
+from headrace.plans.prepared import conform
+from headrace.plans.trees import Java, children, columns_of, place_of
+from headrace.reading.files import IDENTITY, WEIGHT, File, Files, remove, weighed
+from headrace.sql.resolve import relation_of
+from headrace.state import mapped
+from headrace.state.delta import Delta, group
+from headrace.state.repeat import repeat
+from headrace.state.store import Run, Snapshot, take_run
+
+_IN_MEMORY = 50_000
+_KEPT_ROWS = 2_000
+_KEPT_FRAMES = 64
+_STRIDE = 65_536
+
+
+@dataclass(frozen=True, eq=False)
+class Content:
+    """A relation's rows: those of files, without the identities that are gone, those of a rest, and some at hand.
+
+    Of rows that are there more than once, one is at hand, with weights as a last column: only who reads them repeats
+    them. `kept` is what a file is there for as long as it is, where that is not a run of the relation.
+    """
+
+    files: tuple[File, ...]
+    gone: pa.Table | None
+    rows: pa.Table
+    rest: File | None = None
+    kept: object = None
+
+    @property
+    def size(self) -> int:
+        """The bytes that are there for it alone: its tables, and the files that go with it."""
+        own = [*(self.files if self.kept is not None else ()), *(() if self.rest is None else (self.rest,))]
+        tables = self.rows.nbytes + (0 if self.gone is None else self.gone.nbytes)
+        return tables + sum(file.path.stat().st_size for file in own)
+
+
+class Frames:
+    """Makes DataFrames of snapshots; a large run is written once as Parquet and read from there."""
+
+    def __init__(self, catalyst: Catalyst, files: Files) -> None:
+        self.catalyst = catalyst
+        self._files = files
+        self._lock = threading.Lock()
+        self.analysis = threading.RLock()
+        self._lately: dict[tuple[object, StructType], Any] = {}
+
+    def frame(self, held: Snapshot | Content, schema: StructType) -> Any:
+        """All rows of a relation."""
+        nullable = StructType([StructField(f.name, nullable_type(f.dataType), True) for f in schema.fields])
+        snapshot = held
+        if isinstance(held, Snapshot):
+            if held.size <= _IN_MEMORY:
+                return self._small(held.runs, lambda: _whole(held), held.size, nullable)
+            held = self.content(held)
+        elif not held.files:
+            return self._small(held, lambda: held.rows, held.rows.num_rows, nullable)
+        return hold(self._of(held, nullable), held, snapshot)
+
+    def table(self, held: Snapshot | Content, schema: StructType) -> Any:
+        """All rows of a relation, of which Spark's optimizer knows no more than of a table: their columns and size.
+
+        Of rows at hand it knows each, and makes other answers of some queries: whether NULL is IN a list, for one.
+        """
+        frame = self.frame(held, schema)
+        if held.files if isinstance(held, Content) else held.size > _IN_MEMORY:
+            return frame
+        rows = frame._jdf.queryExecution().toRdd()
+        plan = self.catalyst.module("org.apache.spark.sql.execution.LogicalRDD").fromDataset(rows, frame._jdf, False)
+        return hold(self.catalyst.frame(plan), frame)
+
+    def content(self, snapshot: Snapshot) -> Content:
+        """The rows of a relation as files and small tables, from which any Spark of this machine makes a frame."""
+        nothing = snapshot.schema.empty_table()
+        if snapshot.size <= _IN_MEMORY:
+            return Content((), None, _whole(snapshot))
+        large = [run for run in snapshot.runs if len(run.delta) > _IN_MEMORY]
+        if not large:
+            whole = Run(snapshot.all())
+            return Content((self._files.of(whole),), None, nothing, kept=whole)
+        # What small runs hold, and what large ones take away, is counted over all runs and kept apart from the files.
+        apart = [run.delta for run in snapshot.runs if len(run.delta) <= _IN_MEMORY]
+        apart.extend(take_run(run.delta, np.flatnonzero(run.delta.weights < 0)) for run in large if run.cancelling)
+        touched = pa.concat_tables([_identities(part) for part in apart]) if apart else None
+        if touched is None or touched.num_rows == 0:
+            return Content(tuple(self._files.as_written(run) for run in large), None, nothing)
+        files, gone, rows = tuple(map(self._files.of, large)), touched.combine_chunks(), _alive(snapshot, apart)
+        if rows.num_rows <= _IN_MEMORY:
+            return Content(files, gone, rows)
+        rest = self._files.write(rows)
+        content = Content(files, gone, nothing, rest)
+        # Whoever reads it has the content or a frame of it, and with many queries such files come to much.
+        weakref.finalize(content, remove, rest.path)
+        return content
+
+    def _of(self, content: Content, schema: StructType) -> Any:
+        """The rows of files, without those that are gone, and those beside them."""
+        columns = [f"c{i}" for i in range(len(schema.fields))]
+        weights = [WEIGHT] if any(file.weighted for file in content.files) else []
+        identity: list[str] = [] if content.gone is None else list(IDENTITY)
+        parts = [self._read(file, schema, [*weights, *identity]) for file in content.files]
+        frame = reduce(DataFrame.unionAll, parts)
+        if content.gone is not None:
+            gone = self.catalyst.session.createDataFrame(content.gone)
+            frame = frame.join(F.broadcast(gone), on=identity, how="left_anti")
+        frame = self._repeated(frame, columns) if weights else frame.select(*columns)
+        if content.rest is not None:
+            rest = self._read(content.rest, schema, [WEIGHT] if content.rest.weighted else [])
+            frame = frame.unionAll(self._repeated(rest, columns) if content.rest.weighted else rest)
+        if content.rows.num_rows:
+            frame = frame.unionAll(self._in_memory(content.rows, schema))
+        return frame.toDF(*schema.names)
+
+    def rows(self, snapshot: Snapshot, schema: StructType, large: bool) -> pa.Table:
+        """All rows of a relation as c0, c1, ...: large ones as Spark reads them, small ones as they are held."""
+        if max(snapshot.size, snapshot.count) > _IN_MEMORY:
+            return self.collect(self.frame(snapshot, schema), schema, large)
+        held = snapshot.all()
+        return conform(repeat(held.rows, held.weights), [field.dataType for field in schema.fields])
+
+    def _small(self, held: object, rows: Callable[[], pa.Table], size: int, schema: StructType) -> Any:
+        """The rows of a small relation; a frame of few rows is kept for the next query."""
+        if size > _KEPT_ROWS:
+            return self._in_memory(rows(), schema)
+        key = held, schema
+        with self._lock:
+            frame = self._lately.pop(key, None)
+        if frame is None:
+            frame = self._in_memory(rows(), schema)
+        with self._lock:
+            self._lately[key] = frame
+            if len(self._lately) > _KEPT_FRAMES:
+                del self._lately[next(iter(self._lately))]
+        return frame
+
+    def _in_memory(self, rows: pa.Table, schema: StructType) -> Any:
+        columns = [f"c{i}" for i in range(len(schema.fields))]
+        fields = [StructField(name, f.dataType, True) for name, f in zip(columns, schema.fields, strict=True)]
+        weighted = rows.num_columns > len(fields)
+        if weighted:
+            fields.append(StructField(WEIGHT, LongType(), True))
+        named = pa.table(list(rows.columns), names=[field.name for field in fields])
+        frame = self.catalyst.session.createDataFrame(named, schema=StructType(fields))
+        return (self._repeated(frame, columns) if weighted else frame).toDF(*schema.names)
+
+    def _repeated(self, frame: Any, columns: Sequence[str]) -> Any:
+        """Rows as often as their weights say, so many of one at a time."""
+        stride = F.expr(f"explode(sequence(0L, ({WEIGHT} - 1) div {_STRIDE}))").alias("_headrace_stride")
+        times = F.expr(f"least({_STRIDE}L, {WEIGHT} - _headrace_stride * {_STRIDE})").alias("_headrace_times")
+        counted = frame.select(*columns, WEIGHT, stride).select(*columns, times)
+        plan = analyzed_plan(counted)
+        return self.catalyst.frame(self.catalyst.repeated(plan, columns_of(plan)[-1])).select(*columns)
+
+    def _read(self, file: File, schema: StructType, extra: Sequence[str]) -> Any:
+        """The rows of a file as c0, c1, ..., with extra columns; where each lies once, its weight is 1."""
+        fields = [StructField(f"c{i}", f.dataType, True) for i, f in enumerate(schema.fields)]
+        there = [name for name in extra if name != WEIGHT or file.weighted]
+        full = StructType([*fields, *(StructField(name, LongType(), False) for name in there)])
+        frame = self.catalyst.session.read.schema(full).parquet(str(file.path))
+        columns = [F.col(name) if name in full.names else F.lit(1).cast("long").alias(name) for name in extra]
+        return frame.select(*(field.name for field in fields), *columns)
+
+    def bind(
+        self,
+        plan: Java,
+        relations: Callable[[str], tuple[Snapshot, StructType]],
+        known: Sequence[tuple[Java, Any]] = (),
+    ) -> Any:
+        """A DataFrame of a marked plan, its leaves replaced by what the relations hold, known parts by their frames."""
+        made: dict[str, Any] = {}
+
+        def relation(name: str) -> Any:
+            if name not in made:
+                snapshot, schema = relations(name)
+                made[name] = self.frame(snapshot, schema)
+            return made[name]
+
+        return hold(self.catalyst.frame(self._bound(plan, relation, known)), made, known)
+
+    def _bound(self, plan: Java, relation: Callable[[str], Any], known: Sequence[tuple[Java, Any]]) -> Java:
+        for part, frame in known:
+            if part.fastEquals(plan):
+                real = analyzed_plan(frame)
+                pairs = zip(columns_of(real), columns_of(plan), strict=False)
+                return self.catalyst.project([self.catalyst.alias(r, c.name(), c.exprId()) for r, c in pairs], real)
+        below = children(plan)
+        if below:
+            return plan.withNewChildren(self.catalyst.seq([self._bound(child, relation, known) for child in below]))
+        name = relation_of(plan)
+        if name is None:
+            return plan
+        real = analyzed_plan(relation(name))
+        columns = columns_of(real)
+        return self.catalyst.project(
+            [self.catalyst.alias(columns[place_of(c)], c.name(), c.exprId()) for c in columns_of(plan)],
+            real,
+        )
+
+    def collect(self, frame: Any, schema: StructType, large: bool, keep: bool = False) -> pa.Table:
+        """All rows of a DataFrame as c0, c1, ...; a large one is written by Spark and read from its files.
+
+        Those files are kept where the rows will be read by Spark again soon.
+        """
+        types = [field.dataType for field in schema.fields]
+        renamed = nullable_frame(frame.toDF(*(f"c{i}" for i in range(len(types)))))
+        if not large or not types or any(isinstance(kind, NullType) for kind in types):
+            return conform(renamed.toArrow(), types)
+        path = self._files.new_path("fill")
+        kept = False
+        try:
+            renamed.write.parquet(str(path))
+            files = sorted(path.glob("*.parquet"))
+            table = mapped.rows(arrow_schema(types), (conform(_instants(part), types) for part in _parts(files)))
+            kept = keep and table.num_rows > _IN_MEMORY
+        finally:
+            if not kept:
+                remove(path)
+        if kept:
+            self._files.keep(table, path)
+        return table
+
+
+def hold(frame: Any, *parts: object) -> Any:
+    """A frame, and with it the parts that it was made of: their files are there for as long as it may read them."""
+    weakref.finalize(frame, id, parts)
+    return frame
+
+
+def _whole(snapshot: Snapshot) -> pa.Table:
+    held = snapshot.all()
+    return weighed(held.rows, held.weights)
+
+
+def _parts(files: Sequence[Path]) -> Iterator[pa.Table]:
+    """The rows of Parquet files, a bounded number at a time."""
+    for path in files:
+        # Spark writes timestamps in a form that is read as nanoseconds, which end in 1677, unless it is told otherwise.
+        with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+            for batch in file.iter_batches(batch_size=mapped.LARGE):
+                yield pa.Table.from_batches([batch])
+
+
+def _identities(delta: Delta) -> pa.Table:
+    columns = [pa.array(delta.low.view(np.int64)), pa.array(delta.high.view(np.int64))]
+    return pa.table(columns, names=list(IDENTITY))
+
+
+def _alive(snapshot: Snapshot, apart: Sequence[Delta]) -> pa.Table:
+    """The rows of these deltas that the whole snapshot holds, and how often."""
+    rows = pa.concat_tables([part.rows for part in apart])
+    low, high = np.concatenate([part.low for part in apart]), np.concatenate([part.high for part in apart])
+    firsts, _ = group(low, high)
+    present = snapshot.contains(low[firsts], high[firsts])
+    return weighed(rows.take(pa.array(firsts[present > 0])), present[present > 0])
+
+
+def _instants(table: pa.Table) -> pa.Table:
+    """Timestamps in microseconds: Spark's files may hold nanoseconds."""
+    columns = [
+        c.cast(pa.timestamp("us", "UTC" if c.type.tz else None)) if pa.types.is_timestamp(c.type) else c
+        for c in table.columns
+    ]
+    return pa.table(columns, names=table.column_names)

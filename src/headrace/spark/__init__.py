@@ -1,0 +1,1 @@
+"""The Spark of a home: Java, its jars, the process that runs it, its sessions."""

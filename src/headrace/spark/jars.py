@@ -1,0 +1,154 @@
+"""Keep the pinned jars in a folder: downloaded once, checked by sha256, offline afterwards."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from headrace.errors import SetupError
+from headrace.settings import read_settings
+from headrace.spark.java import find_java
+
+
+@dataclass(frozen=True)
+class Jar:
+    """One pinned jar: its Maven coordinates and the checksum it must have."""
+
+    group: str
+    artifact: str
+    version: str
+    sha256: str
+    classifier: str = ""
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.artifact}-{self.version}{self.classifier and f'-{self.classifier}'}.jar"
+
+
+def read_lock() -> list[Jar]:
+    """The jars of `jars.lock`, in its order."""
+    return parse_lock(files("headrace.spark").joinpath("jars.lock").read_text())
+
+
+def parse_lock(text: str) -> list[Jar]:
+    """The jars named in the text of a lock file; blank lines and lines with # are skipped."""
+    jars: list[Jar] = []
+    for line in text.splitlines():
+        if not line.strip() or line.startswith("#"):
+            continue
+        sha256, coordinates = line.split()
+        group, artifact, version, *classifier = coordinates.split(":")
+        jars.append(Jar(group, artifact, version, sha256, *classifier))
+    return jars
+
+
+def paths(folder: Path | None = None, lock: str | None = None) -> list[Path]:
+    """The pinned jars as files, after downloading those that the folder does not hold yet."""
+    folder = folder or read_settings().jars
+    locked = read_lock() if lock is None else parse_lock(lock)
+    missing = [jar for jar in locked if not (folder / jar.file_name).exists()]
+    if missing:
+        _download(missing, folder)
+    return [folder / jar.file_name for jar in locked]
+
+
+def _download(jars: Sequence[Jar], folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    # Drafts lie beside their final place: the move is atomic, and a broken download leaves nothing behind.
+    with tempfile.TemporaryDirectory(dir=folder, prefix="download-") as name:
+        draft = Path(name)
+        _run_ivy(jars, draft)
+        for jar in jars:
+            _check(draft / jar.file_name, jar)
+        for jar in jars:
+            os.replace(draft / jar.file_name, folder / jar.file_name)
+
+
+def _check(file: Path, jar: Jar) -> None:
+    if not file.exists():
+        raise SetupError(f"jar {jar.artifact} was not delivered", hint="run `make setup` again when the network is up")
+    found = hashlib.sha256(file.read_bytes()).hexdigest()
+    if found != jar.sha256:
+        raise SetupError(
+            f"jar {jar.artifact} {jar.version} is not the pinned one",
+            detail=f"Its sha256 is {found}, the lock names {jar.sha256}. It was not kept.",
+            hint="check what stands between this machine and Maven Central",
+        )
+
+
+def _run_ivy(jars: Sequence[Jar], draft: Path) -> None:
+    # Ivy is part of Spark and knows Maven Central by itself: no further tool is needed.
+    module = draft / "ivy.xml"
+    module.write_text(_ivy_module(jars))
+    command: list[str | Path] = [
+        find_java().executable,
+        "-jar",
+        _ivy_jar(),
+        "-cache",
+        draft / "cache",
+        "-ivy",
+        module,
+    ]
+    command += ["-retrieve", f"{draft}/[artifact]-[revision](-[classifier]).[ext]"]
+    said: list[str] = []
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task("Fetching jars", total=len(jars))
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ivy:
+            for line in ivy.stdout or ():
+                said.append(line.rstrip())
+                begun = re.search(r"^downloading .*/([^/]+\.jar)", line)
+                if begun:
+                    progress.update(task, description=f"Fetching {begun[1]}")
+                if "[SUCCESSFUL ]" in line and ".jar" in line:
+                    progress.advance(task)
+        if ivy.returncode:
+            raise SetupError(
+                "the jars could not be downloaded",
+                detail="\n".join(line for line in said if line.strip(". \t"))[-2000:],
+                hint="check the network, then run it again; it is needed only this once",
+            )
+        progress.update(task, description="Jars fetched and checked", completed=len(jars))
+
+
+def _ivy_module(jars: Sequence[Jar]) -> str:
+    # The lock is the whole closure: nothing transitive, so no jar comes in that it does not name.
+    wanted = "\n".join(
+        f"<dependency org={quoteattr(jar.group)} name={quoteattr(jar.artifact)} rev={quoteattr(jar.version)}"
+        f' transitive="false" conf="default->master"{_attached(jar)}'
+        for jar in jars
+    )
+    return (
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'
+        '<info organisation="headrace" module="jars"/>'
+        '<configurations><conf name="default"/></configurations>'
+        f"<dependencies>{wanted}</dependencies></ivy-module>"
+    )
+
+
+def _attached(jar: Jar) -> str:
+    """The rest of a dependency: with a classifier, that file alone."""
+    if not jar.classifier:
+        return "/>"
+    wanted = f"name={quoteattr(jar.artifact)} m:classifier={quoteattr(jar.classifier)}"
+    return f'><artifact {wanted} type="jar" ext="jar"/></dependency>'
+
+
+def _ivy_jar() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    found = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar")) if spec and spec.origin else []
+    if not found:
+        raise SetupError("pyspark brings no Ivy jar", hint="install pyspark from PyPI: pip install headrace")
+    return found[-1]

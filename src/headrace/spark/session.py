@@ -1,0 +1,342 @@
+"""Start Spark with Delta, and tune one session for small deltas and one for large ones."""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import logging
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any, Protocol
+from weakref import WeakSet
+
+from pyspark import SparkContext
+from pyspark.logger import PySparkLogger
+from pyspark.sql import SparkSession
+
+from headrace.errors import SetupError
+from headrace.settings import Settings
+from headrace.spark import jars
+from headrace.spark.java import find_java, launcher_home
+from headrace.spark.jvm import Gateway, Jvm
+from headrace.spark.launch import Launched, environment_of, forget_ended, is_given, launched
+from headrace.storage.scratch import Scratch
+
+_DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+_DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+
+# What results depend on: the same in every session, so that small, large and judge agree.
+_MEANING = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # The default runs 50 tasks to read the state of a table's log.
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
+
+# What a query may reach in our own sessions: relations of the home, but no files and no variables of the environment.
+_REACH = {
+    "spark.sql.runSQLOnFiles": "false",
+    "spark.sql.variable.substitute": "false",
+}
+
+_PULSE = files("headrace.spark").joinpath("pulse.java").read_text()
+
+# Where the heap is full, whichever thread asks next dies, and whoever waits for it waits for ever: the JVM must end
+# whole. So must one that spends four fifths of its time, over several collections, to win back less than a tenth.
+_ENDS_WITHOUT_MEMORY = "-XX:+ExitOnOutOfMemoryError -XX:GCTimeLimit=80 -XX:GCHeapFreeLimit=10"
+
+_SMALL = {
+    **_MEANING,
+    # Planning, not data, is the cost here: one partition, and no Exchange that a kept plan would remember.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.join.forceApplyShuffledHashJoin": "true",
+    # Two settings that stop the planner from shuffling by estimated size.
+    "spark.sql.maxSinglePartitionBytes": "1t",
+    "spark.sql.sources.fileCompressionFactor": "0.0001",
+    # A runtime filter is remembered by a kept plan and would hide later rows.
+    "spark.sql.optimizer.runtime.bloomFilter.enabled": "false",
+}
+
+
+class SparkUser(Protocol):
+    """One who works with a Spark that may end, and goes on with the next."""
+
+    def lose_spark(self) -> None:
+        """The Spark has ended; another is being started."""
+        ...
+
+    def take_spark(self, spark: SparkSession) -> None:
+        """Work with this Spark from now on; who cannot raises, and is asked again as long as it lives."""
+        ...
+
+    def note_failure(self, error: Exception) -> None:
+        """Another Spark could not be started, or not be taken; it is tried again."""
+        ...
+
+
+_log = logging.getLogger("headrace.spark")
+_starting = threading.RLock()
+# Held while a new Spark is brought to its users: one that ends meanwhile is replaced after that.
+_bringing = threading.Lock()
+# The JVMs that were started here and not yet given up, with their users; there is seldom more than one.
+_users: dict[Jvm, WeakSet[SparkUser]] = {}
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+
+
+def start_spark(settings: Settings, java_options: str = "", **changed: str | None) -> SparkSession:
+    """A local Spark with Delta, quiet and in UTC; the running one if this process has one already.
+
+    Options may be changed, or left out with None. One that ends is replaced as long as somebody uses it.
+    """
+    with _starting:
+        forget_ended()
+        if SparkContext._active_spark_context is not None:  # pyright: ignore[reportPrivateUsage]
+            return _running_session()
+        return _started(settings, java_options, changed)
+
+
+def use_spark(spark: SparkSession, user: SparkUser) -> bool:
+    """Be told when this Spark ends, and be given the next; False if it is not ours to start again."""
+    with _starting:
+        jvm = jvm_of(spark)
+        if jvm is not None:
+            _users[jvm].add(user)
+        return jvm is not None
+
+
+def process_of(spark: SparkSession) -> subprocess.Popen[bytes] | None:
+    """The process of a Spark that was started from this one, by whomever."""
+    gateway: Any = spark.sparkContext._gateway  # pyright: ignore
+    return getattr(gateway, "proc", None)
+
+
+def jvm_of(spark: SparkSession) -> Jvm | None:
+    """The JVM of a Spark that was started here and has not ended."""
+    process = process_of(spark)
+    return next((jvm for jvm in list(_users) if jvm.process is process), None)
+
+
+def _watch(spark: SparkSession, begun: Launched, settings: Settings, ended: Callable[[Jvm], None]) -> None:
+    """Have somebody told when a Spark has ended."""
+    gateway: Any = spark.sparkContext._gateway  # pyright: ignore
+    listens = gateway.gateway_parameters
+    pulse = _pulse(spark)
+    where = Gateway(listens.address, listens.port, listens.auth_token, pulse._target_id)
+    jvm = Jvm(begun.process, begun.guard, where, settings.spark_silence.total_seconds(), settings.spark_memory)
+    _users[jvm] = WeakSet()
+    # The object must live as long as the JVM is asked by its number, so the thread that asks holds it.
+    jvm.watch(lambda _=pulse: ended(jvm))
+
+
+def _pulse(spark: SparkSession) -> Any:
+    """An object in the JVM that tells how it fares; Spark's own compiler makes its class."""
+    jvm: Any = spark._jvm  # pyright: ignore[reportPrivateUsage]
+    codegen = jvm.org.apache.spark.sql.catalyst.expressions.codegen
+    nothing = getattr(jvm.scala.collection.immutable, "Map$").__getattr__("MODULE$").empty()
+    generator = getattr(codegen, "CodeGenerator$").__getattr__("MODULE$")
+    return generator.compile(codegen.CodeAndComment(_PULSE, nothing))._1()
+
+
+def _replace(ended: Jvm, start: Callable[[], SparkSession]) -> None:
+    """Forget a Spark that has ended, and bring another to those who used it."""
+    with _starting:
+        users = _users.pop(ended)
+        forget_ended()
+    for user in list(users):
+        user.lose_spark()
+    with _bringing:
+        spark = _start_again(users, start)
+        if spark is not None:
+            _bring(spark, users)
+
+
+def _start_again(users: WeakSet[SparkUser], start: Callable[[], SparkSession]) -> SparkSession | None:
+    """A new Spark, tried for as long as there are users; they hear of its end from now on."""
+    for pause in _pauses():
+        # Each attempt counts who is still there: without users there is nothing to start it for.
+        if not list(users):
+            return None
+        try:
+            with _starting:
+                spark = start()
+                for user in list(users):
+                    use_spark(spark, user)
+                return spark
+        except Exception as error:
+            _log.warning("Spark cannot be started again, and is tried later: %s", error)
+            for user in list(users):
+                user.note_failure(error)
+        time.sleep(pause)
+    return None
+
+
+def _bring(spark: SparkSession, users: WeakSet[SparkUser]) -> None:
+    """Have each user work with a new Spark; who cannot is asked again, unless it has ended and the next is coming."""
+    process = process_of(spark)
+    left = WeakSet(users)
+    for pause in _pauses():
+        for user in list(left):
+            try:
+                user.take_spark(spark)
+                left.discard(user)
+            except Exception as error:
+                if process is not None and process.poll() is not None:
+                    return
+                _log.warning("the new Spark cannot be used yet, and is tried later: %s", error, exc_info=error)
+                user.note_failure(error)
+        if not list(left):
+            return
+        time.sleep(pause)
+
+
+def _pauses() -> Iterator[float]:
+    """Seconds between attempts, more and more."""
+    pause = _FIRST_PAUSE
+    while True:
+        yield pause
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _started(settings: Settings, java_options: str, changed: Mapping[str, str | None]) -> SparkSession:
+    """A new Spark that is watched; whatever is raised on the way leaves no JVM, and PySpark as it was before."""
+    scratch = Scratch()
+    atexit.register(scratch.close)
+
+    def end() -> None:
+        atexit.unregister(scratch.close)
+        scratch.close()
+
+    def ended(jvm: Jvm) -> None:
+        end()
+        _replace(jvm, lambda: start_spark(settings, java_options, **changed))
+
+    try:
+        with _options(settings, java_options, changed, scratch.path) as options:
+            java_home = launcher_home(find_java(), settings.jars.parent / "java")
+            if is_given():
+                with environment_of({"JAVA_HOME": str(java_home)}):
+                    return _context(options)
+            with launched(options, java_home) as begun:
+                spark = _context(options)
+                _watch(spark, begun, settings, ended)
+                return spark
+    except BaseException:
+        end()
+        raise
+
+
+@contextmanager
+def _options(
+    settings: Settings, java_options: str, changed: Mapping[str, str | None], scratch: Path
+) -> Generator[dict[str, str], None, None]:
+    """What a Spark is started with."""
+    cores = "*" if settings.spark_cores is None else str(settings.spark_cores)
+    with as_file(files("headrace.spark").joinpath("log4j2.properties")) as quiet:
+        options: dict[str, str | None] = {
+            **_MEANING,
+            "spark.master": f"local[{cores}]",
+            "spark.app.name": "headrace",
+            "spark.jars": ",".join(str(path) for path in jars.paths(settings.jars)),
+            "spark.sql.extensions": _DELTA_EXTENSION,
+            "spark.sql.catalog.spark_catalog": _DELTA_CATALOG,
+            "spark.driver.memory": settings.spark_memory,
+            # This collector leaves the processor to the epochs; the default one works beside them all the time.
+            "spark.driver.extraJavaOptions": " ".join(
+                (
+                    "-XX:+UseParallelGC",
+                    _ENDS_WITHOUT_MEMORY,
+                    f"-Dlog4j2.configurationFile={quiet.as_uri()}",
+                    java_options,
+                )
+            ).strip(),
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.local.dir": str(scratch / "local"),
+            "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            # Each view brings a dozen generated classes, used in every epoch. Where there are more than fit, all are
+            # compiled anew each time; the default of 100 is less than ten views need.
+            "spark.sql.codegen.cache.maxEntries": "20000",
+            # Spark remembers finished work for a screen that is off; a home lives long, so it keeps little.
+            "spark.ui.retainedJobs": "50",
+            "spark.ui.retainedStages": "50",
+            "spark.ui.retainedTasks": "1000",
+            "spark.sql.ui.retainedExecutions": "10",
+            # A task that asks for more than its share of the memory fails its own query, not the process.
+            "spark.executor.killOnFatalError.depth": "0",
+            # This executor lives as long as its driver, so nobody need hear that it does. In Spark 4.2 a heartbeat that
+            # meets a task of a cached relation half-read is the last one, and the executor is then given up as lost.
+            "spark.executor.heartbeatInterval": "1h",
+            "spark.network.timeout": "2h",
+            "spark.rpc.askTimeout": "2min",
+            **changed,
+        }
+        yield {name: value for name, value in options.items() if value is not None}
+
+
+def _context(options: Mapping[str, str]) -> SparkSession:
+    """The first session of a Spark with these options, in the JVM that PySpark has."""
+    spark = SparkSession.builder.config(map=dict(options)).getOrCreate()
+    _keep_generated_classes(spark)
+    # PySpark prints every failed query with its whole stack; the caller gets the same as an exception.
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
+    # So does Py4J with every call that a Spark which ended leaves unanswered.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    # What is loaded by now stays for good: Python need not look through it for garbage, epoch after epoch. Not so what
+    # a Spark that has ended leaves behind, which is loaded when the next is started.
+    if gc.get_freeze_count() == 0:
+        gc.freeze()
+    return spark
+
+
+def _keep_generated_classes(spark: SparkSession) -> None:
+    """Have the cache of generated classes made now, by the settings of this session.
+
+    It is made once, by whichever thread compiles first, and a thread without a session would give it the default size.
+    """
+    jvm: Any = spark._jvm  # pyright: ignore[reportPrivateUsage]
+    jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)  # pyright: ignore
+    getattr(jvm.org.apache.spark.sql.catalyst.expressions.codegen, "CodeGenerator$").__getattr__("MODULE$")
+
+
+def small_session(spark: SparkSession) -> SparkSession:
+    """A session of the same Spark, tuned for deltas of up to some thousand rows."""
+    return _tuned(spark, _SMALL)
+
+
+def large_session(spark: SparkSession) -> SparkSession:
+    """A session of the same Spark, tuned for backfills and full recomputes."""
+    partitions = 2 * spark.sparkContext.defaultParallelism
+    return _tuned(
+        spark,
+        {**_MEANING, "spark.sql.adaptive.enabled": "true", "spark.sql.shuffle.partitions": str(partitions)},
+    )
+
+
+def _tuned(spark: SparkSession, options: Mapping[str, str]) -> SparkSession:
+    # A new session, because the given one may be the user's and keeps its settings.
+    session = spark.newSession()
+    for name, value in {**options, **_REACH}.items():
+        session.conf.set(name, value)
+    return session
+
+
+def _running_session() -> SparkSession:
+    session = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+    if _DELTA_EXTENSION not in (session.conf.get("spark.sql.extensions", "") or ""):
+        raise SetupError(
+            "this process already runs a Spark without Delta",
+            detail=f"spark.sql.extensions does not name {_DELTA_EXTENSION}.",
+            hint="stop that Spark first, or start it with Delta and give it to headrace.open as spark=",
+        )
+    return session

@@ -1,0 +1,32 @@
+"""Folders whose names a power cut does not take away again; an object store has none, and needs none."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from headrace.storage.objects import ObjectPath, Place
+
+
+def make_folder(path: Place) -> None:
+    """A folder that a power cut does not take away again."""
+    if isinstance(path, ObjectPath):
+        return
+    missing: list[Path] = []
+    while not path.exists():
+        missing.append(path)
+        path = path.parent
+    for one in reversed(missing):
+        one.mkdir(exist_ok=True)
+        sync_folder(one.parent)
+
+
+def sync_folder(path: Place) -> None:
+    """Make the names in a folder durable."""
+    if isinstance(path, ObjectPath):
+        return
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,222 @@
+"""A home goes on when its Spark has ended: with a new one, over which every view's rule is made anew.
+
+State lives in this process, not in Spark, so nothing is computed again. Only what points into the JVM is replaced: the
+sessions, the analyzer's names, the plans and rules of views. All of it is made beside the old and rehearsed, while
+epochs that need no view go on, and swapped in between two epochs.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from subprocess import Popen
+from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
+
+from headrace.catalog.catalog import Catalog, View
+from headrace.catalog.make import make_view
+from headrace.errors import HeadraceError, SparkLost, WorkFailed
+from headrace.plans.catalyst import Catalyst
+from headrace.plans.failures import FAILURES, is_of_connection
+from headrace.reading.files import Files
+from headrace.reading.frames import Frames
+from headrace.reading.queries import Queries
+from headrace.spark.jvm import has_ended
+from headrace.spark.session import large_session, process_of, small_session, use_spark
+from headrace.sql.one_row import CLOCK, CLOCK_SCHEMA
+from headrace.sql.resolve import register
+from headrace.upkeep.rehearse import rehearse_epoch, rehearse_query
+
+if TYPE_CHECKING:
+    from headrace.home import Headrace
+
+_log = logging.getLogger("headrace.spark")
+# A call that comes while Spark is started waits for it, but for no longer than a client would.
+_WAIT_SECONDS = 5.0
+# A process closes its connections a moment before it can be seen to have ended.
+_ENDING_SECONDS = 1.0
+# Of very many views the rest is planned when it is first needed.
+_REHEARSAL_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Doors:
+    """What of a home points into a JVM, beside its views."""
+
+    catalyst: Catalyst
+    frames: Frames
+    queries: Queries
+
+
+def open_doors(spark: SparkSession, files: Files) -> Doors:
+    """The sessions of a home in a Spark, with what is made of them."""
+    catalyst = Catalyst(small_session(spark))
+    frames = Frames(Catalyst(large_session(spark)), files)
+    register(catalyst, CLOCK, CLOCK_SCHEMA)
+    return Doors(catalyst, frames, Queries(frames))
+
+
+class Renewal:
+    """Knows whether the Spark of a home lives, and brings the home to the next one."""
+
+    def __init__(self, home: Headrace, spark: SparkSession, leaves: Path, files: Files) -> None:
+        self._home = home
+        self._leaves = leaves
+        self._files = files
+        self._there = threading.Event()
+        self._lost_at = 0.0
+        # Why the home does not go on yet, if it was tried; it is tried again.
+        self.failure: str | None = None
+        self._begin(spark)
+        self._there.set()
+
+    def _begin(self, spark: SparkSession) -> None:
+        """Be told when this Spark ends."""
+        self._process: Popen[bytes] | None = process_of(spark)
+        self._ours = use_spark(spark, self)
+
+    @property
+    def under_way(self) -> bool:
+        """Whether the home waits for a new Spark, or will in a moment."""
+        return not self._there.is_set() or (self._ours and self._is_gone())
+
+    @property
+    def process(self) -> Popen[bytes] | None:
+        """The process of the home's Spark, where it was started from this one."""
+        return self._process
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process of the home's Spark is gone, and nobody starts another."""
+        return not self._ours and self._is_gone()
+
+    def _is_gone(self) -> bool:
+        return self._process is not None and self._process.poll() is not None
+
+    @contextmanager
+    def working(self, needed: bool = True) -> Generator[None, None, None]:
+        """Inside, the end of Spark is told as `SparkLost`; where it is needed, one being started is waited for."""
+        if needed:
+            self.wait()
+        process = self._process
+        try:
+            yield
+        except Exception as error:
+            ours = isinstance(error, HeadraceError)
+            told = isinstance(error, SparkLost) or (ours and not isinstance(error, WorkFailed))
+            # Whatever else fails while Spark lives is no reason to hold anybody up.
+            within = _ENDING_SECONDS if is_of_connection(error) else 0.0
+            if not told and process is not None and has_ended(process, within):
+                raise self._lost() from error
+            raise
+
+    def lose_spark(self) -> None:
+        """From now on calls wait for the next Spark."""
+        self._lost_at = time.monotonic()
+        self._there.clear()
+
+    def take_spark(self, spark: SparkSession) -> None:
+        """Bring the home to a new Spark; if that one ends too, the next is waited for."""
+        if self._home.closed:
+            return
+        self._begin(spark)
+        self._renew(spark)
+        self.failure = None
+        # Otherwise it was lost again, and must not count as there.
+        if not self._is_gone():
+            self._there.set()
+
+    def note_failure(self, error: Exception) -> None:
+        """Remember why the home still waits."""
+        self.failure = str(error) or type(error).__name__
+
+    def _renew(self, spark: SparkSession) -> None:
+        home = self._home
+        doors = open_doors(spark, self._files)
+        made: dict[str, View] = {}
+
+        def swap() -> None:
+            if not home.closed:
+                # Once more, for what was defined meanwhile; most often that is nothing.
+                self._make_views(doors, home.catalog, made)
+                before = home.catalog.views()
+                home.swap_spark(doors, list(made.values()))
+                _clear(before)
+
+        try:
+            self._make_views(doors, home.catalog, made)
+            self._rehearse(doors, list(made.values()))
+            home.between_epochs(swap)
+        except BaseException:
+            _clear(made.values())
+            raise
+
+    def _rehearse(self, doors: Doors, views: list[View]) -> None:
+        """Plan and compile what the first calls will need: they must not wait for it."""
+        home = self._home
+        catalog = home.catalog.having(*views)
+        try:
+            work = home.begin(home.tick(), catalog)
+            rehearse_epoch(work, [table.name for table in catalog.tables()], catalog.views(), _REHEARSAL_SECONDS)
+            rehearse_query(doors.queries, home.relations())
+        except (HeadraceError, *FAILURES) as error:
+            _log.info("the first epoch could not be rehearsed: %s", error)
+
+    def _make_views(self, doors: Doors, catalog: Catalog, made: dict[str, View]) -> None:
+        """Make each view of a catalog over the new Spark, with the stores that it has; those made before are kept."""
+        new = catalog
+        for table in catalog.tables():
+            register(doors.catalyst, table.name, table.schema)
+        for view in catalog.views():
+            known = made.get(view.name)
+            if known is None or known.definition != view.definition:
+                _clear([known] if known is not None else [])
+                known = make_view(doors.catalyst, new, self._leaves, view.definition)
+            made[view.name] = known = replace(known, store=view.store, hidden=view.hidden)
+            new = new.having(known)
+            register(doors.catalyst, view.name, view.schema)
+        for name in [name for name in made if name not in catalog.relations]:
+            _clear([made.pop(name)])
+
+    def wait(self) -> None:
+        """Wait for the Spark that is being started, if one is, but not for long."""
+        if self._there.is_set():
+            if self.has_ended:
+                raise self._lost()
+            return
+        left = self._lost_at + _WAIT_SECONDS - time.monotonic()
+        if not self._there.wait(max(left, 0.0)):
+            raise SparkLost(
+                "Spark has ended, and another is being started",
+                detail="Nothing of this was done."
+                + ("" if self.failure is None else f" The last attempt failed: {self.failure}"),
+                hint="send it again in a few seconds",
+            )
+
+    def _lost(self) -> SparkLost:
+        if self._ours:
+            return SparkLost(
+                "Spark ended while it worked",
+                detail="Nothing of this was committed.",
+                hint="send it again; if it happens again, give Spark more memory (HEADRACE_SPARK_MEMORY)",
+            )
+        lost = SparkLost(
+            "the Spark that was given to headrace.open has ended",
+            detail="Nothing of this was committed. Who gave it has to start another: only a Spark that Headrace starts "
+            "is replaced by itself.",
+            hint="close the home and open it again, with another spark= or without",
+        )
+        lost.transient = False
+        return lost
+
+
+def _clear(views: Iterable[View]) -> None:
+    """Remove the files of views that are followed by others from now on."""
+    for view in views:
+        view.workshop.clear()
