@@ -21,7 +21,7 @@ from headrace.epoch.work import Work
 from headrace.ir.nodes import Source
 from headrace.plans.catalyst import arrow_schema
 from headrace.plans.trees import Attribute
-from headrace.rules.base import Rule, TooLarge, Workshop
+from headrace.rules.base import Rule, RuleContext, TooLarge
 from headrace.state.delta import Delta, consolidate, weights_of
 from headrace.state.store import Store
 
@@ -78,8 +78,8 @@ class Asked:
         return result.rename_columns([f"c{i}" for i in range(result.num_columns)])
 
 
-class Bench(Workshop):
-    """A workshop whose queries are given, in the order in which the rules ask for them."""
+class Bench(RuleContext):
+    """A context whose queries are given, in the order in which the rules ask for them."""
 
     def __init__(self, *queries: str) -> None:
         super().__init__(catalyst=Unasked(), scratch=Path("/nowhere"), view="v")  # pyright: ignore
@@ -126,7 +126,7 @@ class Home:
             changes[name][row] = times - self.model[name][row]
         work = Work(self.stores, self._bound)
         for name, change in changes.items():
-            work.leave(name, delta_of(self.stores[name].schema, change))
+            work.record(name, delta_of(self.stores[name].schema, change))
             self.model[name] = netted(self.model[name], change)
         expected = self._naive(self.model)
         try:

@@ -51,9 +51,9 @@ def view(name: str, *reads: str, rule: Any = None, hidden: tuple[str, ...] = ())
     resolved: Any = SimpleNamespace(reads=reads, uses_clock=False)
     schema = arrow_schema([field.dataType for field in COLUMNS.fields])
     rule = rule or Following(lambda epoch: epoch.delta_of(reads[0]))
-    workshop: Any = None
+    context: Any = None
     stores = {one: Store(one, arrow_schema([StringType()])) for one in hidden}
-    return View(ViewDefinition(name, ""), resolved, COLUMNS, Store(name, schema), workshop, rule, stores)
+    return View(ViewDefinition(name, ""), resolved, COLUMNS, Store(name, schema), context, rule, stores)
 
 
 def catalog_of(*relations: Table | View) -> Catalog:

@@ -351,7 +351,7 @@ class Headrace:
         before = self.catalog
         self._recover(opened=True)
         for view in before.views():
-            view.workshop.clear()
+            view.context.clear()
         for name in before.relations.keys() - self.catalog.relations.keys():
             forget(self.catalyst, name)
 
@@ -564,7 +564,7 @@ class Headrace:
 
         def try_change(name: str, change: Delta) -> None:
             work = Work(self._stores(self.catalog), self.settings.small_bound)
-            work.leave(name, change)
+            work.record(name, change)
             follow(work, self.catalog, self.frames)
 
         return error if self._last_work is None else with_guilty_row(error, self._last_work, self.catalog, try_change)

@@ -380,7 +380,7 @@ def test_a_definition_moves_the_clock_for_all_who_read_it(home: Any) -> None:
 def test_explaining_a_replacement_leaves_the_files_of_the_live_view(home: Any) -> None:
     home.execute("CREATE TABLE o (id INT PRIMARY KEY, g INT); CREATE VIEW v AS SELECT g + 1 AS h, id FROM o")
     home.apply({"o": [{"insert": {"id": 1, "g": 2}}]})
-    folder = home.catalog.view("v").workshop.folder
+    folder = home.catalog.view("v").context.folder
     before = sorted(path.name for path in folder.iterdir())
     folders = sorted(folder.parent.iterdir())
     assert before

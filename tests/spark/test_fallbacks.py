@@ -16,7 +16,7 @@ from headrace.ir.nodes import Node
 from headrace.plans.catalyst import Catalyst
 from headrace.plans.failures import refuses_plan
 from headrace.plans.trees import columns_of
-from headrace.rules.base import Rule, Workshop, types_of
+from headrace.rules.base import Rule, RuleContext, types_of
 from headrace.rules.build import build_rule
 from headrace.sql import resolve
 from headrace.sql.resolve import normalize
@@ -135,9 +135,9 @@ SUMS = "AS SELECT x, sum(y) AS s FROM l GROUP BY x"
 def test_a_view_is_recomputed_if_spark_refuses_the_plan_of_its_state(
     home: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def with_refused_store(workshop: Workshop, node: Node) -> Rule:
-        rule = build_rule(workshop, node)
-        workshop.store(types_of(node), _refused(workshop.catalyst, node.plan))
+    def with_refused_store(context: RuleContext, node: Node) -> Rule:
+        rule = build_rule(context, node)
+        context.store(types_of(node), _refused(context.catalyst, node.plan))
         return rule
 
     monkeypatch.setattr(define, "build_rule", with_refused_store)

@@ -85,7 +85,7 @@ def test_a_lost_file_rejects_nobody(home: Headrace) -> None:
     home.execute(TABLE)
     home.execute("CREATE VIEW v AS SELECT id, n + 1 AS x FROM t")
     home.apply(insert(1))
-    (query,) = home.catalog.view("v").workshop.queries
+    (query,) = home.catalog.view("v").context.queries
     (leaf,) = query._paths
     write, runs = query._write, list[int]()
 

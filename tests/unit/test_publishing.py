@@ -77,8 +77,8 @@ def home(tmp_path: Path) -> Iterator[Headrace]:
 
 def commit(hr: Headrace, *ids: int, key: str | None = None) -> None:
     work = Work({}, 1000)
-    work.leave("t", delta(*ids))
-    work.leave("u", delta(*ids))
+    work.record("t", delta(*ids))
+    work.record("u", delta(*ids))
     head = {} if key is None else {"keys": {key: Receipt(hr.epoch + 1).to_json()}}
     hr.commit(work, NOW, head)
 

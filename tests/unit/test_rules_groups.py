@@ -259,7 +259,7 @@ def test_what_was_given_out_is_taken_back_to_the_last_bit() -> None:
     model: Counter[Row] = Counter()
     for change in ({(1, 2, None): 1}, {(1, 3, None): 1, (2, 1, None): 1}, {(1, 2, None): -1}, {(2, 1, None): -1}):
         work = Work(home.stores, 1000)
-        work.leave("r", delta_of(home.stores["r"].schema, Counter(change)))
+        work.record("r", delta_of(home.stores["r"].schema, Counter(change)))
         work_out = netted(work_out, rows_of(rule.delta(work)))
         model = netted(model, Counter(change))
         for name, delta in work.deltas.items():

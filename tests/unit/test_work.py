@@ -31,7 +31,7 @@ def delta_of(host: Host, *pairs: tuple[int, int], weight: int = 1) -> Delta:
 
 def worked(host: Host, *pairs: tuple[int, int], bound: int = 1000) -> Work:
     work = Work(host.stores, bound)
-    work.leave("t", delta_of(host, *(pairs or ((1, 1),))))
+    work.record("t", delta_of(host, *(pairs or ((1, 1),))))
     return work
 
 
@@ -100,7 +100,7 @@ def refilled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_what_a_rule_cannot_bring_to_the_driver_is_filled_anew(refilled: list[str]) -> None:
     def too_large(epoch: Any) -> Delta:
-        epoch.leave("a#0", epoch.delta_of("t"))
+        epoch.record("a#0", epoch.delta_of("t"))
         raise TooLarge
 
     host = Host(table("t"), view("a", "t", rule=Following(too_large), hidden=("a#0",)))
@@ -134,7 +134,7 @@ def test_the_content_after_an_epoch_is_made_once() -> None:
     work = worked(host, (1, 1), (2, 2))
     assert rows(work.after("t")) == {(1, 1): 1, (2, 2): 1}
     assert work.after("t").runs[-1] is work.after("t").runs[-1]
-    work.leave("t", delta_of(host, (3, 3)))
+    work.record("t", delta_of(host, (3, 3)))
     assert rows(work.after("t")) == {(3, 3): 1}
     assert rows(work.before("t")) == {}
 

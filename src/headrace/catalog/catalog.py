@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from headrace.catalog.columns import ColumnHistory
 from headrace.errors import RelationNameError
 from headrace.intake.table import TableContract
-from headrace.rules.base import Rule, Workshop
+from headrace.rules.base import Rule, RuleContext
 from headrace.sql.resolve import Resolved, Seen
 from headrace.sql.tokens import scan
 from headrace.state.store import Store
@@ -62,7 +62,7 @@ class View:
     resolved: Resolved
     schema: StructType
     store: Store
-    workshop: Workshop
+    context: RuleContext
     rule: Rule | None
     hidden: dict[str, Store] = field(default_factory=dict[str, Store])
     reasons: tuple[str, ...] = ()

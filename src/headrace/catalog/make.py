@@ -26,7 +26,7 @@ from headrace.ir.nodes import GroupFold, Linear, Node, Source
 from headrace.plans.catalyst import Catalyst, arrow_schema
 from headrace.plans.failures import FAILURES
 from headrace.plans.trees import columns_of, data_type, id_of, items, kind_of
-from headrace.rules.base import Rule, Workshop
+from headrace.rules.base import Rule, RuleContext
 from headrace.rules.build import build_rule
 from headrace.sql.allowed import analyze
 from headrace.sql.lower import Lowering, NoRule, lower
@@ -110,15 +110,15 @@ def make_view(catalyst: Catalyst, catalog: Catalog, scratch: Path, definition: V
     schema = _named_schema(definition, resolved.schema)
     for field in schema.fields:
         refuse_type(f"column {field.name} of view {definition.name}", field.dataType)
-    workshop = Workshop(catalyst, scratch, definition.name)
+    context = RuleContext(catalyst, scratch, definition.name)
     try:
-        rule, reasons, key = _made_rule(catalog, definition, resolved, schema, workshop)
+        rule, reasons, key = _made_rule(catalog, definition, resolved, schema, context)
     except BaseException:
-        workshop.clear()
+        context.clear()
         raise
     store = Store(definition.name, arrow_schema(f.dataType for f in schema.fields))
-    hidden = {one.name: Store(one.name, one.schema) for one in workshop.stores}
-    return View(definition, resolved, schema, store, workshop, rule, hidden, tuple(reasons), key)
+    hidden = {one.name: Store(one.name, one.schema) for one in context.stores}
+    return View(definition, resolved, schema, store, context, rule, hidden, tuple(reasons), key)
 
 
 def columns_today(catalyst: Catalyst, definition: ViewDefinition) -> list[tuple[str, DataType]]:
@@ -139,10 +139,10 @@ def _typed_columns(schema: StructType) -> list[tuple[str, DataType]]:
 
 
 def _made_rule(
-    catalog: Catalog, definition: ViewDefinition, resolved: Resolved, schema: StructType, workshop: Workshop
+    catalog: Catalog, definition: ViewDefinition, resolved: Resolved, schema: StructType, context: RuleContext
 ) -> tuple[Rule | None, list[str], tuple[str, ...]]:
     """The rule that follows a view, the reasons for what is not incremental, and the key of its rows."""
-    catalyst = workshop.catalyst
+    catalyst = context.catalyst
     rule: Rule | None = None
     reasons: list[str] = []
     key: tuple[str, ...] = ()
@@ -155,14 +155,14 @@ def _made_rule(
             if resolved.unfollowed is not None:
                 raise NoRule(f"no rule follows {resolved.unfollowed}")
             node = lower(Lowering(catalyst), resolved.plan)
-            rule = build_rule(workshop, node)
-            _refuse_stores(workshop)
-            reasons.extend(workshop.reasons)
+            rule = build_rule(context, node)
+            _refuse_stores(context)
+            reasons.extend(context.reasons)
             key = _derived_key(catalog, node, schema)
         except NoRule as missing:
             reasons.append(f"{missing}: recomputed in full, with a diff")
             rule = None
-            workshop.forget()
+            context.forget()
     if definition.policy == "incremental" and reasons:
         raise ViewError(
             f"view {definition.name} cannot be maintained incrementally",
@@ -172,10 +172,10 @@ def _made_rule(
     return rule, reasons, key
 
 
-def _refuse_stores(workshop: Workshop) -> None:
+def _refuse_stores(context: RuleContext) -> None:
     """No rule without its state: each of its stores must have a plan that can fill it."""
-    for hidden in workshop.stores:
-        refused = refusal(workshop.catalyst, hidden.plan)
+    for hidden in context.stores:
+        refused = refusal(context.catalyst, hidden.plan)
         if refused is not None:
             raise NoRule(f"its state would be filled by {refused}")
 

@@ -69,7 +69,7 @@ def adopt(
         fill_views(home, catalog, work, made)
         watch.lap("views")
         for name, content in settled.closed.items():
-            work.leave(closed_name(name), content)
+            work.record(closed_name(name), content)
         head = {
             "define": [*(table_definition(one) for one in tables), *(view_definition(one) for one in made)],
             "reset": [*(name for one in tables for name in one.store_names), *settled.resets],
@@ -168,7 +168,7 @@ def leave_names(home: Headrace, made: Sequence[Relation], before: Catalog, adopt
     views = [before.relations.get(one.name) for one in made] if adopted else made
     for one in views:
         if isinstance(one, View):
-            one.workshop.clear()
+            one.context.clear()
     if not adopted:
         restore_names(home, made, before.relations)
 

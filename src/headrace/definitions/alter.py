@@ -192,7 +192,7 @@ def _adopt(home: Headrace, old: Table, altered: _Altered) -> None:
         _carry_tombstones(old, table, work, settled)
         fill_views(home, catalog, work, made)
         for name, content in settled.closed.items():
-            work.leave(closed_name(name), content)
+            work.record(closed_name(name), content)
         head: dict[str, Any] = {
             "define": [table_definition(table), *(view_definition(view) for view in made)],
             "reset": settled.resets,
@@ -228,7 +228,7 @@ def _carry_tombstones(old: Table, table: Table, work: Work, settled: Settled) ->
     buried = old.tombstones.snapshot().all()
     columns = [column.cast(field.type) for column, field in zip(buried.rows.columns, schema, strict=True)]
     settled.resets.append(table.tombstones.name)
-    work.leave(table.tombstones.name, consolidate(pa.table(columns, schema=schema), np.asarray(buried.weights)))
+    work.record(table.tombstones.name, consolidate(pa.table(columns, schema=schema), np.asarray(buried.weights)))
 
 
 def _remake_views(

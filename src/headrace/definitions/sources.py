@@ -77,7 +77,7 @@ def read_sources(
     group = Group(catalog, work, now, home.tombstone_retention)
     applied, stale = group.take(changes)
     for name, delta in group.deltas().items():
-        work.leave(name, delta)
+        work.record(name, delta)
     return Readings([_read(one, counts[one.source.name]) for one in readings], applied, stale)
 
 

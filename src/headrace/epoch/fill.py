@@ -30,7 +30,7 @@ Relations = Callable[[str], tuple[Snapshot, StructType]]
 
 
 def refill(work: Work, catalog: Catalog, frames: Frames, view: View) -> None:
-    """Leave the difference between what a view and its state must hold and what they hold."""
+    """Record the difference between what a view and its state must hold and what they hold."""
 
     def relation(name: str) -> tuple[Snapshot, StructType]:
         if name == CLOCK:
@@ -41,7 +41,7 @@ def refill(work: Work, catalog: Catalog, frames: Frames, view: View) -> None:
     large = sum(work.after(name).count for name in reads) > work.bound
     wanted: dict[str, Delta] = {}
     known: list[tuple[Java, Any]] = []
-    stores = view.workshop.stores if view.rule is not None else []
+    stores = view.context.stores if view.rule is not None else []
     parts = len(stores) + 1
     work.tell(Step("view", view.name, 0, parts))
     for hidden in stores:
@@ -62,7 +62,7 @@ def refill(work: Work, catalog: Catalog, frames: Frames, view: View) -> None:
         wanted[name] = content
         work.tell(Step("view", view.name, len(wanted), parts))
     for name, content in wanted.items():
-        work.leave(name, difference(work.before(name), content))
+        work.record(name, difference(work.before(name), content))
 
 
 def _together(jobs: Mapping[str, Callable[[], Delta]]) -> Iterator[tuple[str, Delta]]:

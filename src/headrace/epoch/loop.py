@@ -257,7 +257,7 @@ class Loop:
         if not accepted:
             return
         for name, delta in group.deltas().items():
-            work.leave(name, delta)
+            work.record(name, delta)
         watch.lap("intake")
         self._host.follow(work)
         watch.lap("views")

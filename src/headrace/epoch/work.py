@@ -70,11 +70,11 @@ class Work:
         found = self._deltas.get(relation)
         return empty(self._before[relation].schema) if found is None else found
 
-    def leave(self, store: str, delta: Delta) -> None:
+    def record(self, store: str, delta: Delta) -> None:
         """Record the delta of a relation or a hidden store."""
         self._deltas[store] = delta
 
-    def left(self, store: str) -> Delta | None:
+    def recorded(self, store: str) -> Delta | None:
         """The delta of a hidden store, if it was already worked out in this epoch."""
         return self._deltas.get(store)
 
@@ -120,7 +120,7 @@ def follow_view(work: Work, catalog: Catalog, frames: Frames, view: View) -> Non
     try:
         if view.rule is not None and not _is_large(work, view):
             try:
-                work.leave(view.name, view.rule.delta(work))
+                work.record(view.name, view.rule.delta(work))
                 return
             except (TooLarge, AnalysisException) as error:
                 if isinstance(error, AnalysisException):

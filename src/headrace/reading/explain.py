@@ -43,13 +43,13 @@ def explain_view(view: View) -> Explanation:
     lines = [f"view {view.name}: {'incremental' if view.incremental else 'not incremental'}"]
     if view.rule is not None:
         try:
-            _describe(lower(Lowering(view.workshop.catalyst), view.resolved.plan), 1, lines)
+            _describe(lower(Lowering(view.context.catalyst), view.resolved.plan), 1, lines)
         except NoRule:
             lines.append("  full recompute with a diff")
     else:
         lines.append("  full recompute with a diff")
     lines.extend(f"because {reason}" for reason in view.reasons)
-    lines.extend(f"note: {note}" for note in (*view.resolved.ties, *view.workshop.notes))
+    lines.extend(f"note: {note}" for note in (*view.resolved.ties, *view.context.notes))
     if view.resolved.uses_clock:
         lines.append("note: now() and current_date follow the epoch's clock")
     return Explanation(view.name, view.incremental, list(view.reasons), "\n".join(lines))

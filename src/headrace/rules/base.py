@@ -1,4 +1,4 @@
-"""What every rule works with: the epoch it runs in, and the workshop that it was built in."""
+"""What every rule works with: the epoch it runs in, and the context that it was built in."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TooLarge(Exception):
 
 
 class Epoch(Protocol):
-    """One epoch under way: the state before it, the deltas so far, and what rules leave behind."""
+    """One epoch under way: the state before it, the deltas so far, and what rules record."""
 
     def before(self, store: str) -> Snapshot:
         """What a store held at the end of the epoch before."""
@@ -37,11 +37,11 @@ class Epoch(Protocol):
         """The relation's delta in this epoch."""
         ...
 
-    def leave(self, store: str, delta: Delta) -> None:
+    def record(self, store: str, delta: Delta) -> None:
         """Record the delta of a hidden store."""
         ...
 
-    def left(self, store: str) -> Delta | None:
+    def recorded(self, store: str) -> Delta | None:
         """The delta of a hidden store, if it was already worked out in this epoch."""
         ...
 
@@ -84,7 +84,7 @@ class HiddenStore:
 
 
 @dataclass
-class Workshop:
+class RuleContext:
     """Where the rules of one view are built: names for their stores and queries, and the reasons they give.
 
     The files of its queries lie in a folder of its own, so that a view of the same name has others.

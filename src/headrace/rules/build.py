@@ -17,7 +17,7 @@ from headrace.ir.nodes import (
     Touched,
 )
 from headrace.plans.trees import Java
-from headrace.rules.base import Rule, Workshop, types_of
+from headrace.rules.base import Rule, RuleContext, types_of
 from headrace.rules.fold import GroupFoldRule
 from headrace.rules.fold import is_inexact as fold_is_inexact
 from headrace.rules.inner_join import InnerJoinRule
@@ -31,26 +31,26 @@ from headrace.rules.touched import is_inexact as touched_is_inexact
 from headrace.rules.ways import Way, find_way
 
 
-def build_rule(workshop: Workshop, node: Node) -> Rule:
+def build_rule(context: RuleContext, node: Node) -> Rule:
     """The rule of an operator, with the rules of all operators below it."""
     if isinstance(node, Linear):
-        fused = _build_fused(workshop, node.child, node.steps, node)
+        fused = _build_fused(context, node.child, node.steps, node)
         if fused is not None:
             return fused
-        return LinearRule(workshop, node, build_rule(workshop, node.child))
+        return LinearRule(context, node, build_rule(context, node.child))
     if isinstance(node, Source):
-        return SourceRule(workshop, node)
+        return SourceRule(context, node)
     if isinstance(node, Constant):
-        return ConstantRule(workshop, types_of(node))
+        return ConstantRule(context, types_of(node))
     if isinstance(node, Merge):
-        return MergeRule(workshop, node, [build_rule(workshop, one) for one in node.inputs])
-    fused = _build_fused(workshop, node, (), node)
+        return MergeRule(context, node, [build_rule(context, one) for one in node.inputs])
+    fused = _build_fused(context, node, (), node)
     if fused is None:
         raise AssertionError(f"no rule for {type(node).__name__}")
     return fused
 
 
-def _build_fused(workshop: Workshop, node: Node, steps: Sequence[Java], top: Node) -> Rule | None:
+def _build_fused(context: RuleContext, node: Node, steps: Sequence[Java], top: Node) -> Rule | None:
     """An operator that ends in a query takes the linear steps above it along, unless it remembers its output."""
     if steps and (
         (isinstance(node, Touched) and touched_is_inexact(node))
@@ -58,18 +58,18 @@ def _build_fused(workshop: Workshop, node: Node, steps: Sequence[Java], top: Nod
     ):
         return None
     if isinstance(node, InnerJoin):
-        return InnerJoinRule(workshop, node, steps, top, build_rule)
+        return InnerJoinRule(context, node, steps, top, build_rule)
     if isinstance(node, MatchJoin):
-        return MatchJoinRule(workshop, node, steps, top, build_rule)
+        return MatchJoinRule(context, node, steps, top, build_rule)
     if isinstance(node, Touched):
         way = way_of(node, steps)
         if way is not None:
-            return SlicedRule(workshop, node, way, steps, top, build_rule)
-        return TouchedRule(workshop, node, steps, top, build_rule)
+            return SlicedRule(context, node, way, steps, top, build_rule)
+        return TouchedRule(context, node, steps, top, build_rule)
     if isinstance(node, GroupFold):
-        return GroupFoldRule(workshop, node, steps, top, build_rule(workshop, node.child))
+        return GroupFoldRule(context, node, steps, top, build_rule(context, node.child))
     if isinstance(node, TopRows):
-        return TopRowsRule(workshop, node, steps, top, build_rule(workshop, node.child))
+        return TopRowsRule(context, node, steps, top, build_rule(context, node.child))
     return None
 
 

@@ -22,7 +22,7 @@ from headrace.plans.catalyst import arrow_schema, arrow_type, rewrite
 from headrace.plans.prepared import Leaf, LeafShape, conform
 from headrace.plans.steps import apply_steps
 from headrace.plans.trees import Java, attribute, columns_of, data_type, id_of, kind_of
-from headrace.rules.base import LONG, Epoch, Rule, Workshop, is_floating, named, types_of
+from headrace.rules.base import LONG, Epoch, Rule, RuleContext, is_floating, named, types_of
 from headrace.rules.linear import signed
 from headrace.rules.outputs import Remembered
 from headrace.rules.partials import Partial, buffers_of, fill_groups, partials_of
@@ -38,21 +38,21 @@ MAX_PRECISION = 38
 class GroupFoldRule:
     """Partials per group, folded on the driver and finished by one query."""
 
-    def __init__(self, workshop: Workshop, node: GroupFold, steps: Sequence[Java], top: Node, child: Rule) -> None:
+    def __init__(self, context: RuleContext, node: GroupFold, steps: Sequence[Java], top: Node, child: Rule) -> None:
         self.types: tuple[DataType, ...] = types_of(top)
         self._child = child
-        self._view = workshop.view
+        self._view = context.view
         self._width = len(node.groups)
         inner = types_of(node.child)
         self._partials: list[Partial] = partials_of(node.calls, inner)
         self._buffers = buffers_of(node.calls, self._partials, inner)
         self._values = [
-            ValueStore(workshop, node.child.plan, inner, self._width, places)
+            ValueStore(context, node.child.plan, inner, self._width, places)
             for places in dict.fromkeys(p.places for p in self._partials if p.remembers)
         ]
-        catalyst = workshop.catalyst
+        catalyst = context.catalyst
         state_types = (*inner[: self._width], *(p.type for p in self._partials))
-        self._state = workshop.store(
+        self._state = context.store(
             state_types, node.child.plan, lambda frame: fill_groups(frame, self._width, self._partials)
         )
         self._state_schema = arrow_schema(state_types)
@@ -77,7 +77,7 @@ class GroupFoldRule:
                 node.plan.child(),
                 catalyst.none,
             )
-            self._remembered = Remembered(workshop, types_of(node), [a.type for a in group_attributes], plan, node.plan)
+            self._remembered = Remembered(context, types_of(node), [a.type for a in group_attributes], plan, node.plan)
 
         def build(leaves: list[Leaf]) -> Java:
             (leaf,) = leaves
@@ -92,7 +92,7 @@ class GroupFoldRule:
             plan = apply_steps(catalyst, steps, plan, [weight])
             return named(catalyst, plan, [*(a.java for a in top.output), weight])
 
-        self._query = workshop.query([shape], build)
+        self._query = context.query([shape], build)
 
         self._direct = None if steps or self._remembered is not None else _direct_results(node)
 
@@ -142,7 +142,7 @@ class GroupFoldRule:
             else np.array([-1, 1], dtype=np.int64)
         )
         state = consolidate(rows, weights)
-        epoch.leave(self._state.name, state)
+        epoch.record(self._state.name, state)
         if len(state) == 0:
             return empty(arrow_schema(self.types))
         if self._remembered is not None:

@@ -25,7 +25,7 @@ from headrace.plans.catalyst import Catalyst, arrow_schema
 from headrace.plans.prepared import Leaf, conform
 from headrace.plans.steps import apply_steps
 from headrace.plans.trees import Java, children, expressions_of, kind_of, references
-from headrace.rules.base import Epoch, Workshop, check_bound, named, types_of
+from headrace.rules.base import Epoch, RuleContext, check_bound, named, types_of
 from headrace.rules.inputs import Input, hashes_of, make_input, matchable, read_leaf, shape_of
 from headrace.rules.thresholds import ThresholdRange
 from headrace.state.delta import Delta, consolidate, empty
@@ -35,7 +35,9 @@ from headrace.state.store import take
 class InnerJoinRule:
     """One query over slices of all inputs."""
 
-    def __init__(self, workshop: Workshop, node: InnerJoin, steps: Sequence[Java], top: object, build: object) -> None:
+    def __init__(
+        self, context: RuleContext, node: InnerJoin, steps: Sequence[Java], top: object, build: object
+    ) -> None:
         self.types: tuple[DataType, ...] = types_of(top)  # pyright: ignore[reportArgumentType]
         keys = [
             sorted(
@@ -51,16 +53,16 @@ class InnerJoinRule:
             )
             for place in range(len(node.inputs))
         ]
-        self._inputs = [make_input(workshop, one, own, build) for one, own in zip(node.inputs, keys, strict=True)]
+        self._inputs = [make_input(context, one, own, build) for one, own in zip(node.inputs, keys, strict=True)]
         self._edges = node.edges
         self._singles = node.singles
         self._ranges = [
-            ThresholdRange(workshop, t, self._inputs[t.single], self._inputs[t.input])
+            ThresholdRange(context, t, self._inputs[t.single], self._inputs[t.input])
             for t in _usable_thresholds(node, steps)
         ]
-        self._explain(workshop, node)
+        self._explain(context, node)
         shapes = [shape_of(one, "before", "after") for one in self._inputs]
-        catalyst = workshop.catalyst
+        catalyst = context.catalyst
         order = _join_order(len(self._inputs), node.edges)
 
         def build_query(leaves: list[Leaf]) -> Java:
@@ -91,9 +93,9 @@ class InnerJoinRule:
             plan = apply_steps(catalyst, steps, plan, carried)
             return named(catalyst, plan, [*(a.java for a in top.output), *carried])  # pyright: ignore
 
-        self._query = workshop.query(shapes, build_query)
+        self._query = context.query(shapes, build_query)
 
-    def _explain(self, workshop: Workshop, node: InnerJoin) -> None:
+    def _explain(self, context: RuleContext, node: InnerJoin) -> None:
         for start in range(len(self._inputs)):
             if start in self._singles and all(isinstance(a.type, BooleanType) for a in node.inputs[start].output):
                 # It turns seldom, and when it does, all rows turn with it.
@@ -103,8 +105,8 @@ class InnerJoinRule:
                     f"join: a change of {_name(node, start)} reads all of {_name(node, place)}, because no equal "
                     "columns connect them"
                 )
-                if reason not in workshop.reasons:
-                    workshop.reasons.append(reason)
+                if reason not in context.reasons:
+                    context.reasons.append(reason)
 
     def _reached_whole(self, start: int) -> list[int]:
         """The inputs that a change of one input reads whole."""

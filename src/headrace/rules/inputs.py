@@ -18,7 +18,7 @@ from headrace.plans.catalyst import Catalyst
 from headrace.plans.prepared import Leaf, LeafShape
 from headrace.plans.steps import apply_steps
 from headrace.plans.trees import Attribute, Java, columns_of, id_of, kind_of
-from headrace.rules.base import Epoch, Rule, Workshop, check_bound, types_of
+from headrace.rules.base import Epoch, Rule, RuleContext, check_bound, types_of
 from headrace.state.delta import Delta, combine, empty
 from headrace.state.hashing import Hashes
 from headrace.state.store import Key, Snapshot, choose, key_hashes, narrow
@@ -45,10 +45,10 @@ class Input:
         if self.rule is None:
             delta = epoch.delta_of(self.store)
         else:
-            known = epoch.left(self.store)
+            known = epoch.recorded(self.store)
             delta = self.rule.delta(epoch) if known is None else known
             if known is None:
-                epoch.leave(self.store, delta)
+                epoch.record(self.store, delta)
         if len(delta) == 0 or len(narrow(delta, self.columns)) == 0:
             return None
         return choose(delta, self.columns)
@@ -77,7 +77,7 @@ class Input:
         return tuple(known[i] for i in ids)
 
 
-def make_input(workshop: Workshop, node: Node, keys: Sequence[int], build: object, *, filtered: bool = True) -> Input:
+def make_input(context: RuleContext, node: Node, keys: Sequence[int], build: object, *, filtered: bool = True) -> Input:
     """The cheapest way to read an operator's output by these key columns.
 
     Unless told otherwise, the store may hold rows that a filter inside the query takes out.
@@ -89,8 +89,8 @@ def make_input(workshop: Workshop, node: Node, keys: Sequence[int], build: objec
         simple = all(kind_of(step) in (("Project", "Filter") if filtered else ("Project",)) for step in node.steps)
         if simple and set(keys) <= {a.id for a in source.output} and _keeps(node, keys):
             return Input(source.relation, None, source.columns, source.output, node.steps)
-    hidden = workshop.store(types_of(node), node.plan)
-    rule: Rule = build(workshop, node)  # pyright: ignore[reportCallIssue, reportUnknownVariableType]
+    hidden = context.store(types_of(node), node.plan)
+    rule: Rule = build(context, node)  # pyright: ignore[reportCallIssue, reportUnknownVariableType]
     return Input(hidden.name, rule, tuple(range(len(node.output))), node.output, ())
 
 

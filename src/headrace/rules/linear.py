@@ -14,7 +14,7 @@ from headrace.plans.catalyst import arrow_schema
 from headrace.plans.prepared import Leaf, LeafShape, conform
 from headrace.plans.steps import apply_steps
 from headrace.plans.trees import Java
-from headrace.rules.base import LONG, Epoch, Rule, Workshop, named, types_of
+from headrace.rules.base import LONG, Epoch, Rule, RuleContext, named, types_of
 from headrace.state.delta import Delta, consolidate, empty, weights_of
 from headrace.state.store import narrow
 
@@ -22,7 +22,7 @@ from headrace.state.store import narrow
 class SourceRule:
     """Some columns of a relation."""
 
-    def __init__(self, workshop: Workshop, node: Source) -> None:
+    def __init__(self, context: RuleContext, node: Source) -> None:
         self.types: tuple[DataType, ...] = types_of(node)
         self._relation = node.relation
         self._columns = node.columns
@@ -37,7 +37,7 @@ class SourceRule:
 class ConstantRule:
     """Rows that never change; a view's first fill brings them."""
 
-    def __init__(self, workshop: Workshop, types: tuple[DataType, ...]) -> None:
+    def __init__(self, context: RuleContext, types: tuple[DataType, ...]) -> None:
         self.types = types
 
     def delta(self, epoch: Epoch) -> Delta:
@@ -48,11 +48,11 @@ class ConstantRule:
 class LinearRule:
     """Steps over another operator's delta."""
 
-    def __init__(self, workshop: Workshop, node: Linear, child: Rule) -> None:
+    def __init__(self, context: RuleContext, node: Linear, child: Rule) -> None:
         self.types: tuple[DataType, ...] = types_of(node)
         self._child = child
         shape = LeafShape(node.child.output, (("weight", LONG),))
-        catalyst = workshop.catalyst
+        catalyst = context.catalyst
 
         def build(leaves: list[Leaf]) -> Java:
             (leaf,) = leaves
@@ -60,7 +60,7 @@ class LinearRule:
             plan = apply_steps(catalyst, node.steps, leaf.plan, [weight])
             return named(catalyst, plan, [*(a.java for a in node.output), weight])
 
-        self._query = workshop.query([shape], build)
+        self._query = context.query([shape], build)
 
     def delta(self, epoch: Epoch) -> Delta:
         """The child's delta, mapped."""

@@ -18,7 +18,7 @@ from headrace.plans.catalyst import arrow_schema
 from headrace.plans.prepared import Leaf, conform
 from headrace.plans.steps import apply_steps
 from headrace.plans.trees import Java
-from headrace.rules.base import Epoch, Workshop, check_bound, named, types_of
+from headrace.rules.base import Epoch, RuleContext, check_bound, named, types_of
 from headrace.rules.inputs import Input, lonely, make_input, matchable, read_leaf, shape_of, side_table, sided
 from headrace.state.delta import Delta, consolidate, empty
 from headrace.state.hashing import Hashes
@@ -28,19 +28,19 @@ from headrace.state.store import take
 class MatchJoinRule:
     """One query over the rows of the touched keys, before and after."""
 
-    def __init__(self, workshop: Workshop, node: MatchJoin, steps: Sequence[Java], top: Node, build: object) -> None:
+    def __init__(self, context: RuleContext, node: MatchJoin, steps: Sequence[Java], top: Node, build: object) -> None:
         self.types: tuple[DataType, ...] = types_of(top)
-        self._left = make_input(workshop, node.left, node.left_keys, build)
-        self._right = make_input(workshop, node.right, node.right_keys, build)
+        self._left = make_input(context, node.left, node.left_keys, build)
+        self._right = make_input(context, node.right, node.right_keys, build)
         self._left_key = self._left.places(node.left_keys)
         self._right_key = self._right.places(node.right_keys)
         self._null_safe = node.null_safe
         self._one_sided = node.kind in ("semi", "anti", "existence")
         if not node.left_keys:
-            workshop.reasons.append(
+            context.reasons.append(
                 f"{node.kind} join: no equal columns connect its inputs, so a change reads both of them whole"
             )
-        catalyst = workshop.catalyst
+        catalyst = context.catalyst
 
         def build_query(leaves: list[Leaf]) -> Java:
             left, right = leaves
@@ -56,7 +56,7 @@ class MatchJoinRule:
             plan = apply_steps(catalyst, steps, plan, carried)
             return named(catalyst, plan, [*(a.java for a in top.output), *carried])
 
-        self._query = workshop.query(
+        self._query = context.query(
             [shape_of(self._left, "weight", "side"), shape_of(self._right, "weight", "side")], build_query
         )
 

@@ -15,7 +15,7 @@ from pyspark.sql.types import DataType
 from headrace.plans.catalyst import arrow_schema
 from headrace.plans.prepared import conform
 from headrace.plans.trees import Java
-from headrace.rules.base import Epoch, Workshop
+from headrace.rules.base import Epoch, RuleContext
 from headrace.state.delta import Delta, combine, consolidate
 from headrace.state.hashing import Hashes
 from headrace.state.store import Snapshot, narrow
@@ -26,7 +26,7 @@ class Remembered:
 
     def __init__(
         self,
-        workshop: Workshop,
+        context: RuleContext,
         outputs: Sequence[DataType],
         keys: Sequence[DataType],
         plan: Java,
@@ -35,7 +35,7 @@ class Remembered:
         self.types = (*outputs, *keys)
         self._width = len(outputs)
         self._key = tuple(range(self._width, len(self.types)))
-        self._store = workshop.store(self.types, plan, stands_for=stands_for)
+        self._store = context.store(self.types, plan, stands_for=stands_for)
 
     def exchange(self, epoch: Epoch, wanted: Hashes, computed: pa.Table) -> Delta:
         """Replace what was remembered of the wanted keys by what was computed; the difference of the outputs."""
@@ -60,7 +60,7 @@ class Remembered:
             if len(old)
             else new
         )
-        epoch.leave(self._store.name, delta)
+        epoch.record(self._store.name, delta)
         return narrow(delta, range(self._width)) if len(delta) else _none(self.types[: self._width])
 
 

@@ -20,7 +20,7 @@ from headrace.plans.catalyst import Catalyst, arrow_schema
 from headrace.plans.prepared import Leaf, LeafShape, conform
 from headrace.plans.steps import apply_steps
 from headrace.plans.trees import Java, columns_of, id_of, items, kind_of
-from headrace.rules.base import Epoch, Workshop, check_bound, named, types_of
+from headrace.rules.base import Epoch, RuleContext, check_bound, named, types_of
 from headrace.rules.inputs import SIDE, Input, make_input, read_leaf, sided
 from headrace.rules.outputs import Remembered
 from headrace.rules.pieces import Pieces, find_pieces
@@ -38,19 +38,19 @@ class SlicedRule:
     """One query over pieces of the touched partitions."""
 
     def __init__(
-        self, workshop: Workshop, node: Touched, way: Way, steps: Sequence[Java], top: Node, build: object
+        self, context: RuleContext, node: Touched, way: Way, steps: Sequence[Java], top: Node, build: object
     ) -> None:
         self.types: tuple[DataType, ...] = types_of(top)
         self._way = way
         self._extra = extra_columns(way.running)
         summed = [one.column for one in way.running if one.column is not None]
         wanted = [*node.keys, *(one.id for one in way.order), *summed]
-        self._input = make_input(workshop, node.child, wanted, build, filtered=False)
+        self._input = make_input(context, node.child, wanted, build, filtered=False)
         self._places = dict(zip(summed, self._input.stored(self._input.places(summed)), strict=True))
         self._read = _order(way, self._input.places(node.keys), self._input.places([c.id for c in way.order]))
         self._stored = _stored(self._input, self._read)
         self._all_read = self._input.rule is not None
-        catalyst = workshop.catalyst
+        catalyst = context.catalyst
         kept = {a.id: a for a in node.child.output}
         cut_by = [kept[i] for i in (*node.keys, *(one.id for one in way.order))]
         self._remembered: Remembered | None = None
@@ -58,7 +58,7 @@ class SlicedRule:
             keys = [a.java for a in cut_by]
             columns = [catalyst.alias(c, f"k{i}") for i, c in enumerate([*(a.java for a in node.output), *keys])]
             plan = catalyst.project(columns, node.plan)
-            self._remembered = Remembered(workshop, types_of(node), [a.type for a in cut_by], plan, node.plan)
+            self._remembered = Remembered(context, types_of(node), [a.type for a in cut_by], plan, node.plan)
             width, count = len(node.output), len(node.keys)
             self._output = _order(
                 way, range(width, width + count), range(width + count, width + count + len(way.order))
@@ -82,7 +82,7 @@ class SlicedRule:
             return named(catalyst, plan, [*(a.java for a in top.output), side])
 
         extra = [("side", SIDE), ("felt", FLAG), *((name, extra_type(name, one)) for name, one in self._extra.items())]
-        self._query = workshop.query([LeafShape(self._input.attributes, tuple(extra))], build_query)
+        self._query = context.query([LeafShape(self._input.attributes, tuple(extra))], build_query)
 
     def delta(self, epoch: Epoch) -> Delta:
         """New output minus old output in the pieces."""
@@ -161,8 +161,8 @@ def _arrangement(snapshot: Snapshot, order: Order) -> Arrangement:
 
 def _whole_change(one: Input, epoch: Epoch) -> Delta:
     """The input's change with all columns of its store."""
-    left = None if one.rule is None else epoch.left(one.store)
-    return epoch.delta_of(one.store) if left is None else left
+    known = None if one.rule is None else epoch.recorded(one.store)
+    return epoch.delta_of(one.store) if known is None else known
 
 
 def _window(

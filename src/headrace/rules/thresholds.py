@@ -16,7 +16,7 @@ import pyarrow as pa
 from headrace.ir.nodes import Threshold
 from headrace.plans.prepared import Leaf
 from headrace.plans.trees import Java
-from headrace.rules.base import Epoch, Workshop, check_bound, named
+from headrace.rules.base import Epoch, RuleContext, check_bound, named
 from headrace.rules.inputs import Input, read_leaf, shape_of, side_table, sided
 from headrace.state.delta import Delta
 from headrace.state.store import order_numbers
@@ -28,11 +28,11 @@ _SLACK = 1e-12
 class ThresholdRange:
     """The rows of one input whose comparison with a one-row input may flip."""
 
-    def __init__(self, workshop: Workshop, threshold: Threshold, single: Input, ranged: Input) -> None:
+    def __init__(self, context: RuleContext, threshold: Threshold, single: Input, ranged: Input) -> None:
         self.threshold = threshold
         self._single = single
         self._ranged = ranged
-        catalyst = workshop.catalyst
+        catalyst = context.catalyst
 
         def build(leaves: list[Leaf]) -> Java:
             (leaf,) = leaves
@@ -40,7 +40,7 @@ class ThresholdRange:
             plan = read_leaf(catalyst, single, leaf, [side])
             return named(catalyst, plan, [threshold.expression, side])
 
-        self._query = workshop.query([shape_of(single, "side")], build)
+        self._query = context.query([shape_of(single, "side")], build)
 
     def flipped(self, epoch: Epoch) -> Delta:
         """The rows before this epoch that lie between the old and the new value."""

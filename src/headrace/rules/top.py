@@ -20,7 +20,7 @@ from headrace.plans.catalyst import arrow_schema
 from headrace.plans.prepared import Leaf, LeafShape, conform
 from headrace.plans.steps import apply_steps
 from headrace.plans.trees import Java
-from headrace.rules.base import LONG, Epoch, Rule, TooLarge, Workshop, check_bound, named, types_of
+from headrace.rules.base import LONG, Epoch, Rule, RuleContext, TooLarge, check_bound, named, types_of
 from headrace.rules.linear import signed, with_weights
 from headrace.state.delta import Delta, concat, consolidate, empty, negate
 
@@ -30,7 +30,7 @@ _SPARE = 200
 class TopRowsRule:
     """The kept rows are sorted by Spark together with the change."""
 
-    def __init__(self, workshop: Workshop, node: TopRows, steps: Sequence[Java], top: Node, child: Rule) -> None:
+    def __init__(self, context: RuleContext, node: TopRows, steps: Sequence[Java], top: Node, child: Rule) -> None:
         self.types: tuple[DataType, ...] = types_of(top)
         self._child = child
         self._inner = types_of(node.child)
@@ -38,8 +38,8 @@ class TopRowsRule:
         self._end = None if node.limit is None else node.offset + max(node.limit, 0)
         self._keep = None if self._end is None else 2 * self._end + _SPARE
         if node.limit is None:
-            workshop.reasons.append("OFFSET without LIMIT: a change reads the whole input")
-        catalyst = workshop.catalyst
+            context.reasons.append("OFFSET without LIMIT: a change reads the whole input")
+        catalyst = context.catalyst
         order = list(node.order)
         columns = [a.java for a in node.child.output]
 
@@ -55,15 +55,13 @@ class TopRowsRule:
             return named(catalyst, plan, [*(a.java for a in top.output), weight])
 
         shape = LeafShape(node.child.output, (("before", LONG), ("after", LONG)))
-        self._sorted = workshop.query([shape], build_sorted)
-        self._steps = (
-            workshop.query([LeafShape(node.child.output, (("weight", LONG),))], build_steps) if steps else None
-        )
+        self._sorted = context.query([shape], build_sorted)
+        self._steps = context.query([LeafShape(node.child.output, (("weight", LONG),))], build_steps) if steps else None
         sorted_plan = catalyst.plan_class("Sort")(catalyst.seq(order), True, node.child.plan, catalyst.none)
-        self._kept = workshop.store(
+        self._kept = context.store(
             self._inner, sorted_plan, lambda frame: frame if self._keep is None else frame.limit(self._keep)
         )
-        self._total = workshop.store((LONG,), node.child.plan, lambda frame: frame.agg(F.count(F.lit(1)).alias("c0")))
+        self._total = context.store((LONG,), node.child.plan, lambda frame: frame.agg(F.count(F.lit(1)).alias("c0")))
 
     def delta(self, epoch: Epoch) -> Delta:
         """The first rows after minus the first rows before."""
@@ -110,10 +108,10 @@ class TopRowsRule:
             raise TooLarge
         if self._keep is not None and held > 2 * self._keep:
             after = np.where(np.cumsum(after) <= self._keep, after, 0)
-        epoch.leave(self._kept.name, consolidate(table, after - before))
+        epoch.record(self._kept.name, consolidate(table, after - before))
         if count != new_count:
             counts = pa.table([pa.array([count, new_count])], names=["c0"])
-            epoch.leave(self._total.name, consolidate(counts, np.array([-1, 1], dtype=np.int64)))
+            epoch.record(self._total.name, consolidate(counts, np.array([-1, 1], dtype=np.int64)))
 
     def _first(self, table: pa.Table, weights: Any) -> Delta:
         """The rows between the offset and the limit, each as often as it stands there."""

@@ -18,7 +18,7 @@ from headrace.plans.catalyst import Catalyst, arrow_schema
 from headrace.plans.prepared import Leaf, conform
 from headrace.plans.steps import LINEAR, apply_steps
 from headrace.plans.trees import Java, columns_of, id_of, items, kind_of
-from headrace.rules.base import Epoch, Workshop, check_bound, is_floating, named, types_of
+from headrace.rules.base import Epoch, RuleContext, check_bound, is_floating, named, types_of
 from headrace.rules.inputs import hashes_of, make_input, read_leaf, repeated, shape_of, side_table, sided
 from headrace.rules.outputs import Remembered
 from headrace.rules.ways import is_inexact_window
@@ -28,15 +28,15 @@ from headrace.state.delta import Delta, consolidate, empty
 class TouchedRule:
     """One query over the rows of the touched keys, before and after."""
 
-    def __init__(self, workshop: Workshop, node: Touched, steps: Sequence[Java], top: Node, build: object) -> None:
+    def __init__(self, context: RuleContext, node: Touched, steps: Sequence[Java], top: Node, build: object) -> None:
         self.types: tuple[DataType, ...] = types_of(top)
-        self._input = make_input(workshop, node.child, node.keys, build)
+        self._input = make_input(context, node.child, node.keys, build)
         self._key = self._input.places(node.keys)
         self._remembered: Remembered | None = None
         self._always = not node.keys and kind_of(node.steps[-1]) == "Aggregate"
         if not node.keys:
-            workshop.reasons.append(f"{node.what}: a change reads the whole input")
-        catalyst = workshop.catalyst
+            context.reasons.append(f"{node.what}: a change reads the whole input")
+        catalyst = context.catalyst
 
         keys = [a.java for a in node.child.output if a.id in node.keys]
 
@@ -62,14 +62,14 @@ class TouchedRule:
             order = [[a.id for a in kept].index(i) for i in node.keys]
             keys = [kept[place].java for place in order]
             self._remembered = Remembered(
-                workshop,
+                context,
                 types_of(node),
                 [kept[place].type for place in order],
                 _keyed_plan(catalyst, node, keys),
                 node.plan,
             )
         one_side = self._always or self._remembered is not None
-        self._query = workshop.query([shape_of(self._input, "side")], build_new if one_side else build_query)
+        self._query = context.query([shape_of(self._input, "side")], build_new if one_side else build_query)
 
     def delta(self, epoch: Epoch) -> Delta:
         """New output minus old output for the touched keys."""

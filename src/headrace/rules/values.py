@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from headrace.plans.trees import Java
-from headrace.rules.base import Epoch, Workshop
+from headrace.rules.base import Epoch, RuleContext
 from headrace.state.delta import Delta, combine_with_places
 from headrace.state.extremes import dense_places, extreme
 from headrace.state.hashing import identity
@@ -71,12 +71,12 @@ class ValueStore:
     """The values of some columns, per group, with their multiplicity; NULLs are not values."""
 
     def __init__(
-        self, workshop: Workshop, plan: Java, types: tuple[DataType, ...], width: int, places: tuple[int, ...]
+        self, context: RuleContext, plan: Java, types: tuple[DataType, ...], width: int, places: tuple[int, ...]
     ) -> None:
         self.places = places
         self._width = width
         self._columns = [*range(width), *places]
-        self._store = workshop.store([types[i] for i in self._columns], plan, self._fill, weighted=True)
+        self._store = context.store([types[i] for i in self._columns], plan, self._fill, weighted=True)
 
     def _fill(self, frame: Any) -> Any:
         # Not dropna(), which would drop NaN as well.
@@ -101,5 +101,5 @@ class ValueStore:
         delta, firsts = combine_with_places(rows, change.weights[kept], low, high)
         snapshot = epoch.before(self._store.name)
         before = snapshot.contains(delta.low, delta.high)
-        epoch.leave(self._store.name, delta)
+        epoch.record(self._store.name, delta)
         return Folded(snapshot, delta, numbers[kept[firsts]], before, self._width)

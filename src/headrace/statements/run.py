@@ -291,7 +291,7 @@ def _drop(home: Headrace, statement: Drop) -> None:
         home.commit(Work({}, home.settings.small_bound), home.tick(), {"drop": [statement.name]}, left)
         restore_names(home, [relation], left.relations)
         if isinstance(relation, View):
-            relation.workshop.clear()
+            relation.context.clear()
 
 
 def _explain(home: Headrace, statement: Explain) -> pa.Table:
@@ -304,7 +304,7 @@ def _explain(home: Headrace, statement: Explain) -> pa.Table:
         try:
             return str(explain_view(view))
         finally:
-            view.workshop.clear()
+            view.context.clear()
 
     # The analyzer knows the names of one catalog at a time, and a definition under way has its own.
     return _lines(home.between_epochs(explained))

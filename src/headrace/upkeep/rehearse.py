@@ -28,14 +28,14 @@ def rehearse_epoch(work: Work, tables: Sequence[str], views: Sequence[View], sec
     for name in tables:
         change = _small_change(work.before(name))
         if change is not None:
-            work.leave(name, change)
+            work.record(name, change)
     for view in views:
         if time.monotonic() >= until:
             return
         if view.rule is None or not any(work.changed(name) for name in view.resolved.reads):
             continue
         try:
-            work.leave(view.name, view.rule.delta(work))
+            work.record(view.name, view.rule.delta(work))
         except (TooLarge, HeadraceError, *FAILURES):
             for name in view.hidden:
                 work.deltas.pop(name, None)

@@ -219,4 +219,4 @@ class Renewal:
 def _clear(views: Iterable[View]) -> None:
     """Remove the files of views that are followed by others from now on."""
     for view in views:
-        view.workshop.clear()
+        view.context.clear()

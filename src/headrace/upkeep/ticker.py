@@ -74,4 +74,4 @@ def move_clock(work: Work, catalog: Catalog, now: datetime, resolution: float) -
     table = pa.table([pa.array(rows, type=schema.types[0])], schema=schema)
     delta = consolidate(table, np.concatenate([-known.weights, _ONE]))
     if len(delta):
-        work.leave(CLOCK, delta)
+        work.record(CLOCK, delta)
