@@ -225,8 +225,9 @@ class Headrace:
     def apply(self, changes: Mapping[str, Sequence[object]], key: str | None = None) -> Receipt:
         """Apply changes of any number of tables as part of one atomic epoch, all of them or none.
 
-        A change is {"insert": row} or {"delete": row}, a row a dict by column names; of a table with a key, an insert
-        replaces the row of its key, and a delete needs only the key. The same key= again returns the first receipt.
+        A change is {"insert": row}, {"update": row} or {"delete": row}, a row a dict by column names; of a table with a
+        key, an insert replaces the row of its key, an update keeps what it does not name, and a delete needs only the
+        key. The same key= again returns the first receipt.
 
             hr.apply({"orders": [{"insert": {"id": 1, "amount": "9.50"}}, {"delete": {"id": 2}}]}, key="order-1")
 

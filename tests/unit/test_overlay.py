@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from headrace.intake.overlay import Found, Net, Overlay, Tombstone, Verdict
+from headrace.intake.overlay import Found, KeptCell, Net, Overlay, Tombstone, Verdict
 from headrace.intake.table import TableContract
 
 NOW = datetime(2024, 1, 1, tzinfo=UTC)
@@ -59,6 +59,10 @@ def delete(**row: object) -> object:
     return {"delete": row}
 
 
+def update(**row: object) -> object:
+    return {"update": row}
+
+
 KEYED: list[tuple[str, list[object], Net]] = [
     ("a new key", [insert(9, name="a")], Net(added_rows=[((9, None, "a"), 1)])),
     (
@@ -73,6 +77,31 @@ KEYED: list[tuple[str, list[object], Net]] = [
         "the last of a key wins",
         [insert(9, name="a"), insert(9, name="b")],
         Net(added_rows=[((9, None, "b"), 1)]),
+    ),
+    (
+        "an update keeps what it does not name of the committed row",
+        [update(id=1, seq=7)],
+        Net(removed_handles=["handle 1"], added_rows=[((1, 7, None), 1)], kept_cells=[KeptCell(0, 2, "handle 1")]),
+    ),
+    (
+        "two updates keep of each other and of the committed row",
+        [update(id=1, seq=7), update(id=1), update(id=1, seq=8)],
+        Net(removed_handles=["handle 1"], added_rows=[((1, 8, None), 1)], kept_cells=[KeptCell(0, 2, "handle 1")]),
+    ),
+    (
+        "an update keeps of a change before it",
+        [insert(9, 1, "a"), update(id=9, seq=2), update(id=9, name="b")],
+        Net(added_rows=[((9, 2, "b"), 1)]),
+    ),
+    (
+        "nothing of the committed row is kept over an insert",
+        [update(id=1, seq=7), insert(1, 8, "b"), update(id=1, seq=9)],
+        Net(removed_handles=["handle 1"], added_rows=[((1, 9, "b"), 1)]),
+    ),
+    (
+        "an update that names every column needs no row",
+        [{"update": {"id": 9, "seq": 1, "name": "a"}}],
+        Net(added_rows=[((9, 1, "a"), 1)]),
     ),
     (
         "out and in again replaces",
@@ -286,3 +315,39 @@ def test_an_overlay_without_its_looks_is_a_mistake() -> None:
     ):
         with pytest.raises(ValueError, match="table t has"):
             Overlay(contract)
+
+
+@pytest.mark.parametrize(
+    ("calls", "refused"),
+    [
+        ([[update(id=9, seq=1)]], {0}),
+        ([[delete(id=1), update(id=1, seq=1), update(id=1, seq=2)]], {1, 2}),
+        ([[delete(id=1)], [insert(2), update(id=1, seq=1)]], {1}),
+        ([[insert(9)], [delete(id=9), update(id=9, name="x")]], {1}),
+    ],
+)
+def test_an_update_without_a_row_to_keep_is_refused_with_its_call(calls: list[list[object]], refused: set[int]) -> None:
+    overlay = Committed([(1, None, "a")]).overlay()
+    *accepted, last = calls
+    assert all(not overlay.take(call, NOW).rejections for call in accepted)
+    before = overlay.net()
+    verdict = overlay.take(last, NOW)
+    assert {one.index for one in verdict.rejections} == refused
+    assert all("no row of this key" in one.reason for one in verdict.rejections)
+    assert (verdict.applied, overlay.net()) == (0, before)
+
+
+def test_an_update_that_is_too_old_is_stale_whether_or_not_there_is_a_row() -> None:
+    overlay = Committed([(1, 5, "a")], {2: 5}).overlay(sequence="seq")
+    verdict = overlay.take([update(id=1, seq=4), update(id=2, seq=4), update(id=1, seq=5)], NOW)
+    assert verdict == Verdict(1, 2)
+    assert overlay.take([update(id=2, seq=6)], NOW).rejections
+    assert "part of the key" in overlay.take([update(seq=6)], NOW).rejections[0].reason
+    assert "SEQUENCE BY" in overlay.take([update(id=1)], NOW).rejections[0].reason
+
+
+def test_a_table_without_a_key_has_nothing_to_keep() -> None:
+    overlay = Committed([(1, 5, "a")]).overlay(key=())
+    assert overlay.take([{"update": {"id": 1, "seq": 5, "name": "b"}}], NOW) == Verdict(1)
+    overlay = Committed([(1, 5, "a")]).overlay(key=())
+    assert "id is missing" in overlay.take([update(seq=5)], NOW).rejections[0].reason

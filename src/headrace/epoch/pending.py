@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from headrace.catalog.catalog import Table
 from headrace.intake.arrow import to_arrow
-from headrace.intake.overlay import Found, Net, Overlay
+from headrace.intake.overlay import Found, KeptCell, Net, Overlay
 from headrace.plans.prepared import conform
 from headrace.state.delta import Delta, combine, consolidate
 from headrace.state.hashing import identity
@@ -91,6 +91,7 @@ class Pending:
             parts.append(Delta(rows.rows, -rows.weights, rows.low, rows.high))
         signed = [(row, -n) for row, n in net.removed_rows] + list(net.added_rows)
         table = _positional(to_arrow([row for row, _ in signed], schema), schema)
+        table = self._with_kept(table, net.kept_cells, len(net.removed_rows))
         weights = np.array([n for _, n in signed], dtype=np.int64)
         parts.append(consolidate(table, weights))
         return combine(
@@ -99,6 +100,26 @@ class Pending:
             np.concatenate([part.low for part in parts]),
             np.concatenate([part.high for part in parts]),
         )
+
+    def _with_kept(self, table: pa.Table, cells: Sequence[KeptCell], first: int) -> pa.Table:
+        """The table with the values that its rows, counted from `first`, keep of rows that were found.
+
+        They never become Python values on the way: what a statement wrote may be none that Python can hold.
+        """
+        begins = np.cumsum([table.num_rows, *(len(found) for found in self._found)])
+        by_place: dict[int, list[KeptCell]] = {}
+        for cell in cells:
+            by_place.setdefault(cell.place, []).append(cell)
+        for place, kept in by_place.items():
+            origin = np.arange(table.num_rows)
+            for cell in kept:
+                part, row = cell.handle  # pyright: ignore[reportGeneralTypeIssues, reportUnknownVariableType]
+                origin[first + cell.row] = begins[part] + row
+            field = table.field(place)
+            parts = [table.column(place), *(found.rows.column(place) for found in self._found)]
+            values = pa.chunked_array([chunk for part in parts for chunk in part.chunks], type=field.type)
+            table = table.set_column(place, field, values.take(pa.array(origin)))
+        return table
 
     def _tombstone_delta(self, net: Net, snapshot: Snapshot, expired_at: datetime) -> Delta:
         contract = self._table.contract

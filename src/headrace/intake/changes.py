@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from headrace.errors import ChangesRejected, Rejection
 
-_FORM = 'write {"table": [{"insert": row}, {"delete": row}, ...]}, each row a dict by column names'
+_FORM = 'write {"table": [{"insert": row}, {"update": row}, {"delete": row}, ...]}, each row a dict by column names'
 
 
 def refuse_no_changes(changes: object) -> None:

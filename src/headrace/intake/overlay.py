@@ -31,6 +31,14 @@ class Tombstone(NamedTuple):
     deleted_at: datetime
 
 
+class KeptCell(NamedTuple):
+    """A value of an added row, by the place of the row and of its column, that stays what a committed row has there."""
+
+    row: int
+    place: int
+    handle: object
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What became of one call's changes; with any rejection nothing of the call was applied."""
@@ -45,12 +53,13 @@ class Net:
     """The difference between the committed state and the overlay.
 
     A tombstone that is set takes the place of any that the key had; one that is removed belongs to a key
-    that has a row again. Rows come with how many of them leave or enter.
+    that has a row again. Rows come with how many of them leave or enter; the kept cells of added ones are None there.
     """
 
     removed_handles: list[object] = field(default_factory=list[object])
     removed_rows: list[tuple[Row, int]] = field(default_factory=list[tuple[Row, int]])
     added_rows: list[tuple[Row, int]] = field(default_factory=list[tuple[Row, int]])
+    kept_cells: list[KeptCell] = field(default_factory=list[KeptCell])
     tombstones_set: list[Tombstone] = field(default_factory=list[Tombstone])
     tombstones_removed: list[Row] = field(default_factory=list[Row])
 
@@ -96,9 +105,9 @@ class Overlay:
         mark = self.checkpoint()
         stale = 0
         if isinstance(self._pending, _Keys):
-            # Changes of keys never depend on each other's being there: a rejected call needs no further look.
+            # What an update keeps may come from a change that is refused: a rejected call is looked at no further.
             if not reasons:
-                stale = self._pending.take([change for change in decoded if change is not None], now)
+                stale, reasons = self._pending.take([change for change in decoded if change is not None], now)
         else:
             reasons.update(self._pending.take(decoded))
         if not reasons:
@@ -120,6 +129,7 @@ class Overlay:
         return self._pending.net()
 
 
+_NOTHING_TO_KEEP = "there is no row of this key whose other columns the update could keep"
 # An accepted change of a key, the rank of its sequence, and when it was taken.
 _Taken = tuple[Decoded, Any, datetime]
 
@@ -137,13 +147,14 @@ class _Keys:
         self._latest: dict[Identity, _Taken] = {}
         self.journal: list[tuple[Identity, _Taken | None]] = []
 
-    def take(self, changes: Sequence[Decoded], now: datetime) -> int:
-        """Take the changes in order; the number of stale ones."""
+    def take(self, changes: Sequence[Decoded], now: datetime) -> tuple[int, dict[int, str]]:
+        """Take the changes in order; the number of stale ones, and the reasons against those that must be rejected."""
         self._learn(changes)
         latest, floors, rank_of, journal = self._latest, self._floor, self._rank, self.journal
         rank = None
         stale = 0
-        for change in changes:
+        reasons: dict[int, str] = {}
+        for index, change in enumerate(changes):
             mark = change.identity
             before = latest.get(mark)
             if rank_of is not None:
@@ -152,9 +163,29 @@ class _Keys:
                 if floor is not None and rank < floor:
                     stale += 1
                     continue
+            if change.kept:
+                whole = self._completed(change, None if before is None else before[0])
+                if whole is None:
+                    reasons[index] = _NOTHING_TO_KEEP
+                    continue
+                change = whole
             journal.append((mark, before))
             latest[mark] = (change, rank, now)
-        return stale
+        return stale, reasons
+
+    def _completed(self, change: Decoded, before: Decoded | None) -> Decoded | None:
+        """An update with what it keeps of an accepted change; it still keeps what that one keeps of the committed row.
+
+        None if the key has no row to keep anything of.
+        """
+        if before is None:
+            return None if self._found[change.identity] is None else change
+        if before.row is None:
+            return None
+        row = list(change.row or ())
+        for place in change.kept:
+            row[place] = before.row[place]
+        return change._replace(row=tuple(row), kept=tuple(set(change.kept).intersection(before.kept)))
 
     def _learn(self, changes: Sequence[Decoded]) -> None:
         """Find the committed rows and tombstones of keys not asked for before."""
@@ -187,6 +218,9 @@ class _Keys:
             if found is not None:
                 net.removed_handles.append(found.handle)
             if change.row is not None:
+                for place in change.kept:
+                    assert found is not None, "only of a row that is there is anything kept"
+                    net.kept_cells.append(KeptCell(len(net.added_rows), place, found.handle))
                 net.added_rows.append((change.row, 1))
                 if mark in self._buried:
                     net.tombstones_removed.append(change.key)

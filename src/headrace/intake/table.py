@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
@@ -16,20 +16,24 @@ from headrace.intake.identity import Identity, Row, rank_of, row_identity_of
 from headrace.intake.reasons import BadValue, plain, shown
 from headrace.intake.values import column_converter, converter, names_by_lower
 
-NO_CHANGE = 'a change is {"insert": row} or {"delete": row}'
+NO_CHANGE = 'a change is {"insert": row}, {"update": part of a row} or {"delete": row}'
 SHOWN_COLUMNS = 20
 # Of more refused changes than this, the rest is not looked at: each costs its reason, and nothing is applied.
 MOST_REASONS = 10_000
 
 
 class Decoded(NamedTuple):
-    """One change with exact values; the row of a delete by key is None."""
+    """One change with exact values; the row of a delete by key is None.
+
+    At the places that are `kept`, where its row has None, an update leaves the values of the row that is there.
+    """
 
     delete: bool
     row: Row | None
     key: Row
     identity: Identity
     sequence: Any
+    kept: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -123,9 +127,18 @@ class _Columns:
 
     def exact_row(self, row: dict[str, Any]) -> Row:
         """One row by declared names, exact; `BadValue` with every reason against it."""
+        return self.exact_part(row)[0]
+
+    def exact_part(self, row: dict[str, Any], may_lack: Collection[str] = ()) -> tuple[Row, tuple[int, ...]]:
+        """The same of a row that may lack some columns, which are None; and their places."""
         exact: list[object] = []
+        lacking: list[int] = []
         reasons: list[str] = []
         for name, convert, null_reason in self._fields:
+            if name in may_lack and name not in row:
+                lacking.append(len(exact))
+                exact.append(None)
+                continue
             value = plain(row.get(name))
             if value is not None:
                 try:
@@ -138,7 +151,7 @@ class _Columns:
                 reasons.append(f"column {name} is {'NULL' if name in row else 'missing'}, but {null_reason}")
         if reasons:
             raise BadValue("; ".join(reasons))
-        return tuple(exact)
+        return tuple(exact), tuple(lacking)
 
 
 class _Decoder:
@@ -156,13 +169,18 @@ class _Decoder:
             if contract.sequence is not None and contract.sequence not in carried:
                 carried.append(contract.sequence)
         self._delete = _Columns(contract, carried) if contract.key else self._insert
+        # What an update need not name; without a key there is no row to take it from.
+        self._may_lack = frozenset(names).difference(carried)
         self._finish_insert = _finisher(contract, names, delete=False)
         self._finish_delete = _finisher(contract, carried, delete=True)
 
     def decode(self, change: object) -> Decoded:
-        delete, row = self._open(change)
-        if delete:
+        kind, row = self._open(change)
+        if kind == "delete":
             return self._finish_delete([self._delete.exact_row(row)])[0]
+        if kind == "update":
+            exact, kept = self._insert.exact_part(row, self._may_lack)
+            return self._finish_insert([exact])[0]._replace(kept=kept)
         return self._finish_insert([self._insert.exact_row(row)])[0]
 
     def decode_all(self, changes: Sequence[object]) -> tuple[list[Decoded | None], dict[int, str]]:
@@ -174,13 +192,17 @@ class _Decoder:
         delete_rows: list[Row] = []
         for index, change in enumerate(changes):
             try:
-                delete, row = self._open(change)
+                kind, row = self._open(change)
+                if kind == "update":
+                    decoded[index] = self.decode(change)
             except BadValue as bad:
                 reasons[index] = bad.reason
                 if len(reasons) >= MOST_REASONS:
                     break
                 continue
-            if delete:
+            if kind == "update":
+                continue
+            if kind == "delete":
                 deletes.append(index)
                 delete_rows.append(self._delete.raw(row))
             else:
@@ -208,15 +230,14 @@ class _Decoder:
                 decoded[index] = change
         return decoded, reasons
 
-    def _open(self, change: Any) -> tuple[bool, dict[str, Any]]:
-        """Whether the change is a delete, and its row by declared column names."""
+    def _open(self, change: Any) -> tuple[str, dict[str, Any]]:
+        """What kind of change it is, and its row by declared column names."""
         if isinstance(change, dict) and len(change) == 1:
             ((kind, row),) = change.items()
-            delete = kind == "delete"
-            if delete or kind == "insert":
+            if kind == "insert" or kind == "delete" or kind == "update":
                 if type(row) is dict and self._known.issuperset(row):
-                    return delete, row
-                return delete, self._by_declared_name(row)
+                    return kind, row
+                return kind, self._by_declared_name(row)
         raise BadValue(NO_CHANGE)
 
     def _by_declared_name(self, row: Any) -> dict[str, Any]:
@@ -260,7 +281,8 @@ def _finisher(
         kept = repeat(None) if delete and contract.key else rows
         sequences = repeat(None) if sequence is None else map(sequence, rows)
         # The same as Decoded(*parts), without a Python frame for each row.
-        return list(map(tuple.__new__, repeat(Decoded), zip(repeat(delete), kept, keys, marks, sequences)))
+        parts = zip(repeat(delete), kept, keys, marks, sequences, repeat(()))
+        return list(map(tuple.__new__, repeat(Decoded), parts))
 
     return finish
 

@@ -38,8 +38,8 @@ Formats = Literal["insert_delete", "raw", "weighted", "debezium"]
         {"type": "string"},
         "application/x-ndjson",
         "application/json",
-        description='A JSON array of changes, or lines with a change each: {"insert": row} or {"delete": row}; '
-        'with update_format=raw a row; with weighted {"weight": number, "data": row}.',
+        description='A JSON array of changes, or lines with a change each: {"insert": row}, {"update": part of a row} '
+        'or {"delete": row}; with update_format=raw a row; with weighted {"weight": number, "data": row}.',
     ),
 )
 async def ingress(
