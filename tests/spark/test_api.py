@@ -120,6 +120,21 @@ def test_a_delete_by_key_ignores_a_stale_image(shop: Any) -> None:
     assert rows(shop, "SELECT * FROM total") == []
 
 
+def test_an_update_changes_what_it_names_and_views_follow(shop: Any) -> None:
+    shop.apply({"t": [insert(id=1, g="a", v=5), insert(id=2, g="b", v=7)]})
+    shop.apply(
+        {"t": [{"update": {"id": 1, "v": 6}}, {"update": {"id": 1, "g": "b"}}, {"update": {"ID": 2, "v": None}}]}
+    )
+    assert shop.query("SELECT * FROM t ORDER BY id").to_pylist() == [
+        {"id": 1, "g": "b", "v": 6},
+        {"id": 2, "g": "b", "v": None},
+    ]
+    assert shop.query("SELECT * FROM total").to_pylist() == [{"g": "b", "s": 6}]
+    with pytest.raises(ChangesRejected, match="no row of this key"):
+        shop.apply({"t": [insert(id=4, g="c", v=1), {"update": {"id": 3, "v": 1}}]})
+    assert shop.verify().ok
+
+
 def test_copies_count_without_a_key(shop: Any) -> None:
     shop.apply({"bag": [insert(a=1, s="x")] * 3})
     shop.apply({"bag": [delete(a=1, s="x")] * 2})
