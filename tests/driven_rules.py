@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from pyspark.sql.types import DataType
 
 from headrace.epoch.work import Work
-from headrace.ir.nodes import Source
+from headrace.ir.nodes import Scan
 from headrace.plans.catalyst import arrow_schema
 from headrace.plans.trees import Attribute
-from headrace.rules.base import Rule, RuleContext, TooLarge
+from headrace.rules.base import NeedsFill, Rule, RuleContext
 from headrace.state.delta import Delta, consolidate, weights_of
 from headrace.state.store import Store
 
@@ -55,11 +55,9 @@ def column(number: int, kind: DataType) -> Attribute:
     return Attribute(number, f"a{number}", kind, True, plan("AttributeReference", _headrace_id=number))
 
 
-def source(name: str, first: int, *types: DataType) -> Source:
+def source(name: str, first: int, *types: DataType) -> Scan:
     """All columns of a relation, with ids that rise from the first."""
-    return Source(
-        plan(), tuple(column(first + i, kind) for i, kind in enumerate(types)), name, tuple(range(len(types)))
-    )
+    return Scan(plan(), tuple(column(first + i, kind) for i, kind in enumerate(types)), name, tuple(range(len(types))))
 
 
 class Asked:
@@ -97,7 +95,7 @@ class Home:
         self,
         bench: Bench,
         rule: Rule,
-        sources: Sequence[Source],
+        sources: Sequence[Scan],
         naive: Callable[[Model], Rows],
         fills: Mapping[int, Callable[[Model], Rows]] | None = None,
         bound: int = 100_000,
@@ -131,7 +129,7 @@ class Home:
         expected = self._naive(self.model)
         try:
             delta = self.rule.delta(work)
-        except TooLarge:
+        except NeedsFill:
             self.refills += 1
             for name in changes:
                 self.stores[name].apply(work.delta_of(name))

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from headrace.rules import pieces
+from headrace.rules import window_pieces
 from headrace.settings import Settings
 from headrace.spark.session import start_spark
 from tests.judge.grammar import Grammar
@@ -122,7 +122,7 @@ def run_round(spark: SparkSession, home: Path, seed: int, tally: Tally, batches:
 
     In every other round windows take each partition for a large one, of which they read pieces.
     """
-    with mock.patch.object(pieces, "FEW", 0 if seed % 2 else pieces.FEW):
+    with mock.patch.object(window_pieces, "FEW", 0 if seed % 2 else window_pieces.FEW):
         return _run_round(spark, home, seed, tally, batches)
 
 

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 import headrace
 from headrace.epoch import work
-from headrace.rules import pieces
+from headrace.rules import window_pieces
 
 TABLE = """
     CREATE TABLE t (
@@ -26,7 +26,7 @@ FIRST = "the first"
 REACH = "within reach"
 ONWARD = "from the first change on"
 
-# Each view with the way that EXPLAIN must name.
+# Each view with the reach that EXPLAIN must name.
 VIEWS = {
     "newest": (
         FIRST,
@@ -145,18 +145,18 @@ def steps(rng: random.Random, size: int) -> Sequence[tuple[str, list[dict[str, A
 def test_windows_read_by_pieces_equal_a_recompute(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr(pieces, "FEW", 0)
+    monkeypatch.setattr(window_pieces, "FEW", 0)
     rng = random.Random(seed)
     size = 60
     with headrace.open(tmp_path / "home", spark=spark) as hr:
         hr.execute(TABLE)
         first = [{"insert": row(rng, i, rng.randrange(size // 2))} for i in range(size)]
         hr.apply({"t": first[: size // 2]})
-        for name, (way, sql) in VIEWS.items():
+        for name, (reach, sql) in VIEWS.items():
             hr.execute(f"CREATE VIEW {name} AS {sql}")
             plan = hr.explain(name)
             assert plan.incremental, name
-            assert way in str(plan), f"{name}: {plan}"
+            assert reach in str(plan), f"{name}: {plan}"
         hr.apply({"t": first[size // 2 :]})
         listed = list(steps(rng, size))
         for place, (what, changes) in enumerate(listed, 1):

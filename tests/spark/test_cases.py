@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.rules import pieces
+from headrace.rules import window_pieces
 from tests.judge.cases import load_cases, select_cases
 from tests.judge.run_cases import FAILING, LEAST_INCREMENTAL, Plan, run_generic, run_own, view_of
 from tests.judge.trial import Trial
@@ -63,7 +63,7 @@ def test_each_own_sequence(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_windows_read_by_pieces(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "FEW", 0)
+    monkeypatch.setattr(window_pieces, "FEW", 0)
     cases = select_cases(WINDOWS)
     trial = Trial(spark, tmp_path / "home", map(view_of, cases))
     for case in cases:

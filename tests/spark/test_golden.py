@@ -20,10 +20,10 @@ CASES = load()
 def golden_home(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """One home for all cases; each brings names of its own. Even the smallest partition is read by pieces."""
     import headrace
-    from headrace.rules import pieces
+    from headrace.rules import window_pieces
 
     with (
-        mock.patch.object(pieces, "FEW", 0),
+        mock.patch.object(window_pieces, "FEW", 0),
         headrace.open(str(tmp_path_factory.mktemp("golden") / "home"), spark=spark) as hr,
     ):
         yield hr
@@ -43,5 +43,6 @@ def test_a_rule_makes_the_deltas_of_its_golden_file(golden_home: Any, number: in
 
 
 def test_every_operator_has_a_golden_file() -> None:
-    operators = {"linear", "merge", "inner_join", "thresholds", "match_join", "touched", "fold", "values", "outputs"}
-    assert {path.stem for path in FOLDER.glob("*.md")} == operators | {"top", "slices"}
+    operators = {"filter_project", "union", "inner_join", "outer_join", "aggregate", "window", "limit", "touched"}
+    parts = {"inner_join_thresholds", "aggregate_values", "remembered"}
+    assert {path.stem for path in FOLDER.glob("*.md")} == operators | parts

@@ -15,17 +15,17 @@ from pyspark.sql.types import DataType, DecimalType, DoubleType, IntegerType, Lo
 
 from headrace.epoch.work import Work
 from headrace.errors import ViewEvaluationError
-from headrace.ir.nodes import Call, GroupFold, TopRows, Touched
+from headrace.ir.nodes import Aggregate, AggregateCall, Limit, Touched
 from headrace.plans.trees import read_by
-from headrace.rules import pieces, top
+from headrace.rules import limit, window_pieces
+from headrace.rules.aggregate import AggregateRule
 from headrace.rules.build import build_rule
-from headrace.rules.fold import GroupFoldRule
-from headrace.rules.linear import SourceRule
-from headrace.rules.running import Running
-from headrace.rules.slices import SlicedRule
-from headrace.rules.top import TopRowsRule
-from headrace.rules.touched import TouchedRule
-from headrace.rules.ways import FirstRows, Look, OrderBy, Way
+from headrace.rules.limit import LimitRule
+from headrace.rules.scan import ScanRule
+from headrace.rules.touched_keys import TouchedKeysRule
+from headrace.rules.window_reach import FirstRows, FrameReach, OrderBy, WindowReach
+from headrace.rules.window_rule import WindowRule
+from headrace.rules.window_running import Running
 from tests.driven_rules import (
     Bench,
     Epoch,
@@ -96,7 +96,7 @@ def call(number: int, name: str, result: DataType, inputs: tuple[int, ...], *buf
     function = plan(name, aggBufferAttributes=lambda: Listed(*attributes))
     java = plan("AggregateExpression", dataType=of_type(result), aggregateFunction=lambda: function)
     java.__dict__["semanticEquals"] = lambda other: other is java
-    return Call(java, name, distinct, inputs)
+    return AggregateCall(java, name, distinct, inputs)
 
 
 CALLS = (
@@ -136,8 +136,10 @@ def by_group(model: Model) -> Rows:
     return Counter((key, *aggregated(rows)) for key, rows in groups.items())
 
 
-def grouped(bench: Bench, calls: tuple[Call, ...] = CALLS, results: tuple[Any, ...] = RESULTS) -> GroupFoldRule:
-    node = GroupFold(
+def grouped(
+    bench: Bench, calls: tuple[AggregateCall, ...] = CALLS, results: tuple[Any, ...] = RESULTS
+) -> AggregateRule:
+    node = Aggregate(
         plan(),
         (R.output[0], *results),
         R,
@@ -145,7 +147,7 @@ def grouped(bench: Bench, calls: tuple[Call, ...] = CALLS, results: tuple[Any, .
         calls,
         (R.output[0].java, *(one.java for one in calls)),
     )
-    return GroupFoldRule(bench, node, (), node, SourceRule(bench, R))
+    return AggregateRule(bench, node, (), node, ScanRule(bench, R))
 
 
 @few
@@ -172,7 +174,7 @@ def test_a_group_without_rows_is_gone_and_one_of_nulls_is_not() -> None:
 def test_a_sum_that_does_not_fit_is_told_with_its_view() -> None:
     wide = source("r", 1, INT, LONG, MONEY)
     summed = call(9, "Sum", LONG, (1,), LONG)
-    node = GroupFold(
+    node = Aggregate(
         plan(),
         (wide.output[0], column(51, LONG)),
         wide,
@@ -181,7 +183,7 @@ def test_a_sum_that_does_not_fit_is_told_with_its_view() -> None:
         (wide.output[0].java, summed.java),
     )
     bench = Bench("")
-    rule = GroupFoldRule(bench, node, (), node, SourceRule(bench, wide))
+    rule = AggregateRule(bench, node, (), node, ScanRule(bench, wide))
     home = Home(bench, rule, [wide], lambda m: Counter((k, b) for k, b, _ in repeated(m["r"])))
     home.step({("r", (1, 2**62, None)): 1})
     with pytest.raises(ViewEvaluationError, match="a sum in view v overflows"):
@@ -192,9 +194,9 @@ def test_a_sum_that_does_not_fit_is_told_with_its_view() -> None:
 @given(epochs(r=SALES))
 def test_an_aggregate_of_everything_always_has_a_row(history: list[Epoch]) -> None:
     counted = (CALLS[0], CALLS[3], CALLS[4])
-    node = GroupFold(plan(), (RESULTS[0], RESULTS[3], RESULTS[4]), R, (), counted, tuple(one.java for one in counted))
+    node = Aggregate(plan(), (RESULTS[0], RESULTS[3], RESULTS[4]), R, (), counted, tuple(one.java for one in counted))
     bench = Bench("")
-    rule = GroupFoldRule(bench, node, (), node, SourceRule(bench, R))
+    rule = AggregateRule(bench, node, (), node, ScanRule(bench, R))
     state = len(bench.stores) - 1
     # Rows, then what is summed and counted of b, then the least of it.
     fills: dict[int, Callable[[Model], Rows]] = {state: lambda _: Counter([(0, Decimal(0), 0, None)])}
@@ -227,7 +229,7 @@ def test_touched_groups_are_computed_anew(history: list[Epoch]) -> None:
             groups.setdefault(row[0], []).append(row)
         return Counter((key, listed(rows)) for key, rows in groups.items())
 
-    home = Home(bench, TouchedRule(bench, node, (), node, build_rule), [R], naive)
+    home = Home(bench, TouchedKeysRule(bench, node, (), node, build_rule), [R], naive)
     for epoch in history:
         home.step(epoch)
     assert bench.reasons == []
@@ -240,7 +242,7 @@ def test_without_a_key_all_is_computed_anew_and_that_is_told(history: list[Epoch
     bench = Bench(f"SELECT coalesce({LISTED}, '') FROM t0")
     home = Home(
         bench,
-        TouchedRule(bench, node, (), node, build_rule),
+        TouchedKeysRule(bench, node, (), node, build_rule),
         [R],
         lambda m: Counter([(listed(repeated(m["r"])),)]),
     )
@@ -253,7 +255,7 @@ def test_what_was_given_out_is_taken_back_to_the_last_bit() -> None:
     """Each computation of this query is a little off; a recompute would take back what was never given."""
     node = Touched(plan(), (R.output[0], column(51, DoubleType())), R, (1,), (plan("Aggregate"),), "inexact")
     bench = Bench("SELECT x0, avg(x1) + random() * 1e-12, x0 FROM t0 GROUP BY x0")
-    rule = TouchedRule(bench, node, (), node, build_rule)
+    rule = TouchedKeysRule(bench, node, (), node, build_rule)
     home = Home(bench, rule, [R], lambda m: Counter())
     work_out: Rows = Counter()
     model: Counter[Row] = Counter()
@@ -299,10 +301,10 @@ def first_two(model: Model) -> Rows:
     return Counter((*row, i + 1) for rows in partitions(model) for i, row in enumerate(rows) if i < 2)
 
 
-BACK = Way(ORDERED, ((Look(rows_behind=2),),), None)
+BACK = WindowReach(ORDERED, ((FrameReach(rows_behind=2),),), None)
 SUM = Running("sum", 3, LONG)
-ONWARD = Way(ORDERED, ((Look(from_start=True, running=SUM),),), None)
-FIRST = Way(ORDERED, ((Look(from_start=True, running=Running("rows")),),), FirstRows(2, False))
+ONWARD = WindowReach(ORDERED, ((FrameReach(from_start=True, running=SUM),),), None)
+FIRST = WindowReach(ORDERED, ((FrameReach(from_start=True, running=Running("rows")),),), FirstRows(2, False))
 WINDOWS = {
     "lag": (BACK, f"SELECT x0, x1, x2, v, x3 FROM (SELECT *, {LAG} AS v FROM t0) WHERE x4", lagged),
     # Before the slice: the number of values (x5) and their sum (x6).
@@ -326,22 +328,22 @@ WINDOWS = {
 @settings(max_examples=15, deadline=None)
 @given(history=epochs(p=POINTS))
 def test_windows_read_pieces_of_their_partitions(name: str, large: int, history: list[Epoch]) -> None:
-    way, sql, naive = WINDOWS[name]
+    reach, sql, naive = WINDOWS[name]
     bench = Bench(sql)
     node = Touched(plan("Window"), (*P.output, column(51, LONG)), P, (1,), (plan("Project"),), "window")
-    home = Home(bench, SlicedRule(bench, node, way, (), node, build_rule), [P], naive)
+    home = Home(bench, WindowRule(bench, node, reach, (), node, build_rule), [P], naive)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(pieces, "FEW", large)
+        patched.setattr(window_pieces, "FEW", large)
         home.step({("p", (0, i, i % 3)): 1 for i in range(12)})
         for epoch in history:
             home.step(epoch)
 
 
 def test_a_change_at_the_end_of_a_large_partition_reads_its_end() -> None:
-    way, sql, naive = WINDOWS["running sum"]
+    reach, sql, naive = WINDOWS["running sum"]
     bench = Bench(sql)
     node = Touched(plan("Window"), (*P.output, column(51, LONG)), P, (1,), (plan("Project"),), "window")
-    home = Home(bench, SlicedRule(bench, node, way, (), node, build_rule), [P], naive, bound=50)
+    home = Home(bench, WindowRule(bench, node, reach, (), node, build_rule), [P], naive, bound=50)
     for start in range(0, 600, 20):
         home.step({("p", (0, i, 1)): 1 for i in range(start, start + 20)})
     assert home.refills <= 13, "up to 256 rows a partition is read whole"
@@ -351,7 +353,7 @@ def test_a_change_at_the_end_of_a_large_partition_reads_its_end() -> None:
     assert home.refills == held
 
 
-TOP = TopRows(plan(), P.output, P, (plan(),), 2, 1)
+TOP = Limit(plan(), P.output, P, (plan(),), 2, 1)
 
 
 @pytest.mark.parametrize("spare", [0, 200])
@@ -359,9 +361,9 @@ TOP = TopRows(plan(), P.output, P, (plan(),), 2, 1)
 @given(history=epochs(p=POINTS))
 def test_the_first_rows_of_an_order(spare: int, history: list[Epoch]) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(top, "_SPARE", spare)
+        patched.setattr(limit, "_SPARE", spare)
         bench = Bench("SELECT * FROM t0 ORDER BY x1, x2, x0")
-        rule = TopRowsRule(bench, TOP, (), TOP, SourceRule(bench, P))
+        rule = LimitRule(bench, TOP, (), TOP, ScanRule(bench, P))
 
         def in_order(model: Model) -> list[Row]:
             return sorted(repeated(model["p"]), key=lambda row: (row[1], row[2], row[0]))

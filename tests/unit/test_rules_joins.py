@@ -1,4 +1,4 @@
-"""Linear steps, unions and joins say of every change exactly what a recompute would show."""
+"""Filters, projections, unions and joins say of every change exactly what a recompute would show."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import BooleanType, IntegerType, LongType
 
-from headrace.ir.nodes import Edge, InnerJoin, Linear, MatchJoin, Merge, Threshold
+from headrace.ir.nodes import Edge, FilterProject, InnerJoin, OuterJoin, Threshold, UnionAll
 from headrace.rules.build import build_rule
+from headrace.rules.filter_project import FilterProjectRule
 from headrace.rules.inner_join import InnerJoinRule
-from headrace.rules.linear import LinearRule, SourceRule
-from headrace.rules.match_join import MatchJoinRule
-from headrace.rules.merge import MergeRule
+from headrace.rules.outer_join import OuterJoinRule
+from headrace.rules.scan import ScanRule
+from headrace.rules.union import UnionRule
 from tests.driven_rules import Bench, Epoch, Home, Model, Rows, column, epochs, plan, repeated, source
 
 INT, LONG = IntegerType(), LongType()
@@ -35,10 +36,10 @@ def counted(rows: Any) -> Rows:
 @given(epochs(r=PAIRS))
 def test_steps_map_each_row_alone(history: list[Epoch]) -> None:
     bench = Bench("SELECT CAST(x0 + 1 AS INT), x2 FROM t0 WHERE x1 > 0")
-    node = Linear(plan(), (column(21, INT),), R, (plan(),))
+    node = FilterProject(plan(), (column(21, INT),), R, (plan(),))
     home = Home(
         bench,
-        LinearRule(bench, node, SourceRule(bench, R)),
+        FilterProjectRule(bench, node, ScanRule(bench, R)),
         [R],
         lambda m: counted((None if a is None else a + 1,) for a, b in repeated(m["r"]) if b is not None and b > 0),
     )
@@ -48,8 +49,8 @@ def test_steps_map_each_row_alone(history: list[Epoch]) -> None:
 
 def test_nothing_is_asked_where_nothing_changed() -> None:
     bench = Bench("SELECT x0, x2 FROM t0")
-    node = Linear(plan(), (column(21, INT),), R, (plan(),))
-    home = Home(bench, LinearRule(bench, node, SourceRule(bench, R)), [R], lambda m: Counter())
+    node = FilterProject(plan(), (column(21, INT),), R, (plan(),))
+    home = Home(bench, FilterProjectRule(bench, node, ScanRule(bench, R)), [R], lambda m: Counter())
     home.step({("r", (1, 1)): 0})
     assert bench.asked[0].runs == 0
 
@@ -58,7 +59,7 @@ def test_nothing_is_asked_where_nothing_changed() -> None:
 @given(epochs(r=PAIRS, s=PAIRS))
 def test_a_union_is_the_sum_of_its_inputs(history: list[Epoch]) -> None:
     bench = Bench()
-    rule = MergeRule(bench, Merge(plan(), R.output, (R, S)), [SourceRule(bench, R), SourceRule(bench, S)])
+    rule = UnionRule(bench, UnionAll(plan(), R.output, (R, S)), [ScanRule(bench, R), ScanRule(bench, S)])
     home = Home(bench, rule, [R, S], lambda m: m["r"] + m["s"])
     for epoch in history:
         home.step(epoch)
@@ -66,7 +67,7 @@ def test_a_union_is_the_sum_of_its_inputs(history: list[Epoch]) -> None:
 
 def test_a_row_that_leaves_one_input_and_comes_into_the_other_is_no_change() -> None:
     bench = Bench()
-    rule = MergeRule(bench, Merge(plan(), R.output, (R, S)), [SourceRule(bench, R), SourceRule(bench, S)])
+    rule = UnionRule(bench, UnionAll(plan(), R.output, (R, S)), [ScanRule(bench, R), ScanRule(bench, S)])
     home = Home(bench, rule, [R, S], lambda m: m["r"] + m["s"])
     home.step({("r", (1, 1)): 2})
     home.step({("r", (1, 1)): 0, ("s", (1, 1)): 2})
@@ -119,7 +120,7 @@ def test_a_join_reads_only_what_a_change_can_meet() -> None:
 @given(epochs(r=PAIRS, s=PAIRS))
 def test_a_self_join_through_a_union_keeps_its_own_input(history: list[Epoch]) -> None:
     """An input that is no relation lies in a hidden store, which the rule below it keeps."""
-    both = Merge(plan(), (column(31, INT), column(32, INT)), (R, S))
+    both = UnionAll(plan(), (column(31, INT), column(32, INT)), (R, S))
     node = InnerJoin(
         plan(), (*both.output, *T.output), (both, T), (), (Edge(0, 1, (32,), (21,), False),), (), frozenset()
     )
@@ -230,9 +231,9 @@ def match_query(kind: str, null_safe: bool) -> str:
 def test_outer_semi_and_anti_joins(kind: str, null_safe: bool, history: list[Epoch]) -> None:
     output = R.output if kind in ("semi", "anti") else (*R.output, *S.output)
     output = (*R.output, column(31, BooleanType())) if kind == "existence" else output
-    node = MatchJoin(plan(), output, kind, R, S, (1,), (11,), null_safe, None)
+    node = OuterJoin(plan(), output, kind, R, S, (1,), (11,), null_safe, None)
     bench = Bench(match_query(kind, null_safe))
-    rule = MatchJoinRule(bench, node, (), node, build_rule)
+    rule = OuterJoinRule(bench, node, (), node, build_rule)
     home = Home(bench, rule, [R, S], lambda m: matched(kind, null_safe, m))
     for epoch in history:
         home.step(epoch)

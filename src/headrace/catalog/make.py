@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 from headrace.catalog.catalog import Catalog, Table, View, ViewDefinition
 from headrace.errors import RelationNameError, StatementError, ViewError
 from headrace.intake.table import TableContract
-from headrace.ir.nodes import GroupFold, Linear, Node, Source
+from headrace.ir.nodes import Aggregate, FilterProject, Node, Scan
 from headrace.plans.catalyst import Catalyst, arrow_schema
 from headrace.plans.failures import FAILURES
 from headrace.plans.trees import columns_of, data_type, id_of, items, kind_of
@@ -224,15 +224,15 @@ def _derived_key(catalog: Catalog, node: Node, schema: StructType) -> tuple[str,
     """Columns that identify a view's rows, where its shape tells: the groups of a GROUP BY, or a table's key."""
     steps: Sequence[object] = ()
     base = node
-    if isinstance(node, Linear):
+    if isinstance(node, FilterProject):
         base, steps = node.child, node.steps
         if not all(kind_of(step) in ("Project", "Filter") for step in node.steps):
             return ()
-    if isinstance(base, GroupFold):
+    if isinstance(base, Aggregate):
         ids = [group.id for group in base.groups]
         renamed = _aliases(items(base.plan.aggregateExpressions()))
         ids = [renamed.get(i, i) for i in ids]
-    elif isinstance(base, Source):
+    elif isinstance(base, Scan):
         relation = catalog.get(base.relation) if base.relation in catalog else None
         names = relation.contract.key if isinstance(relation, Table) else relation.key if relation else ()
         places = {place: a.id for place, a in zip(base.columns, base.output, strict=True)}

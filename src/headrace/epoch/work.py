@@ -16,7 +16,7 @@ from headrace.errors import HeadraceError, ViewEvaluationError
 from headrace.plans.failures import FAILURES, data_fault, first_line, refuses_plan, work_failed
 from headrace.progress import Listener, silent
 from headrace.reading.frames import Frames
-from headrace.rules.base import TooLarge
+from headrace.rules.base import NeedsFill
 from headrace.sql.one_row import CLOCK
 from headrace.state.delta import Delta, empty
 from headrace.state.store import Run, Snapshot, Store
@@ -122,7 +122,7 @@ def follow_view(work: Work, catalog: Catalog, frames: Frames, view: View) -> Non
             try:
                 work.record(view.name, view.rule.delta(work))
                 return
-            except (TooLarge, AnalysisException) as error:
+            except (NeedsFill, AnalysisException) as error:
                 if isinstance(error, AnalysisException):
                     if not refuses_plan(error):
                         raise

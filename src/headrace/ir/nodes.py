@@ -16,7 +16,7 @@ class Node:
 
 
 @dataclass(frozen=True, eq=False)
-class Source(Node):
+class Scan(Node):
     """Some columns of a relation."""
 
     relation: str
@@ -29,7 +29,7 @@ class Constant(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class Linear(Node):
+class FilterProject(Node):
     """Steps that act on each row alone, bottom first."""
 
     child: Node
@@ -37,7 +37,7 @@ class Linear(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class Merge(Node):
+class UnionAll(Node):
     """UNION ALL."""
 
     inputs: tuple[Node, ...]
@@ -78,7 +78,7 @@ class InnerJoin(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class MatchJoin(Node):
+class OuterJoin(Node):
     """LEFT, RIGHT, FULL, SEMI, ANTI and existence joins of two inputs."""
 
     kind: str
@@ -95,7 +95,7 @@ PAIRS = frozenset({"CovPopulation", "CovSample", "Corr"})
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class AggregateCall:
     """One aggregate function of a GROUP BY; the inputs are columns of the node below."""
 
     java: Java
@@ -105,12 +105,12 @@ class Call:
 
 
 @dataclass(frozen=True, eq=False)
-class GroupFold(Node):
+class Aggregate(Node):
     """A GROUP BY whose aggregates are kept as partial results; the first columns below are the groups."""
 
     child: Node
     groups: tuple[Attribute, ...]
-    calls: tuple[Call, ...]
+    calls: tuple[AggregateCall, ...]
     results: tuple[Java, ...]
 
 
@@ -125,7 +125,7 @@ class Touched(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class TopRows(Node):
+class Limit(Node):
     """ORDER BY with LIMIT and OFFSET."""
 
     child: Node

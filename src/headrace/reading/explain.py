@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 from headrace.catalog.catalog import View
 from headrace.ir.nodes import (
+    Aggregate,
     Constant,
-    GroupFold,
+    FilterProject,
     InnerJoin,
-    Linear,
-    MatchJoin,
-    Merge,
+    Limit,
     Node,
-    Source,
-    TopRows,
+    OuterJoin,
+    Scan,
     Touched,
+    UnionAll,
 )
 from headrace.plans.trees import Java, kind_of
-from headrace.rules.build import way_of
+from headrace.rules.build import reach_of
 from headrace.sql.lower import Lowering, NoRule, lower
 
 _STEPS = {"Project": "project", "Filter": "filter", "Generate": "explode", "Expand": "grouping sets"}
@@ -58,43 +58,43 @@ def explain_view(view: View) -> Explanation:
 def _describe(node: Node, depth: int, lines: list[str], above: Sequence[Java] = ()) -> None:
     lines.append("  " * depth + _sentence(node, above))
     for child in _below(node):
-        _describe(child, depth + 1, lines, node.steps if isinstance(node, Linear) else ())
+        _describe(child, depth + 1, lines, node.steps if isinstance(node, FilterProject) else ())
 
 
 def _below(node: Node) -> tuple[Node, ...]:
-    if isinstance(node, (Merge, InnerJoin)):
+    if isinstance(node, (UnionAll, InnerJoin)):
         return node.inputs
-    if isinstance(node, MatchJoin):
+    if isinstance(node, OuterJoin):
         return (node.left, node.right)
-    if isinstance(node, (Linear, GroupFold, Touched, TopRows)):
+    if isinstance(node, (FilterProject, Aggregate, Touched, Limit)):
         return (node.child,)
     return ()
 
 
 def _sentence(node: Node, above: Sequence[Java]) -> str:
-    if isinstance(node, Source):
+    if isinstance(node, Scan):
         return f"{node.relation}: its delta, columns {', '.join(a.name for a in node.output)}"
     if isinstance(node, Constant):
         return "constant rows"
-    if isinstance(node, Linear):
+    if isinstance(node, FilterProject):
         steps = ", ".join(dict.fromkeys(_STEPS[kind_of(step)] for step in node.steps))
         return f"linear ({steps}): applied to the delta"
-    if isinstance(node, Merge):
+    if isinstance(node, UnionAll):
         return "union all: the deltas together"
     if isinstance(node, InnerJoin):
         return f"inner join of {len(node.inputs)}: slices reached from the change by the join's keys"
-    if isinstance(node, MatchJoin):
+    if isinstance(node, OuterJoin):
         keyed = "keys touched on either side" if node.left_keys else "both inputs whole"
         return f"{node.kind} join: {keyed}, new output minus old"
-    if isinstance(node, GroupFold):
+    if isinstance(node, Aggregate):
         names = ", ".join(dict.fromkeys(call.java.aggregateFunction().prettyName() for call in node.calls))
         what = ", ".join(a.name for a in node.groups) or "all rows"
         return f"group by {what}: partials of {names or 'the row count'}, groups touched"
     if isinstance(node, Touched):
-        way = way_of(node, above)
-        if way is not None:
-            return f"{node.what}: {way.sentence()}, new output minus old"
+        reach = reach_of(node, above)
+        if reach is not None:
+            return f"{node.what}: {reach.sentence()}, new output minus old"
         return f"{node.what}: {'keys touched' if node.keys else 'the whole input'}, new output minus old"
-    if isinstance(node, TopRows):
+    if isinstance(node, Limit):
         return "order by with limit: the first rows are kept sorted"
     raise AssertionError(type(node).__name__)

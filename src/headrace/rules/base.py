@@ -22,8 +22,12 @@ from headrace.state.store import Snapshot
 LONG = LongType()
 
 
-class TooLarge(Exception):
-    """A rule would bring more rows to the driver than the bound allows; the view is then filled anew by Spark."""
+class NeedsFill(Exception):
+    """A rule cannot tell from its state what has changed; the view is then filled anew by Spark."""
+
+
+class TooLarge(NeedsFill):
+    """A rule would bring more rows to the driver than the bound allows."""
 
 
 class Epoch(Protocol):

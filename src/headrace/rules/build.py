@@ -5,45 +5,47 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.ir.nodes import (
+    Aggregate,
     Constant,
-    GroupFold,
+    FilterProject,
     InnerJoin,
-    Linear,
-    MatchJoin,
-    Merge,
+    Limit,
     Node,
-    Source,
-    TopRows,
+    OuterJoin,
+    Scan,
     Touched,
+    UnionAll,
 )
 from headrace.plans.trees import Java
+from headrace.rules.aggregate import AggregateRule
+from headrace.rules.aggregate import is_inexact as aggregate_is_inexact
 from headrace.rules.base import Rule, RuleContext, types_of
-from headrace.rules.fold import GroupFoldRule
-from headrace.rules.fold import is_inexact as fold_is_inexact
+from headrace.rules.constant import ConstantRule
+from headrace.rules.filter_project import FilterProjectRule
 from headrace.rules.inner_join import InnerJoinRule
-from headrace.rules.linear import ConstantRule, LinearRule, SourceRule
-from headrace.rules.match_join import MatchJoinRule
-from headrace.rules.merge import MergeRule
-from headrace.rules.slices import SlicedRule
-from headrace.rules.top import TopRowsRule
-from headrace.rules.touched import TouchedRule
-from headrace.rules.touched import is_inexact as touched_is_inexact
-from headrace.rules.ways import Way, find_way
+from headrace.rules.limit import LimitRule
+from headrace.rules.outer_join import OuterJoinRule
+from headrace.rules.scan import ScanRule
+from headrace.rules.touched_keys import TouchedKeysRule
+from headrace.rules.touched_keys import is_inexact as touched_is_inexact
+from headrace.rules.union import UnionRule
+from headrace.rules.window_reach import WindowReach, find_reach
+from headrace.rules.window_rule import WindowRule
 
 
 def build_rule(context: RuleContext, node: Node) -> Rule:
     """The rule of an operator, with the rules of all operators below it."""
-    if isinstance(node, Linear):
+    if isinstance(node, FilterProject):
         fused = _build_fused(context, node.child, node.steps, node)
         if fused is not None:
             return fused
-        return LinearRule(context, node, build_rule(context, node.child))
-    if isinstance(node, Source):
-        return SourceRule(context, node)
+        return FilterProjectRule(context, node, build_rule(context, node.child))
+    if isinstance(node, Scan):
+        return ScanRule(context, node)
     if isinstance(node, Constant):
         return ConstantRule(context, types_of(node))
-    if isinstance(node, Merge):
-        return MergeRule(context, node, [build_rule(context, one) for one in node.inputs])
+    if isinstance(node, UnionAll):
+        return UnionRule(context, node, [build_rule(context, one) for one in node.inputs])
     fused = _build_fused(context, node, (), node)
     if fused is None:
         raise AssertionError(f"no rule for {type(node).__name__}")
@@ -54,25 +56,25 @@ def _build_fused(context: RuleContext, node: Node, steps: Sequence[Java], top: N
     """An operator that ends in a query takes the linear steps above it along, unless it remembers its output."""
     if steps and (
         (isinstance(node, Touched) and touched_is_inexact(node))
-        or (isinstance(node, GroupFold) and fold_is_inexact(node))
+        or (isinstance(node, Aggregate) and aggregate_is_inexact(node))
     ):
         return None
     if isinstance(node, InnerJoin):
         return InnerJoinRule(context, node, steps, top, build_rule)
-    if isinstance(node, MatchJoin):
-        return MatchJoinRule(context, node, steps, top, build_rule)
+    if isinstance(node, OuterJoin):
+        return OuterJoinRule(context, node, steps, top, build_rule)
     if isinstance(node, Touched):
-        way = way_of(node, steps)
-        if way is not None:
-            return SlicedRule(context, node, way, steps, top, build_rule)
-        return TouchedRule(context, node, steps, top, build_rule)
-    if isinstance(node, GroupFold):
-        return GroupFoldRule(context, node, steps, top, build_rule(context, node.child))
-    if isinstance(node, TopRows):
-        return TopRowsRule(context, node, steps, top, build_rule(context, node.child))
+        reach = reach_of(node, steps)
+        if reach is not None:
+            return WindowRule(context, node, reach, steps, top, build_rule)
+        return TouchedKeysRule(context, node, steps, top, build_rule)
+    if isinstance(node, Aggregate):
+        return AggregateRule(context, node, steps, top, build_rule(context, node.child))
+    if isinstance(node, Limit):
+        return LimitRule(context, node, steps, top, build_rule(context, node.child))
     return None
 
 
-def way_of(node: Touched, steps: Sequence[Java]) -> Way | None:
+def reach_of(node: Touched, steps: Sequence[Java]) -> WindowReach | None:
     """How much of its partitions a window reads, given the linear steps above it; None where it reads them whole."""
-    return find_way(node, () if touched_is_inexact(node) else steps)
+    return find_reach(node, () if touched_is_inexact(node) else steps)

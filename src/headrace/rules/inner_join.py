@@ -26,8 +26,8 @@ from headrace.plans.prepared import Leaf, conform
 from headrace.plans.steps import apply_steps
 from headrace.plans.trees import Java, children, expressions_of, kind_of, references
 from headrace.rules.base import Epoch, RuleContext, check_bound, named, types_of
+from headrace.rules.inner_join_thresholds import ThresholdRange
 from headrace.rules.inputs import Input, hashes_of, make_input, matchable, read_leaf, shape_of
-from headrace.rules.thresholds import ThresholdRange
 from headrace.state.delta import Delta, consolidate, empty
 from headrace.state.store import take
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import IntegerType, LongType
 
-from headrace.ir.nodes import Linear, Node, Source
+from headrace.ir.nodes import FilterProject, Node, Scan
 from headrace.plans.catalyst import Catalyst
 from headrace.plans.prepared import Leaf, LeafShape
 from headrace.plans.steps import apply_steps
@@ -82,9 +82,9 @@ def make_input(context: RuleContext, node: Node, keys: Sequence[int], build: obj
 
     Unless told otherwise, the store may hold rows that a filter inside the query takes out.
     """
-    if isinstance(node, Source):
+    if isinstance(node, Scan):
         return Input(node.relation, None, node.columns, node.output, ())
-    if isinstance(node, Linear) and isinstance(node.child, Source):
+    if isinstance(node, FilterProject) and isinstance(node.child, Scan):
         source = node.child
         simple = all(kind_of(step) in (("Project", "Filter") if filtered else ("Project",)) for step in node.steps)
         if simple and set(keys) <= {a.id for a in source.output} and _keeps(node, keys):
@@ -94,7 +94,7 @@ def make_input(context: RuleContext, node: Node, keys: Sequence[int], build: obj
     return Input(hidden.name, rule, tuple(range(len(node.output))), node.output, ())
 
 
-def _keeps(node: Linear, keys: Sequence[int]) -> bool:
+def _keeps(node: FilterProject, keys: Sequence[int]) -> bool:
     return all(set(keys) <= {id_of(c) for c in columns_of(step)} for step in node.steps)
 
 
@@ -113,7 +113,7 @@ def hashes_of(delta: Delta, key: Sequence[int]) -> Hashes:
     return key_hashes(delta.rows, tuple(key)) if key else np.zeros(len(delta), dtype=np.uint64)
 
 
-def lonely(delta: Delta, key: Sequence[int]) -> np.ndarray:
+def has_null_key(delta: Delta, key: Sequence[int]) -> np.ndarray:
     """Which rows have a NULL among their key columns."""
     alone = np.zeros(len(delta), dtype=bool)
     for place in key:
@@ -126,7 +126,7 @@ def lonely(delta: Delta, key: Sequence[int]) -> np.ndarray:
 def matchable(delta: Delta, key: Sequence[int], null_safe: bool) -> Hashes:
     """The key hashes of the rows that can match any: a NULL does so only where it equals NULL."""
     hashes = hashes_of(delta, key)
-    return hashes if null_safe else hashes[~lonely(delta, key)]
+    return hashes if null_safe else hashes[~has_null_key(delta, key)]
 
 
 def sided(before: Delta, change: Delta | None) -> tuple[Delta, Delta]:

@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from headrace.ir.nodes import (
     MOMENTS,
     PAIRS,
-    Call,
+    Aggregate,
+    AggregateCall,
     Constant,
     Edge,
-    GroupFold,
+    FilterProject,
     InnerJoin,
-    Linear,
-    MatchJoin,
-    Merge,
+    Limit,
     Node,
-    Source,
+    OuterJoin,
+    Scan,
     Threshold,
-    TopRows,
     Touched,
+    UnionAll,
 )
 from headrace.plans.catalyst import Catalyst
 from headrace.plans.steps import LINEAR
@@ -88,7 +88,7 @@ def lower(context: Lowering, plan: Java) -> Node:
     if kind in LINEAR:
         return _lower_linear(context, plan)
     if kind == "Union":
-        return Merge(plan, output(plan), tuple(lower(context, child) for child in below))
+        return UnionAll(plan, output(plan), tuple(lower(context, child) for child in below))
     if kind == "Join":
         return _lower_join(context, plan)
     if kind == "Aggregate":
@@ -109,25 +109,25 @@ def _lower_leaf(plan: Java) -> Node:
     if name is None:
         return Constant(plan, output(plan))
     columns = tuple(place_of(c) for c in columns_of(plan))
-    return Source(plan, output(plan), name, columns)
+    return Scan(plan, output(plan), name, columns)
 
 
 def _lower_linear(context: Lowering, plan: Java) -> Node:
     child = lower(context, plan.child())
-    if kind_of(plan) == "Project" and isinstance(child, Source):
+    if kind_of(plan) == "Project" and isinstance(child, Scan):
         columns = items(plan.projectList())
         if columns and all(kind_of(c) == "AttributeReference" for c in columns):
             places = {a.id: place for a, place in zip(child.output, child.columns, strict=True)}
             chosen = tuple(places[id_of(c)] for c in columns)
-            return Source(plan, output(plan), child.relation, chosen)
+            return Scan(plan, output(plan), child.relation, chosen)
     return over(child, plan)
 
 
 def over(child: Node, step: Java) -> Node:
     """A linear step on top of an operator; neighbouring steps are kept together."""
-    if isinstance(child, Linear):
-        return Linear(step, output(step), child.child, (*child.steps, step))
-    return Linear(step, output(step), child, (step,))
+    if isinstance(child, FilterProject):
+        return FilterProject(step, output(step), child.child, (*child.steps, step))
+    return FilterProject(step, output(step), child, (step,))
 
 
 def project_over(catalyst: Catalyst, child: Node, columns: Sequence[Java]) -> Node:
@@ -156,13 +156,13 @@ def _lower_limit(context: Lowering, plan: Java) -> Node:
         cut = sort
         for one in reversed(chain):
             cut = one.withNewChildren(context.catalyst.seq([cut]))
-        inner = TopRows(cut, output(sort), lower(context, sort.child()), tuple(items(sort.order())), limit, offset)
+        inner = Limit(cut, output(sort), lower(context, sort.child()), tuple(items(sort.order())), limit, offset)
         return over(inner, node.withNewChildren(context.catalyst.seq([cut])))
     order: tuple[Java, ...] = ()
     child = node
     if kind_of(node) == "Sort":
         order, child = tuple(items(node.order())), node.child()
-    return TopRows(plan, output(plan), lower(context, child), order, limit, offset)
+    return Limit(plan, output(plan), lower(context, child), order, limit, offset)
 
 
 def _lower_join(context: Lowering, plan: Java) -> Node:
@@ -185,7 +185,7 @@ def _lower_join(context: Lowering, plan: Java) -> Node:
             safe.append(kind_of(part) == "EqualNullSafe")
     left_node, left_columns = _with_keys(context, left, left_keys)
     right_node, right_columns = _with_keys(context, right, right_keys)
-    return MatchJoin(
+    return OuterJoin(
         plan,
         output(plan),
         _MATCH_KINDS[kind],
@@ -275,15 +275,15 @@ def _flatten(plan: Java, inputs: list[Java], conditions: list[Java]) -> None:
 
 def is_single(node: Node) -> bool:
     """Whether an operator never gives more than one row."""
-    if isinstance(node, GroupFold):
+    if isinstance(node, Aggregate):
         return not node.groups
     if isinstance(node, Touched):
         return len(node.steps) == 1 and kind_of(node.steps[0]) == "Aggregate" and not _groups(node.steps[0])
-    if isinstance(node, Source):
+    if isinstance(node, Scan):
         return node.relation == CLOCK
     if isinstance(node, Constant):
         return kind_of(node.plan) == "OneRowRelation"
-    if isinstance(node, Linear):
+    if isinstance(node, FilterProject):
         return is_single(node.child) and all(kind_of(step) in ("Project", "Filter") for step in node.steps)
     return False
 
@@ -352,7 +352,7 @@ def _lower_aggregate(context: Lowering, plan: Java) -> Node:
         child, ids = _with_keys(context, plan.child(), [group for group in groups if not _is_session(group)])
         return Touched(plan, output(plan), child, ids, (plan,), "group" if ids else "sessions of the whole input")
     if all(kind_of(g) == "AttributeReference" for g in groups) and all(has_partials(c) for c in calls):
-        return _lower_fold(context, plan, groups, results, calls)
+        return _lower_partials(context, plan, groups, results, calls)
     if not output(plan):
         # One group or none, and no column of it is read: rows without columns say nothing of a row that is there.
         raise NoRule("no rule follows a group of which no column is read")
@@ -372,13 +372,13 @@ def _is_session(group: Java) -> bool:
     return kind_of(group) == "AttributeReference" and group.metadata().contains("spark.sessionWindow")
 
 
-def _lower_fold(
+def _lower_partials(
     context: Lowering, plan: Java, groups: Sequence[Java], results: Sequence[Java], calls: Sequence[Java]
 ) -> Node:
     catalyst = context.catalyst
     child = lower(context, plan.child())
     columns: list[Java] = list(groups)
-    folded: list[Call] = []
+    made: list[AggregateCall] = []
     for call in calls:
         function = call.aggregateFunction()
         name = kind_of(function)
@@ -394,20 +394,20 @@ def _lower_fold(
             if condition is not None:
                 one = catalyst.expression_class("If")(condition, one, catalyst.null_literal(one.dataType()))
             places.append(_place_of(catalyst, columns, one))
-        folded.append(Call(call, name, call.isDistinct() and name not in ("Min", "Max"), tuple(places)))
+        made.append(AggregateCall(call, name, call.isDistinct() and name not in ("Min", "Max"), tuple(places)))
     wanted = [id_of(c) for c in columns]
     if wanted != [a.id for a in child.output]:
         child = _narrowed(catalyst, child, columns)
-    return GroupFold(plan, output(plan), child, tuple(attribute(g) for g in groups), tuple(folded), tuple(results))
+    return Aggregate(plan, output(plan), child, tuple(attribute(g) for g in groups), tuple(made), tuple(results))
 
 
 def _narrowed(catalyst: Catalyst, child: Node, columns: Sequence[Java]) -> Node:
     """The wanted columns; a mere choice of a relation's columns needs no step."""
-    if isinstance(child, Source) and columns and all(kind_of(c) == "AttributeReference" for c in columns):
+    if isinstance(child, Scan) and columns and all(kind_of(c) == "AttributeReference" for c in columns):
         places = {a.id: place for a, place in zip(child.output, child.columns, strict=True)}
         plan = catalyst.project(columns, child.plan)
         chosen = tuple(places[id_of(c)] for c in columns)
-        return Source(plan, tuple(attribute(c) for c in columns), child.relation, chosen)
+        return Scan(plan, tuple(attribute(c) for c in columns), child.relation, chosen)
     return project_over(catalyst, child, columns)
 
 

@@ -13,7 +13,7 @@ from headrace.epoch.work import Work
 from headrace.errors import HeadraceError
 from headrace.plans.failures import FAILURES
 from headrace.reading.queries import Queries, Relations
-from headrace.rules.base import TooLarge
+from headrace.rules.base import NeedsFill
 from headrace.sql.names import quoted
 from headrace.state.delta import Delta
 from headrace.state.store import Snapshot, take
@@ -36,7 +36,7 @@ def rehearse_epoch(work: Work, tables: Sequence[str], views: Sequence[View], sec
             continue
         try:
             work.record(view.name, view.rule.delta(work))
-        except (TooLarge, HeadraceError, *FAILURES):
+        except (NeedsFill, HeadraceError, *FAILURES):
             for name in view.hidden:
                 work.deltas.pop(name, None)
 

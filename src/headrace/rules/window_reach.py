@@ -32,7 +32,7 @@ from pyspark.sql.types import (
 from headrace.ir.nodes import Touched
 from headrace.plans.trees import Java, attribute, children, conjuncts, data_type, id_of, items, kind_of
 from headrace.rules.base import is_floating
-from headrace.rules.running import INTEGERS, Running, running_of
+from headrace.rules.window_running import INTEGERS, Running, running_of
 
 _MOST_COLUMNS = 3
 _PICKS = frozenset({"Lag", "Lead", "First", "Last", "NthValue", "Min", "Max"})
@@ -60,7 +60,7 @@ class OrderBy:
 
 
 @dataclass(frozen=True)
-class Look:
+class FrameReach:
     """How far a window function looks from a row, in rows and in the values of its order.
 
     One that looks back to the start of the partition either goes on from a running value, or must see the start.
@@ -83,27 +83,27 @@ class FirstRows:
 
 
 @dataclass(frozen=True)
-class Way:
-    """What of a touched partition is read; looks are those of each window, the bottom one first."""
+class WindowReach:
+    """What of a touched partition is read; frames are those of each window, the bottom one first."""
 
     order: tuple[OrderBy, ...]
-    looks: tuple[tuple[Look, ...], ...]
+    frames: tuple[tuple[FrameReach, ...], ...]
     first: FirstRows | None
 
     @property
     def onward(self) -> bool:
-        """Whether a change is felt by all rows after it."""
-        return any(look.from_start for looks in self.looks for look in looks)
+        """Whether a change affects all rows after it."""
+        return any(frame.from_start for frames in self.frames for frame in frames)
 
     @property
     def running(self) -> tuple[Running, ...]:
         """The running values that slices go on from; the first rows of a partition need none."""
         if self.first is not None:
             return ()
-        return tuple(look.running for looks in self.looks for look in looks if look.running is not None)
+        return tuple(frame.running for frames in self.frames for frame in frames if frame.running is not None)
 
     def sentence(self) -> str:
-        """The way, for EXPLAIN."""
+        """The reach, for EXPLAIN."""
         if self.first is not None:
             what = "values" if self.first.distinct else "rows"
             return f"the first {what} of the partitions touched, up to {self.first.limit}"
@@ -119,8 +119,8 @@ def is_inexact_window(node: Touched) -> bool:
     return False
 
 
-def find_way(node: Touched, steps: Sequence[Java]) -> Way | None:
-    """The way that a window's partitions are read, given the steps above it; None means whole."""
+def find_reach(node: Touched, steps: Sequence[Java]) -> WindowReach | None:
+    """What a window reads of its partitions, given the steps above it; None means whole."""
     windows = [step for step in node.steps if kind_of(step) == "Window"]
     if not windows or any(kind_of(step) not in ("Window", "Project") for step in node.steps):
         return None
@@ -129,20 +129,20 @@ def find_way(node: Touched, steps: Sequence[Java]) -> Way | None:
         return None
     orders = [_order(window, stored, set(node.keys)) for window in windows]
     order = _common(orders)
-    looks: list[tuple[Look, ...]] = []
+    frames: list[tuple[FrameReach, ...]] = []
     for window in windows:
-        found = [_look(alias, order, stored) for alias in items(window.windowExpressions())]
-        looks.append(tuple(look for look in found if look is not None))
-        if not order or len(looks[-1]) < len(found):
+        found = [_frame_reach(alias, order, stored) for alias in items(window.windowExpressions())]
+        frames.append(tuple(frame for frame in found if frame is not None))
+        if not order or len(frames[-1]) < len(found):
             return None
-    if any(look.behind or look.ahead for of_window in looks for look in of_window):
+    if any(frame.behind or frame.ahead for of_window in frames for frame in of_window):
         order = order[:1]
     first = _first_rows(windows, steps)
     if first is not None:
-        return Way(order, tuple(looks), first)
-    if any(look.from_start and look.running is None for of_window in looks for look in of_window):
+        return WindowReach(order, tuple(frames), first)
+    if any(frame.from_start and frame.running is None for of_window in frames for frame in of_window):
         return None
-    return Way(order, tuple(looks), None)
+    return WindowReach(order, tuple(frames), None)
 
 
 def _function(alias: Java) -> Java:
@@ -196,18 +196,18 @@ def _common(orders: Sequence[tuple[OrderBy, ...]]) -> tuple[OrderBy, ...]:
     return tuple(shared)
 
 
-def _look(alias: Java, order: tuple[OrderBy, ...], stored: set[int]) -> Look | None:
+def _frame_reach(alias: Java, order: tuple[OrderBy, ...], stored: set[int]) -> FrameReach | None:
     """How far a window function looks; None when it needs the whole partition."""
     function, name = _function(alias), kind_of(_function(alias))
     if name in ("Lag", "Lead"):
         if function.ignoreNulls():
             return None
         offset = int(function.offset().eval(None))
-        return Look(rows_behind=max(0, -offset), rows_ahead=max(0, offset))
+        return FrameReach(rows_behind=max(0, -offset), rows_ahead=max(0, offset))
     if name in _OF_THE_WHOLE:
         return None
     if name in _NUMBERS_ROWS:
-        return Look(from_start=True, running=running_of(alias, stored))
+        return FrameReach(from_start=True, running=running_of(alias, stored))
     if kind_of(items(alias.child().children())[0]) != "AggregateExpression" and name != "NthValue":
         return None
     frame = items(alias.child().children())[1].frameSpecification()
@@ -222,8 +222,8 @@ def _look(alias: Java, order: tuple[OrderBy, ...], stored: set[int]) -> Look | N
     behind, ahead = max(0, -lower, -upper), max(0, lower, upper)
     running = running_of(alias, stored) if from_start else None
     if by_rows:
-        return Look(behind, ahead, from_start=from_start, running=running)
-    return Look(behind=behind, ahead=ahead, from_start=from_start, running=running)
+        return FrameReach(behind, ahead, from_start=from_start, running=running)
+    return FrameReach(behind=behind, ahead=ahead, from_start=from_start, running=running)
 
 
 def _offset(bound: Java, by_rows: bool, order: tuple[OrderBy, ...]) -> int | None:

@@ -8,17 +8,17 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import DataType
 
-from headrace.ir.nodes import Merge
+from headrace.ir.nodes import UnionAll
 from headrace.plans.catalyst import arrow_schema
 from headrace.plans.prepared import conform
 from headrace.rules.base import Epoch, Rule, RuleContext, types_of
 from headrace.state.delta import Delta, consolidate, empty
 
 
-class MergeRule:
+class UnionRule:
     """The sum of several operators' deltas."""
 
-    def __init__(self, context: RuleContext, node: Merge, inputs: Sequence[Rule]) -> None:
+    def __init__(self, context: RuleContext, node: UnionAll, inputs: Sequence[Rule]) -> None:
         self.types: tuple[DataType, ...] = types_of(node)
         self._inputs = list(inputs)
 

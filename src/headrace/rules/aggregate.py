@@ -1,7 +1,7 @@
 """GROUP BY with partial results.   Δγ(R) = γ(old partials + partials of ΔR) − γ(old partials), for the groups touched
 
 Each group keeps what its aggregates are made of: counts, exact sums, powers, the extreme values and, for DISTINCT and
-MIN/MAX, the multiset of values. A change is folded into the partials on the driver; Spark's own final expressions turn
+MIN/MAX, the multiset of values. The partials absorb a change on the driver; Spark's own final expressions turn
 partials into results, so that types, overflow and NULLs are Spark's. A group without rows vanishes; a global
 aggregate always has one row. State: a row per group, and (group, value, n) where values must be remembered. Cost: the
 groups touched.
@@ -17,16 +17,16 @@ import pyarrow as pa
 from pyspark.sql.types import DataType, DecimalType
 
 from headrace.errors import ViewEvaluationError
-from headrace.ir.nodes import MOMENTS, PAIRS, Call, GroupFold, Node
+from headrace.ir.nodes import MOMENTS, PAIRS, Aggregate, AggregateCall, Node
 from headrace.plans.catalyst import arrow_schema, arrow_type, rewrite
 from headrace.plans.prepared import Leaf, LeafShape, conform
 from headrace.plans.steps import apply_steps
 from headrace.plans.trees import Java, attribute, columns_of, data_type, id_of, kind_of
+from headrace.rules.aggregate_partials import Partial, buffers_of, fill_groups, partials_of
+from headrace.rules.aggregate_values import ValueStore
 from headrace.rules.base import LONG, Epoch, Rule, RuleContext, is_floating, named, types_of
-from headrace.rules.linear import signed
-from headrace.rules.outputs import Remembered
-from headrace.rules.partials import Partial, buffers_of, fill_groups, partials_of
-from headrace.rules.values import ValueStore
+from headrace.rules.filter_project import signed
+from headrace.rules.remembered import Remembered
 from headrace.state.delta import Delta, consolidate, empty, found_among, group
 from headrace.state.exact import decimals, divide, times, unscaled
 from headrace.state.hashing import identity
@@ -35,10 +35,10 @@ from headrace.state.store import Snapshot, key_hashes, take
 MAX_PRECISION = 38
 
 
-class GroupFoldRule:
-    """Partials per group, folded on the driver and finished by one query."""
+class AggregateRule:
+    """Partials per group, which absorb a change on the driver and are finished by one query."""
 
-    def __init__(self, context: RuleContext, node: GroupFold, steps: Sequence[Java], top: Node, child: Rule) -> None:
+    def __init__(self, context: RuleContext, node: Aggregate, steps: Sequence[Java], top: Node, child: Rule) -> None:
         self.types: tuple[DataType, ...] = types_of(top)
         self._child = child
         self._view = context.view
@@ -106,10 +106,10 @@ class GroupFoldRule:
         firsts, numbers = group(low, high)
         old, found = self._old(epoch, low[firsts], high[firsts])
         keys = [column.take(pa.array(firsts)) for column in columns]
-        values = {one.places: one.fold(epoch, change, numbers, len(firsts)) for one in self._values}
+        values = {one.places: one.absorb(epoch, change, numbers, len(firsts)) for one in self._values}
         try:
             new = [
-                partial.fold(
+                partial.absorb(
                     old.column(self._width + i), change, numbers, len(firsts), values, (low[firsts], high[firsts])
                 )
                 for i, partial in enumerate(self._partials)
@@ -185,7 +185,7 @@ class GroupFoldRule:
 Result = Callable[[pa.Table], Any]
 
 
-def _direct_results(node: GroupFold) -> list[Result] | None:
+def _direct_results(node: Aggregate) -> list[Result] | None:
     """How each result is taken from groups and buffers, if no expression of Spark is needed for any of them."""
     places = {group.id: i for i, group in enumerate(node.child.output[: len(node.groups)])}
     starts: list[int] = []
@@ -214,7 +214,7 @@ def _direct_results(node: GroupFold) -> list[Result] | None:
     return direct
 
 
-def _direct_call(call: Call, start: int) -> Result | None:
+def _direct_call(call: AggregateCall, start: int) -> Result | None:
     if call.name in ("Count", "Sum", "Min", "Max"):
         return _column(start)
     kind = data_type(call.java.dataType())
@@ -246,7 +246,7 @@ def _only_new(state: Delta) -> Delta:
     return take(state, np.flatnonzero(state.weights > 0))
 
 
-def is_inexact(node: GroupFold) -> bool:
+def is_inexact(node: Aggregate) -> bool:
     """Whether an aggregate's result is a floating-point number that Spark's own fill may round otherwise."""
     return any(
         call.name in ("Average", *MOMENTS, *PAIRS) and is_floating(data_type(call.java.dataType()))

@@ -13,22 +13,22 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import DataType
 
-from headrace.ir.nodes import MatchJoin, Node
+from headrace.ir.nodes import Node, OuterJoin
 from headrace.plans.catalyst import arrow_schema
 from headrace.plans.prepared import Leaf, conform
 from headrace.plans.steps import apply_steps
 from headrace.plans.trees import Java
 from headrace.rules.base import Epoch, RuleContext, check_bound, named, types_of
-from headrace.rules.inputs import Input, lonely, make_input, matchable, read_leaf, shape_of, side_table, sided
+from headrace.rules.inputs import Input, has_null_key, make_input, matchable, read_leaf, shape_of, side_table, sided
 from headrace.state.delta import Delta, consolidate, empty
 from headrace.state.hashing import Hashes
 from headrace.state.store import take
 
 
-class MatchJoinRule:
+class OuterJoinRule:
     """One query over the rows of the touched keys, before and after."""
 
-    def __init__(self, context: RuleContext, node: MatchJoin, steps: Sequence[Java], top: Node, build: object) -> None:
+    def __init__(self, context: RuleContext, node: OuterJoin, steps: Sequence[Java], top: Node, build: object) -> None:
         self.types: tuple[DataType, ...] = types_of(top)
         self._left = make_input(context, node.left, node.left_keys, build)
         self._right = make_input(context, node.right, node.right_keys, build)
@@ -104,7 +104,7 @@ class MatchJoinRule:
         before = one.lookup(epoch, key, wanted)
         if change is None or self._null_safe:
             return sided(before, change)
-        matches_none = lonely(change, key)
+        matches_none = has_null_key(change, key)
         if not bool(matches_none.any()):
             return sided(before, change)
         old, new = sided(before, take(change, np.flatnonzero(~matches_none)))

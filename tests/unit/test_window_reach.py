@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from pyspark.sql.types import DataType, DateType, DoubleType, IntegerType, LongType, StringType
 
-from headrace.ir.nodes import Source, Touched
+from headrace.ir.nodes import Scan, Touched
 from headrace.plans import trees
-from headrace.rules.running import Running
-from headrace.rules.ways import FirstRows, Look, OrderBy, Way, find_way
+from headrace.rules.window_reach import FirstRows, FrameReach, OrderBy, WindowReach, find_reach
+from headrace.rules.window_running import Running
 from tests.driven_rules import plan, source
 
 KEY, AT, VALUE, DAY, NAME = range(1, 6)
@@ -22,7 +22,7 @@ TYPES: dict[int, DataType] = {
     DAY: DateType(),
     NAME: StringType(),
 }
-TABLE: Source = source("t", KEY, *TYPES.values())
+TABLE: Scan = source("t", KEY, *TYPES.values())
 ASCENDING = OrderBy(AT, False, True, LongType())
 
 
@@ -126,48 +126,50 @@ def window(*aliases: Any, by: Any = None, partition: Any = None) -> Any:
     )
 
 
-def way(*steps: Any, above: Any = (), keys: tuple[int, ...] = (KEY,)) -> Way | None:
-    return find_way(Touched(plan(), (), TABLE, keys, tuple(steps), "window"), list(above))
+def reach(*steps: Any, above: Any = (), keys: tuple[int, ...] = (KEY,)) -> WindowReach | None:
+    return find_reach(Touched(plan(), (), TABLE, keys, tuple(steps), "window"), list(above))
 
 
-def looks(*aliases: Any, **parts: Any) -> tuple[Look, ...] | None:
-    found = way(window(*aliases, **parts))
-    return None if found is None else found.looks[0]
+def frame_reaches(*aliases: Any, **parts: Any) -> tuple[FrameReach, ...] | None:
+    found = reach(window(*aliases, **parts))
+    return None if found is None else found.frames[0]
 
 
 def test_lag_and_lead_look_so_many_rows_back_and_ahead() -> None:
-    assert looks(windowed(shifted("Lag", -2)), windowed(shifted("Lead", 3))) == (
-        Look(rows_behind=2),
-        Look(rows_ahead=3),
+    assert frame_reaches(windowed(shifted("Lag", -2)), windowed(shifted("Lead", 3))) == (
+        FrameReach(rows_behind=2),
+        FrameReach(rows_ahead=3),
     )
-    assert looks(windowed(shifted("Lag", -2, ignore_nulls=True))) is None
+    assert frame_reaches(windowed(shifted("Lag", -2, ignore_nulls=True))) is None
 
 
 @pytest.mark.parametrize("kind", ["NTile", "PercentRank", "CumeDist"])
 def test_what_needs_to_know_how_many_rows_there_are_takes_whole_partitions(kind: str) -> None:
-    assert way(window(windowed(Tree(kind)))) is None
+    assert reach(window(windowed(Tree(kind)))) is None
 
 
 def test_frames_look_as_far_as_they_reach() -> None:
     total = aggregate("Sum", column(VALUE))
-    assert looks(windowed(total, frame("RowFrame", literal(-2), literal(1)))) == (Look(2, 1),)
-    assert looks(windowed(total, frame("RowFrame", literal(-3), literal(-1)))) == (Look(rows_behind=3),)
-    assert looks(windowed(total, frame("RangeFrame", literal(-10, LongType()), CURRENT))) == (Look(behind=10),)
-    assert looks(windowed(total, frame("RowFrame", literal(-2), END))) is None
-    assert looks(windowed(total, frame("RowFrame", Tree("Add", foldable=False), CURRENT))) is None
+    assert frame_reaches(windowed(total, frame("RowFrame", literal(-2), literal(1)))) == (FrameReach(2, 1),)
+    assert frame_reaches(windowed(total, frame("RowFrame", literal(-3), literal(-1)))) == (FrameReach(rows_behind=3),)
+    assert frame_reaches(windowed(total, frame("RangeFrame", literal(-10, LongType()), CURRENT))) == (
+        FrameReach(behind=10),
+    )
+    assert frame_reaches(windowed(total, frame("RowFrame", literal(-2), END))) is None
+    assert frame_reaches(windowed(total, frame("RowFrame", Tree("Add", foldable=False), CURRENT))) is None
 
 
 def test_a_range_is_counted_in_units_of_the_first_column_of_the_order() -> None:
     total = aggregate("Sum", column(VALUE))
     days = frame("RangeFrame", literal(-7), CURRENT)
-    found = way(window(windowed(total, days), by=[ordered(column(DAY)), ordered(column(AT))]))
+    found = reach(window(windowed(total, days), by=[ordered(column(DAY)), ordered(column(AT))]))
     assert found is not None
-    assert (found.looks, [one.id for one in found.order]) == (((Look(behind=7),),), [DAY])
-    assert way(window(windowed(total, days), by=[ordered(column(NAME))])) is None
+    assert (found.frames, [one.id for one in found.order]) == (((FrameReach(behind=7),),), [DAY])
+    assert reach(window(windowed(total, days), by=[ordered(column(NAME))])) is None
 
 
 def test_running_values_go_on_from_the_rows_before() -> None:
-    found = way(window(windowed(aggregate("Sum", column(VALUE))), windowed(Tree("RowNumber"))))
+    found = reach(window(windowed(aggregate("Sum", column(VALUE))), windowed(Tree("RowNumber"))))
     assert found is not None
     assert found.running == (Running("sum", VALUE, IntegerType()), Running("rows"))
     assert found.onward
@@ -184,9 +186,9 @@ def test_running_values_go_on_from_the_rows_before() -> None:
     ],
 )
 def test_what_cannot_go_on_takes_whole_partitions_unless_the_first_rows_are_wanted(function: Any) -> None:
-    assert way(window(windowed(function))) is None
+    assert reach(window(windowed(function))) is None
     rank, at_most = windowed(Tree("RowNumber"), number=60), Tree("LessThanOrEqual", column(60), literal(5))
-    found = way(window(windowed(function), rank), above=[Tree("Filter", condition=at_most)])
+    found = reach(window(windowed(function), rank), above=[Tree("Filter", condition=at_most)])
     assert found is not None
     assert (found.first, found.running) == (FirstRows(5, False), ())
     assert found.sentence() == "the first rows of the partitions touched, up to 5"
@@ -207,7 +209,7 @@ def test_what_cannot_go_on_takes_whole_partitions_unless_the_first_rows_are_want
     ],
 )
 def test_a_filter_on_the_number_of_a_row_leaves_the_first(condition: Any, limit: int | None) -> None:
-    found = way(window(windowed(Tree("Rank"))), above=[Tree("Filter", condition=condition)])
+    found = reach(window(windowed(Tree("Rank"))), above=[Tree("Filter", condition=condition)])
     assert found is not None
     assert found.first == (None if limit is None else FirstRows(limit, False))
 
@@ -221,12 +223,12 @@ def test_the_smallest_limit_counts_and_a_dense_rank_counts_values() -> None:
         Tree("Filter", condition=Tree("LessThanOrEqual", column(70), literal(4))),
     ]
     ranks = windowed(Tree("RowNumber")), windowed(Tree("DenseRank"), number=51)
-    found = way(window(*ranks), above=above)
+    found = reach(window(*ranks), above=above)
     assert found is not None
     assert found.first == FirstRows(4, True)
     assert found.sentence() == "the first values of the partitions touched, up to 4"
     # A filter above anything else is on other rows.
-    found = way(window(windowed(Tree("RowNumber"))), above=[Tree("Aggregate"), above[0]])
+    found = reach(window(windowed(Tree("RowNumber"))), above=[Tree("Aggregate"), above[0]])
     assert found is not None
     assert found.first is None
 
@@ -234,17 +236,17 @@ def test_the_smallest_limit_counts_and_a_dense_rank_counts_values() -> None:
 def test_windows_share_the_first_columns_of_their_orders() -> None:
     lag = windowed(shifted("Lag", -1))
     both, one = [ordered(column(AT)), ordered(column(VALUE), True)], [ordered(column(AT))]
-    found = way(window(lag, by=both), window(lag, by=one))
+    found = reach(window(lag, by=both), window(lag, by=one))
     assert found is not None
     assert found.order == (ASCENDING,)
-    assert way(window(lag, by=both), window(lag, by=[ordered(column(AT), True)])) is None
+    assert reach(window(lag, by=both), window(lag, by=[ordered(column(AT), True)])) is None
 
 
 def test_an_order_ends_where_it_cannot_be_compared_as_bytes() -> None:
     lag = windowed(shifted("Lag", -1))
 
     def order(*by: Any) -> list[int] | None:
-        found = way(window(lag, by=list(by)))
+        found = reach(window(lag, by=list(by)))
         return None if found is None else [one.id for one in found.order]
 
     assert order(ordered(column(KEY)), ordered(column(AT)), ordered(column(AT))) == [AT]
@@ -256,10 +258,10 @@ def test_an_order_ends_where_it_cannot_be_compared_as_bytes() -> None:
 
 def test_only_windows_over_the_keys_of_what_is_stored_are_read_in_pieces() -> None:
     lag = windowed(shifted("Lag", -1))
-    assert way(window(lag)) is not None
-    assert way(Tree("Project"), window(lag)) is not None
-    assert way(window(lag), Tree("Aggregate")) is None
-    assert way(Tree("Project")) is None
-    assert way(window(lag, partition=[column(VALUE)])) is None
-    assert way(window(lag, partition=[Tree("Add")])) is None
-    assert way(window(lag, partition=[column(99)]), keys=(99,)) is None
+    assert reach(window(lag)) is not None
+    assert reach(Tree("Project"), window(lag)) is not None
+    assert reach(window(lag), Tree("Aggregate")) is None
+    assert reach(Tree("Project")) is None
+    assert reach(window(lag, partition=[column(VALUE)])) is None
+    assert reach(window(lag, partition=[Tree("Add")])) is None
+    assert reach(window(lag, partition=[column(99)]), keys=(99,)) is None

@@ -22,10 +22,18 @@ from headrace.plans.steps import apply_steps
 from headrace.plans.trees import Java, columns_of, id_of, items, kind_of
 from headrace.rules.base import Epoch, RuleContext, check_bound, named, types_of
 from headrace.rules.inputs import SIDE, Input, make_input, read_leaf, sided
-from headrace.rules.outputs import Remembered
-from headrace.rules.pieces import Pieces, find_pieces
-from headrace.rules.running import Running, before_slices, extra_columns, extra_type, go_on, nothing_before, running_of
-from headrace.rules.ways import Way, is_inexact_window
+from headrace.rules.remembered import Remembered
+from headrace.rules.window_pieces import Pieces, find_pieces
+from headrace.rules.window_reach import WindowReach, is_inexact_window
+from headrace.rules.window_running import (
+    Running,
+    before_slices,
+    extra_columns,
+    extra_type,
+    go_on,
+    nothing_before,
+    running_of,
+)
 from headrace.state.arranged import Arrangement, Order, OrderColumn, sort_keys
 from headrace.state.delta import Delta, consolidate, empty, group
 from headrace.state.hashing import identity
@@ -34,25 +42,25 @@ from headrace.state.store import Snapshot, take
 FLAG = BooleanType()
 
 
-class SlicedRule:
+class WindowRule:
     """One query over pieces of the touched partitions."""
 
     def __init__(
-        self, context: RuleContext, node: Touched, way: Way, steps: Sequence[Java], top: Node, build: object
+        self, context: RuleContext, node: Touched, reach: WindowReach, steps: Sequence[Java], top: Node, build: object
     ) -> None:
         self.types: tuple[DataType, ...] = types_of(top)
-        self._way = way
-        self._extra = extra_columns(way.running)
-        summed = [one.column for one in way.running if one.column is not None]
-        wanted = [*node.keys, *(one.id for one in way.order), *summed]
+        self._reach = reach
+        self._extra = extra_columns(reach.running)
+        summed = [one.column for one in reach.running if one.column is not None]
+        wanted = [*node.keys, *(one.id for one in reach.order), *summed]
         self._input = make_input(context, node.child, wanted, build, filtered=False)
         self._places = dict(zip(summed, self._input.stored(self._input.places(summed)), strict=True))
-        self._read = _order(way, self._input.places(node.keys), self._input.places([c.id for c in way.order]))
+        self._read = _order(reach, self._input.places(node.keys), self._input.places([c.id for c in reach.order]))
         self._stored = _stored(self._input, self._read)
         self._all_read = self._input.rule is not None
         catalyst = context.catalyst
         kept = {a.id: a for a in node.child.output}
-        cut_by = [kept[i] for i in (*node.keys, *(one.id for one in way.order))]
+        cut_by = [kept[i] for i in (*node.keys, *(one.id for one in reach.order))]
         self._remembered: Remembered | None = None
         if is_inexact_window(node):
             keys = [a.java for a in cut_by]
@@ -61,27 +69,31 @@ class SlicedRule:
             self._remembered = Remembered(context, types_of(node), [a.type for a in cut_by], plan, node.plan)
             width, count = len(node.output), len(node.keys)
             self._output = _order(
-                way, range(width, width + count), range(width + count, width + count + len(way.order))
+                reach, range(width, width + count), range(width + count, width + count + len(reach.order))
             )
 
         def build_query(leaves: list[Leaf]) -> Java:
             (leaf,) = leaves
-            side, felt = leaf.extra["side"], leaf.extra["felt"]
+            side, affected = leaf.extra["side"], leaf.extra["affected"]
             given = {name: leaf.extra[name] for name in self._extra}
-            carried = [felt, *given.values()]
+            carried = [affected, *given.values()]
             plan = read_leaf(catalyst, self._input, leaf, [side, *carried])
             for step in node.steps:
                 if kind_of(step) == "Window":
                     plan = _window(catalyst, step, plan, side, carried, given)
                 else:
                     plan = apply_steps(catalyst, [step], plan, [side, *carried])
-            plan = catalyst.filter(felt, plan)
+            plan = catalyst.filter(affected, plan)
             if self._remembered is not None:
                 return named(catalyst, plan, [*(a.java for a in node.output), *(a.java for a in cut_by)])
             plan = apply_steps(catalyst, steps, plan, [side])
             return named(catalyst, plan, [*(a.java for a in top.output), side])
 
-        extra = [("side", SIDE), ("felt", FLAG), *((name, extra_type(name, one)) for name, one in self._extra.items())]
+        extra = [
+            ("side", SIDE),
+            ("affected", FLAG),
+            *((name, extra_type(name, one)) for name, one in self._extra.items()),
+        ]
         self._query = context.query([LeafShape(self._input.attributes, tuple(extra))], build_query)
 
     def delta(self, epoch: Epoch) -> Delta:
@@ -92,7 +104,7 @@ class SlicedRule:
         before = _arrangement(self._input.before(epoch), self._stored)
         after = before.and_also(_whole_change(self._input, epoch))
         keys = sort_keys(change.rows, self._read)
-        pieces = find_pieces(self._way, before, after, np.unique(keys[self._counting(change)]))
+        pieces = find_pieces(self._reach, before, after, np.unique(keys[self._counting(change)]))
         if len(pieces) == 0:
             return empty(arrow_schema(self.types))
         inside = pieces.numbers(keys) >= 0
@@ -124,27 +136,27 @@ class SlicedRule:
         rows = pa.concat_tables([part.rows for part, _ in sides])
         side = np.concatenate([np.full(len(part), number, dtype=np.int64) for part, number in sides])
         weights = np.concatenate([part.weights for part, _ in sides])
-        numbers, felt = np.zeros(len(side), dtype=np.int64), np.ones(len(side), dtype=bool)
+        numbers, affected = np.zeros(len(side), dtype=np.int64), np.ones(len(side), dtype=bool)
         if pieces.whole:
             given = nothing_before(self._extra)
         else:
             keys = sort_keys(rows, self._read)
             numbers = pieces.numbers(keys)
-            felt = pieces.felt(keys, numbers)
+            affected = pieces.affected(keys, numbers)
             given = before_slices(before, pieces.starts, self._extra, self._places)
         if bool(np.any(weights != 1)):
             places = np.repeat(np.arange(len(weights)), weights)
-            rows, side, numbers, felt = rows.take(pa.array(places)), side[places], numbers[places], felt[places]
+            rows, side, numbers, affected = rows.take(pa.array(places)), side[places], numbers[places], affected[places]
         columns: list[pa.ChunkedArray | pa.Array] = list(rows.columns)
         columns.append(pa.array((2 * numbers + side).astype(np.int32)))
-        columns.append(pa.array(felt))
+        columns.append(pa.array(affected))
         which = pa.array(numbers)
         columns.extend(values.take(which) for values in given)
         return pa.table(columns, names=[f"x{i}" for i in range(len(columns))])
 
 
-def _order(way: Way, partition: Sequence[int], places: Sequence[int]) -> Order:
-    columns = zip(places, way.order, strict=True)
+def _order(reach: WindowReach, partition: Sequence[int], places: Sequence[int]) -> Order:
+    columns = zip(places, reach.order, strict=True)
     return Order(tuple(partition), tuple(OrderColumn(p, one.descending, one.nulls_first) for p, one in columns))
 
 

@@ -15,22 +15,22 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
-from headrace.ir.nodes import Node, TopRows
+from headrace.ir.nodes import Limit, Node
 from headrace.plans.catalyst import arrow_schema
 from headrace.plans.prepared import Leaf, LeafShape, conform
 from headrace.plans.steps import apply_steps
 from headrace.plans.trees import Java
-from headrace.rules.base import LONG, Epoch, Rule, RuleContext, TooLarge, check_bound, named, types_of
-from headrace.rules.linear import signed, with_weights
+from headrace.rules.base import LONG, Epoch, NeedsFill, Rule, RuleContext, check_bound, named, types_of
+from headrace.rules.filter_project import signed, with_weights
 from headrace.state.delta import Delta, concat, consolidate, empty, negate
 
 _SPARE = 200
 
 
-class TopRowsRule:
+class LimitRule:
     """The kept rows are sorted by Spark together with the change."""
 
-    def __init__(self, context: RuleContext, node: TopRows, steps: Sequence[Java], top: Node, child: Rule) -> None:
+    def __init__(self, context: RuleContext, node: Limit, steps: Sequence[Java], top: Node, child: Rule) -> None:
         self.types: tuple[DataType, ...] = types_of(top)
         self._child = child
         self._inner = types_of(node.child)
@@ -105,7 +105,8 @@ class TopRowsRule:
     def _remember(self, epoch: Epoch, table: pa.Table, before: Any, after: Any, count: int, new_count: int) -> None:
         held = int(after.sum())
         if self._end is not None and held < self._end and held < new_count:
-            raise TooLarge
+            # Deletes have used up the spare rows.
+            raise NeedsFill
         if self._keep is not None and held > 2 * self._keep:
             after = np.where(np.cumsum(after) <= self._keep, after, 0)
         epoch.record(self._kept.name, consolidate(table, after - before))

@@ -1,7 +1,7 @@
 """Which pieces of the touched partitions a window reads, and for which rows of them its result may have changed.
 
-A piece is a range of sort keys of one partition. A change is felt as far as windows look at it from either side; the
-result of a row that feels it is right when everything that row looks at is in the piece. Both are measured in the rows
+A piece is a range of sort keys of one partition. A change affects the rows that look at it from either side; the
+result of an affected row is right when everything that row looks at is in the piece. Both are measured in the rows
 before the change and in those after it, and the wider counts.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from headrace.rules.ways import FirstRows, Look, Way
+from headrace.rules.window_reach import FirstRows, FrameReach, WindowReach
 from headrace.state.arranged import Arrangement, SortKeys, ends_of, moved, starts_of
 
 # Partitions with fewer rows for each changed one are read whole: that is cheaper than to look for their pieces.
@@ -46,32 +46,37 @@ class Pieces:
             return places
         return np.where((places >= 0) & (keys <= self.ends[places]), places, -1)
 
-    def felt(self, keys: SortKeys, numbers: Numbers) -> Flags:
+    def affected(self, keys: SortKeys, numbers: Numbers) -> Flags:
         """Whether the row with a key, in the piece with a number, may have a new result."""
         return (keys >= self.first[numbers]) & (keys <= self.last[numbers])
 
 
-def find_pieces(way: Way, before: Arrangement, after: Arrangement, changed: SortKeys) -> Pieces:
+def find_pieces(reach: WindowReach, before: Arrangement, after: Arrangement, changed: SortKeys) -> Pieces:
     """The pieces that the changed keys (sorted, distinct) call for."""
     owners = starts_of(changed)
     partitions, counts = np.unique(owners, return_counts=True)
-    each = way.first is None and not way.onward
+    each = reach.first is None and not reach.onward
     large = before.sizes(partitions) > FEW * (counts if each else 1)
     whole = partitions[~large]
     pieces = Pieces(whole, ends_of(whole), whole, ends_of(whole), whole=True)
     if not bool(large.any()):
         return pieces
-    if way.first is not None:
-        return _joined([pieces, _first_rows(way.first, way, before, after, changed, partitions[large])])
+    if reach.first is not None:
+        return _joined([pieces, _first_rows(reach.first, reach, before, after, changed, partitions[large])])
     some = changed[np.isin(owners, partitions[large])]
-    if way.onward:
+    if reach.onward:
         # The first changed key of each partition decides.
         some = some[np.unique(starts_of(some), return_index=True)[1]]
-    return _joined([pieces, _within_reach(way, before, after, some)])
+    return _joined([pieces, _within_reach(reach, before, after, some)])
 
 
 def _first_rows(
-    first: FirstRows, way: Way, before: Arrangement, after: Arrangement, changed: SortKeys, partitions: SortKeys
+    first: FirstRows,
+    reach: WindowReach,
+    before: Arrangement,
+    after: Arrangement,
+    changed: SortKeys,
+    partitions: SortKeys,
 ) -> Pieces:
     """Each partition from its start to the last row that may be wanted, unless nothing has changed up to there."""
 
@@ -79,42 +84,42 @@ def _first_rows(
         return rows.ahead(partitions, first.limit, distinct=first.distinct, inclusive=True)
 
     ends = _later(up_to(before), up_to(after))
-    for looks in reversed(way.looks):
-        ends = _ahead(before, after, ends, looks)
+    for frames in reversed(reach.frames):
+        ends = _ahead(before, after, ends, frames)
     lows = changed[np.searchsorted(changed, partitions, "left")]
     near = lows <= ends
     starts, ends = partitions[near], ends[near]
     return Pieces(starts, ends, starts, ends)
 
 
-def _within_reach(way: Way, before: Arrangement, after: Arrangement, changed: SortKeys) -> Pieces:
+def _within_reach(reach: WindowReach, before: Arrangement, after: Arrangement, changed: SortKeys) -> Pieces:
     first = last = changed
-    for looks in way.looks:
-        first = _behind(before, after, first, [_turned(look) for look in looks])
-        if not way.onward:
-            last = _ahead(before, after, last, [_turned(look) for look in looks])
-    if way.onward:
+    for frames in reach.frames:
+        first = _behind(before, after, first, [_mirrored(frame) for frame in frames])
+        if not reach.onward:
+            last = _ahead(before, after, last, [_mirrored(frame) for frame in frames])
+    if reach.onward:
         last = ends_of(changed)
     starts, ends = first, last
-    for looks in reversed(way.looks):
-        starts = _behind(before, after, starts, looks)
-        ends = _ahead(before, after, ends, looks)
+    for frames in reversed(reach.frames):
+        starts = _behind(before, after, starts, frames)
+        ends = _ahead(before, after, ends, frames)
     return _merged(Pieces(starts, ends, first, last))
 
 
-def _turned(look: Look) -> Look:
+def _mirrored(frame: FrameReach) -> FrameReach:
     """Who looks ahead so far is seen by those so far behind."""
-    return Look(look.rows_ahead, look.rows_behind, look.ahead, look.behind)
+    return FrameReach(frame.rows_ahead, frame.rows_behind, frame.ahead, frame.behind)
 
 
-def _behind(before: Arrangement, after: Arrangement, keys: SortKeys, looks: Sequence[Look]) -> SortKeys:
-    rows, distance = max(look.rows_behind for look in looks), max(look.behind for look in looks)
+def _behind(before: Arrangement, after: Arrangement, keys: SortKeys, frames: Sequence[FrameReach]) -> SortKeys:
+    rows, distance = max(frame.rows_behind for frame in frames), max(frame.behind for frame in frames)
     keys = moved(keys, -distance) if distance else keys
     return _earlier(before.behind(keys, rows), after.behind(keys, rows)) if rows else keys
 
 
-def _ahead(before: Arrangement, after: Arrangement, keys: SortKeys, looks: Sequence[Look]) -> SortKeys:
-    rows, distance = max(look.rows_ahead for look in looks), max(look.ahead for look in looks)
+def _ahead(before: Arrangement, after: Arrangement, keys: SortKeys, frames: Sequence[FrameReach]) -> SortKeys:
+    rows, distance = max(frame.rows_ahead for frame in frames), max(frame.ahead for frame in frames)
     keys = moved(keys, distance) if distance else keys
     return _later(before.ahead(keys, rows), after.ahead(keys, rows)) if rows else keys
 

@@ -21,7 +21,7 @@ from headrace.state.store import Run, Snapshot
 
 
 @dataclass(frozen=True, eq=False)
-class Folded:
+class ChangedValues:
     """One epoch's change of the multiset, and how often each changed value was there before."""
 
     snapshot: Snapshot
@@ -84,7 +84,7 @@ class ValueStore:
         named = kept.select(*(F.col(f"c{place}").alias(f"v{i}") for i, place in enumerate(self._columns)))
         return named.groupBy(*named.columns).agg(F.count(F.lit(1)).alias("weight"))
 
-    def fold(self, epoch: Epoch, change: Delta, numbers: npt.NDArray[np.int64], count: int) -> Folded:
+    def absorb(self, epoch: Epoch, change: Delta, numbers: npt.NDArray[np.int64], count: int) -> ChangedValues:
         """Record the values that a change brings and takes."""
         present = np.ones(len(change), dtype=bool)
         for place in self.places:
@@ -102,4 +102,4 @@ class ValueStore:
         snapshot = epoch.before(self._store.name)
         before = snapshot.contains(delta.low, delta.high)
         epoch.record(self._store.name, delta)
-        return Folded(snapshot, delta, numbers[kept[firsts]], before, self._width)
+        return ChangedValues(snapshot, delta, numbers[kept[firsts]], before, self._width)

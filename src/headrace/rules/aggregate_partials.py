@@ -1,4 +1,4 @@
-"""What aggregates are made of, kept exactly: how a change folds into it, how Spark fills it, and how it becomes the
+"""What aggregates are made of, kept exactly: how it absorbs a change, how Spark fills it, and how it becomes the
 buffer that Spark's own final expression reads."""
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType, LongType
 
-from headrace.ir.nodes import MOMENTS, Call
+from headrace.ir.nodes import MOMENTS, AggregateCall
 from headrace.plans.catalyst import arrow_type, nullable_type
 from headrace.plans.trees import Java, data_type, items
-from headrace.rules.values import Folded
+from headrace.rules.aggregate_values import ChangedValues
 from headrace.state.delta import Delta
 from headrace.state.exact import decimals, plus, sum_by, times, unscaled
 
 _LONG = LongType()
 
-Values = dict[tuple[int, ...], Folded]
+Values = dict[tuple[int, ...], ChangedValues]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +41,7 @@ class Partial:
         """Whether the group's values must be kept."""
         return self.kind in ("min", "max", "distinct_count", "distinct_sum")
 
-    def fold(
+    def absorb(
         self,
         before: pa.ChunkedArray,
         change: Delta,
@@ -58,11 +58,11 @@ class Partial:
         elif self.kind == "count":
             added = sum_by(np.where(_present(change, self.places), change.weights, 0), groups, count)
         elif self.kind in ("distinct_count", "distinct_sum"):
-            folded = values[self.places]
-            crossings = folded.crossings()
+            changed = values[self.places]
+            crossings = changed.crossings()
             if self.kind == "distinct_sum":
-                crossings = times(crossings, unscaled(folded.values()))
-            added = sum_by(crossings, folded.groups, count)
+                crossings = times(crossings, unscaled(changed.values()))
+            added = sum_by(crossings, changed.groups, count)
         else:
             factors = [change.weights, *(unscaled(change.rows.column(i)) for i in self._factors())]
             product = reduce(times, factors)
@@ -120,7 +120,7 @@ def _scale(kind: DataType) -> int:
     return kind.scale if isinstance(kind, DecimalType) else 0
 
 
-def _wanted(call: Call) -> list[tuple[str, tuple[int, ...]]]:
+def _wanted(call: AggregateCall) -> list[tuple[str, tuple[int, ...]]]:
     """The partials that one aggregate needs."""
     places = call.inputs
     if call.name in ("Min", "Max"):
@@ -149,7 +149,7 @@ def _wanted(call: Call) -> list[tuple[str, tuple[int, ...]]]:
     return [*wanted, ("pair_power", (x, y)), ("pair_power", (y, x))] if call.name == "Corr" else wanted
 
 
-def partials_of(calls: Sequence[Call], types: Sequence[DataType]) -> list[Partial]:
+def partials_of(calls: Sequence[AggregateCall], types: Sequence[DataType]) -> list[Partial]:
     """All partials of a GROUP BY, each once; the number of rows comes first."""
     found: dict[tuple[str, tuple[int, ...]], Partial] = {("rows", ()): Partial("rows", (), _LONG)}
     for call in calls:
@@ -179,7 +179,7 @@ class PairPower(Partial):
     def _factors(self) -> tuple[int, ...]:
         return (self.places[0], self.places[0])
 
-    def fold(
+    def absorb(
         self,
         before: pa.ChunkedArray,
         change: Delta,
@@ -215,7 +215,7 @@ class Buffer:
     of: Callable[[pa.Table, int], Any]
 
 
-def buffers_of(calls: Sequence[Call], partials: Sequence[Partial], types: Sequence[DataType]) -> list[Buffer]:
+def buffers_of(calls: Sequence[AggregateCall], partials: Sequence[Partial], types: Sequence[DataType]) -> list[Buffer]:
     """The buffers of all aggregates, in order."""
     places = {(p.kind, p.places): i for i, p in enumerate(partials)}
     buffers: list[Buffer] = []
@@ -227,7 +227,7 @@ def buffers_of(calls: Sequence[Call], partials: Sequence[Partial], types: Sequen
 
 
 def _makers(
-    call: Call,
+    call: AggregateCall,
     places: dict[tuple[str, tuple[int, ...]], int],
     types: Sequence[DataType],
     buffer_types: list[DataType],

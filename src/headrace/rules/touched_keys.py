@@ -20,12 +20,12 @@ from headrace.plans.steps import LINEAR, apply_steps
 from headrace.plans.trees import Java, columns_of, id_of, items, kind_of
 from headrace.rules.base import Epoch, RuleContext, check_bound, is_floating, named, types_of
 from headrace.rules.inputs import hashes_of, make_input, read_leaf, repeated, shape_of, side_table, sided
-from headrace.rules.outputs import Remembered
-from headrace.rules.ways import is_inexact_window
+from headrace.rules.remembered import Remembered
+from headrace.rules.window_reach import is_inexact_window
 from headrace.state.delta import Delta, consolidate, empty
 
 
-class TouchedRule:
+class TouchedKeysRule:
     """One query over the rows of the touched keys, before and after."""
 
     def __init__(self, context: RuleContext, node: Touched, steps: Sequence[Java], top: Node, build: object) -> None:

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import IntegerType
 
-from headrace.rules import pieces
-from headrace.rules.running import Running
-from headrace.rules.ways import FirstRows, Look, OrderBy, Way
+from headrace.rules import window_pieces
+from headrace.rules.window_reach import FirstRows, FrameReach, OrderBy, WindowReach
+from headrace.rules.window_running import Running
 from headrace.state.arranged import Arrangement, Order, OrderColumn, sort_keys
 from headrace.state.delta import Delta, consolidate, weights_of
 from headrace.state.store import Run
@@ -65,21 +65,21 @@ def running(last: int) -> Model:
     return of
 
 
-WINDOWS: dict[str, tuple[list[tuple[Look, ...]], list[Model]]] = {
-    "lag": ([(Look(rows_behind=1),)], [lag(1)]),
-    "lag and lead": ([(Look(rows_behind=3, rows_ahead=0), Look(rows_ahead=2))], [lag(-2)]),
-    "rows": ([(Look(rows_behind=2, rows_ahead=1),)], [by_rows(-2, 1)]),
-    "rows behind": ([(Look(rows_behind=4),)], [by_rows(-4, -2)]),
-    "rows ahead": ([(Look(rows_ahead=3),)], [by_rows(1, 3)]),
-    "range": ([(Look(behind=2, ahead=1),)], [by_range(-2, 1)]),
-    "range behind": ([(Look(behind=5),)], [by_range(-5, -3)]),
-    "lag of lead": ([(Look(rows_ahead=2),), (Look(rows_behind=1),)], [lag(-2), lag(1)]),
-    "lag of range": ([(Look(behind=2),), (Look(rows_behind=2),)], [by_range(-2, 0), lag(2)]),
-    "range of lead": ([(Look(rows_ahead=1),), (Look(behind=1, ahead=2),)], [lag(-1), by_range(-1, 2)]),
-    "running": ([(Look(from_start=True, running=ROWS),)], [running(0)]),
-    "running behind": ([(Look(rows_behind=2, from_start=True, running=ROWS),)], [running(-2)]),
-    "running ahead": ([(Look(rows_ahead=2, from_start=True, running=ROWS),)], [running(2)]),
-    "running and lag": ([(Look(from_start=True, running=ROWS), Look(rows_behind=2))], [lag(2)]),
+WINDOWS: dict[str, tuple[list[tuple[FrameReach, ...]], list[Model]]] = {
+    "lag": ([(FrameReach(rows_behind=1),)], [lag(1)]),
+    "lag and lead": ([(FrameReach(rows_behind=3, rows_ahead=0), FrameReach(rows_ahead=2))], [lag(-2)]),
+    "rows": ([(FrameReach(rows_behind=2, rows_ahead=1),)], [by_rows(-2, 1)]),
+    "rows behind": ([(FrameReach(rows_behind=4),)], [by_rows(-4, -2)]),
+    "rows ahead": ([(FrameReach(rows_ahead=3),)], [by_rows(1, 3)]),
+    "range": ([(FrameReach(behind=2, ahead=1),)], [by_range(-2, 1)]),
+    "range behind": ([(FrameReach(behind=5),)], [by_range(-5, -3)]),
+    "lag of lead": ([(FrameReach(rows_ahead=2),), (FrameReach(rows_behind=1),)], [lag(-2), lag(1)]),
+    "lag of range": ([(FrameReach(behind=2),), (FrameReach(rows_behind=2),)], [by_range(-2, 0), lag(2)]),
+    "range of lead": ([(FrameReach(rows_ahead=1),), (FrameReach(behind=1, ahead=2),)], [lag(-1), by_range(-1, 2)]),
+    "running": ([(FrameReach(from_start=True, running=ROWS),)], [running(0)]),
+    "running behind": ([(FrameReach(rows_behind=2, from_start=True, running=ROWS),)], [running(-2)]),
+    "running ahead": ([(FrameReach(rows_ahead=2, from_start=True, running=ROWS),)], [running(2)]),
+    "running and lag": ([(FrameReach(from_start=True, running=ROWS), FrameReach(rows_behind=2))], [lag(2)]),
 }
 
 
@@ -132,9 +132,9 @@ def start(chance: random.Random) -> tuple[list[Row], Arrangement]:
 def test_rows_outside_feel_nothing_and_rows_inside_are_computed_from_the_piece(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pieces, "FEW", 0)
-    looks, models = WINDOWS[name]
-    way = Way(ORDER_BY, tuple(looks), None)
+    monkeypatch.setattr(window_pieces, "FEW", 0)
+    frames, models = WINDOWS[name]
+    reach = WindowReach(ORDER_BY, tuple(frames), None)
     chance = random.Random(name)
     rows, before = start(chance)
     read = total = 0
@@ -145,29 +145,29 @@ def test_rows_outside_feel_nothing_and_rows_inside_are_computed_from_the_piece(
             continue
         change = delta(changes, weights)
         after = before.and_also(change)
-        found = pieces.find_pieces(way, before, after, np.unique(sort_keys(change.rows, ORDER)))
-        felt: list[set[Row]] = []
+        found = window_pieces.find_pieces(reach, before, after, np.unique(sort_keys(change.rows, ORDER)))
+        affected: list[set[Row]] = []
         for side in (old, rows):
             whole = {r: v for g in (0, 1) for r, v in results([r for r in side if r[0] == g], models).items()}
             keys = sort_keys(table(side), ORDER)
             numbers = found.numbers(keys)
             counts = before.counts_before(found.starts)
             sums = before.sums_before(found.starts, 2)
-            felt.append(set())
+            affected.append(set())
             for i in range(len(found)):
                 inside = [row for row, number in zip(side, numbers, strict=True) if number == i]
                 own = results(inside, models, int(counts[i]), int(sums[i]))
-                flags = found.felt(sort_keys(table(inside), ORDER), np.full(len(inside), i))
+                flags = found.affected(sort_keys(table(inside), ORDER), np.full(len(inside), i))
                 for row, flag in zip(inside, flags, strict=True):
                     if flag:
-                        felt[-1].add(row)
+                        affected[-1].add(row)
                         assert own[row] == whole[row], (epoch, row)
                 read += len(inside)
             total += len(side)
-            felt[-1] = {row for row in whole if row not in felt[-1]}
+            affected[-1] = {row for row in whole if row not in affected[-1]}
         one, other = (
             {r: v for g in (0, 1) for r, v in results([r for r in side if r[0] == g], models).items() if r in quiet}
-            for side, quiet in zip((old, rows), felt, strict=True)
+            for side, quiet in zip((old, rows), affected, strict=True)
         )
         assert one == other, epoch
         before = after
@@ -177,8 +177,10 @@ def test_rows_outside_feel_nothing_and_rows_inside_are_computed_from_the_piece(
 @pytest.mark.parametrize("distinct", [False, True])
 @pytest.mark.parametrize("limit", [1, 3, 100])
 def test_the_first_rows_are_all_there(limit: int, distinct: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "FEW", 0)
-    way = Way(ORDER_BY, ((Look(from_start=True), Look(rows_ahead=1)),), FirstRows(limit, distinct))
+    monkeypatch.setattr(window_pieces, "FEW", 0)
+    reach = WindowReach(
+        ORDER_BY, ((FrameReach(from_start=True), FrameReach(rows_ahead=1)),), FirstRows(limit, distinct)
+    )
     chance = random.Random(limit)
     rows, before = start(chance)
 
@@ -200,7 +202,7 @@ def test_the_first_rows_are_all_there(limit: int, distinct: bool, monkeypatch: p
             continue
         change = delta(changes, weights)
         after = before.and_also(change)
-        found = pieces.find_pieces(way, before, after, np.unique(sort_keys(change.rows, ORDER)))
+        found = window_pieces.find_pieces(reach, before, after, np.unique(sort_keys(change.rows, ORDER)))
         for group in (0, 1):
             inside = [
                 [r for r, n in zip(side, found.numbers(sort_keys(table(side), ORDER)), strict=True) if n >= 0]
@@ -220,8 +222,8 @@ def test_small_partitions_are_read_whole() -> None:
     chance = random.Random(5)
     rows, before = start(chance)
     change = delta([(1, 20, 999)], [1])
-    way = Way(ORDER_BY, ((Look(rows_behind=1),),), None)
-    found = pieces.find_pieces(way, before, before.and_also(change), sort_keys(change.rows, ORDER))
+    reach = WindowReach(ORDER_BY, ((FrameReach(rows_behind=1),),), None)
+    found = window_pieces.find_pieces(reach, before, before.and_also(change), sort_keys(change.rows, ORDER))
     numbers = found.numbers(sort_keys(table(rows), ORDER))
     assert [number >= 0 for number in numbers] == [row[0] == 1 for row in rows]
-    assert bool(np.all(found.felt(sort_keys(table(rows), ORDER)[numbers >= 0], numbers[numbers >= 0])))
+    assert bool(np.all(found.affected(sort_keys(table(rows), ORDER)[numbers >= 0], numbers[numbers >= 0])))

@@ -1,7 +1,6 @@
 """Filter, project, explode, expand.   Δ(f R) = f(ΔR)
 
-Each row is mapped alone, so the delta is mapped and nothing is remembered. Choosing columns of a relation needs no
-query at all.
+Each row is mapped alone, so the delta is mapped and nothing is remembered.
 """
 
 from __future__ import annotations
@@ -9,46 +8,19 @@ from __future__ import annotations
 import pyarrow as pa
 from pyspark.sql.types import DataType
 
-from headrace.ir.nodes import Linear, Source
+from headrace.ir.nodes import FilterProject
 from headrace.plans.catalyst import arrow_schema
 from headrace.plans.prepared import Leaf, LeafShape, conform
 from headrace.plans.steps import apply_steps
 from headrace.plans.trees import Java
 from headrace.rules.base import LONG, Epoch, Rule, RuleContext, named, types_of
 from headrace.state.delta import Delta, consolidate, empty, weights_of
-from headrace.state.store import narrow
 
 
-class SourceRule:
-    """Some columns of a relation."""
-
-    def __init__(self, context: RuleContext, node: Source) -> None:
-        self.types: tuple[DataType, ...] = types_of(node)
-        self._relation = node.relation
-        self._columns = node.columns
-        self._schema = arrow_schema(self.types)
-
-    def delta(self, epoch: Epoch) -> Delta:
-        """The relation's delta, narrowed."""
-        delta = narrow(epoch.delta_of(self._relation), self._columns)
-        return delta if len(delta) else empty(self._schema)
-
-
-class ConstantRule:
-    """Rows that never change; a view's first fill brings them."""
-
-    def __init__(self, context: RuleContext, types: tuple[DataType, ...]) -> None:
-        self.types = types
-
-    def delta(self, epoch: Epoch) -> Delta:
-        """Nothing, ever."""
-        return empty(arrow_schema(self.types))
-
-
-class LinearRule:
+class FilterProjectRule:
     """Steps over another operator's delta."""
 
-    def __init__(self, context: RuleContext, node: Linear, child: Rule) -> None:
+    def __init__(self, context: RuleContext, node: FilterProject, child: Rule) -> None:
         self.types: tuple[DataType, ...] = types_of(node)
         self._child = child
         shape = LeafShape(node.child.output, (("weight", LONG),))

@@ -1,0 +1,29 @@
+"""Columns of a table or of another view.   Δ(π R) = π(ΔR)
+
+Choosing columns of a relation needs no query at all, and nothing is remembered.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql.types import DataType
+
+from headrace.ir.nodes import Scan
+from headrace.plans.catalyst import arrow_schema
+from headrace.rules.base import Epoch, RuleContext, types_of
+from headrace.state.delta import Delta, empty
+from headrace.state.store import narrow
+
+
+class ScanRule:
+    """Some columns of a relation."""
+
+    def __init__(self, context: RuleContext, node: Scan) -> None:
+        self.types: tuple[DataType, ...] = types_of(node)
+        self._relation = node.relation
+        self._columns = node.columns
+        self._schema = arrow_schema(self.types)
+
+    def delta(self, epoch: Epoch) -> Delta:
+        """The relation's delta, narrowed."""
+        delta = narrow(epoch.delta_of(self._relation), self._columns)
+        return delta if len(delta) else empty(self._schema)
