@@ -26,8 +26,8 @@ from pyspark.sql.types import (
     TimeType,
 )
 
-from headrace.engine.catalog import Table
-from headrace.engine.tables import Pending
+from headrace.catalog.catalog import Table
+from headrace.epoch.pending import Pending
 from headrace.intake.table import TableContract
 from headrace.plans.catalyst import arrow_schema
 from headrace.state.delta import consolidate
