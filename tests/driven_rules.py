@@ -19,9 +19,9 @@ from pyspark.sql.types import DataType
 
 from headrace.epoch.work import Work
 from headrace.ir.nodes import Scan
-from headrace.plans.catalyst import arrow_schema
 from headrace.plans.trees import Attribute
 from headrace.rules.base import NeedsFill, Rule, RuleContext
+from headrace.state.arrow_types import arrow_schema
 from headrace.state.delta import Delta, consolidate, weights_of
 from headrace.state.store import Store
 

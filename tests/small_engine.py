@@ -16,7 +16,7 @@ from headrace.epoch.receipt import Receipt
 from headrace.epoch.work import Work, follow
 from headrace.errors import HomeBroken, ViewEvaluationError
 from headrace.intake.table import TableContract
-from headrace.plans.catalyst import arrow_schema
+from headrace.state.arrow_types import arrow_schema
 from headrace.state.delta import Delta
 from headrace.state.store import Snapshot, Store
 

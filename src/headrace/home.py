@@ -44,7 +44,6 @@ from headrace.ledger.migrations import migrate, pending
 from headrace.ledger.readers import Readers
 from headrace.owner.control import Control, Verb
 from headrace.owner.ownership import Ownership, take_ownership
-from headrace.plans.catalyst import arrow_schema
 from headrace.progress import Listener, Progress
 from headrace.reading.explain import Explanation, explain_view
 from headrace.reading.files import Files
@@ -57,6 +56,7 @@ from headrace.spark.session import start_spark
 from headrace.sql.one_row import CLOCK, CLOCK_SCHEMA
 from headrace.sql.resolve import forget
 from headrace.state import mapped
+from headrace.state.arrow_types import arrow_schema
 from headrace.state.delta import Delta
 from headrace.state.store import Snapshot, Store
 from headrace.statements.answers import to_answer

@@ -11,7 +11,7 @@ from pyspark.sql.types import DataType, StructType
 
 from headrace import HeadraceError
 from headrace.plans.literals import Literals
-from headrace.plans.prepared import conform
+from headrace.state.arrow_types import conform
 
 TYPES = [
     "BOOLEAN",

@@ -16,7 +16,7 @@ import pytest
 
 from headrace.state.arranged import Arrangement, Order, OrderColumn, ends_of, moved, sort_keys, starts_of
 from headrace.state.delta import consolidate, weights_of
-from headrace.state.extremes import rank
+from headrace.state.extremes import sort_key
 from headrace.state.store import Run
 
 Draw = Callable[[random.Random], Any]
@@ -50,7 +50,7 @@ def compared(left: Any, right: Any, column: OrderColumn) -> int:
     """How Spark orders two values of one column."""
     if (left is None) != (right is None):
         return -1 if (left is None) == column.nulls_first else 1
-    one, other = rank(left), rank(right)
+    one, other = sort_key(left), sort_key(right)
     return ((one > other) - (one < other)) * (-1 if column.descending else 1)
 
 

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from headrace.plans.catalyst import arrow_schema
 from headrace.query_processes import contents as module
 from headrace.query_processes.contents import Contents
 from headrace.query_processes.question import Question, Told
 from headrace.reading.files import Files
 from headrace.reading.frames import Frames
+from headrace.state.arrow_types import arrow_schema
 from headrace.state.delta import consolidate, weights_of
 from headrace.state.store import Snapshot, Store
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headrace.state.delta import Delta, combine, concat, consolidate, empty, group, negate, weights_of
+from headrace.state.delta import Delta, combine, concat, consolidate, empty, negate, number_identities, weights_of
 from headrace.state.hashing import identity
 
 FIXED = settings(derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -122,7 +122,7 @@ def test_rows_without_columns_are_one_row(weights: list[int], total: list[int]) 
 @settings(FIXED, max_examples=200)
 @given(st.lists(rows, max_size=12))
 def test_groups_are_numbered_once_each(some: list[tuple[int | None, str | None]]) -> None:
-    firsts, numbers = group(*identity(table([(row, 1) for row in some]).columns, len(some)))
+    firsts, numbers = number_identities(*identity(table([(row, 1) for row in some]).columns, len(some)))
     assert [some[firsts[number]] for number in numbers] == some
     assert sorted(numbers[firsts]) == list(range(len(set(some))))
     assert all(some.index(some[first]) == first for first in firsts)

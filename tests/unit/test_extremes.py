@@ -16,7 +16,7 @@ import pytest
 
 from headrace.state import extremes
 from headrace.state.delta import consolidate, weights_of
-from headrace.state.extremes import extreme, order_places, rank
+from headrace.state.extremes import extreme, order_ranks, sort_key
 from headrace.state.hashing import identity
 from headrace.state.store import Store
 
@@ -76,7 +76,7 @@ KINDS: list[Any] = [
 
 def mark(value: Any) -> Any:
     """A value that is the same as all values that Spark takes for equal."""
-    return None if value is None else rank(value)
+    return None if value is None else sort_key(value)
 
 
 class Groups:
@@ -102,7 +102,7 @@ class Groups:
 
     def expected(self, group: tuple[Any, ...], largest: bool) -> Any:
         values = [row[-1] for row in self.live() if row[:-1] == group]
-        return mark((max if largest else min)(values, key=rank)) if values else None
+        return mark((max if largest else min)(values, key=sort_key)) if values else None
 
     def found(self, group: tuple[Any, ...], largest: bool) -> Any:
         low, high = identity([pa.array([part], pa.string()) for part in group], 1)
@@ -135,8 +135,8 @@ def test_deletes_may_hide_many_of_the_first_values() -> None:
     groups.apply([(("a", value), 1) for value in range(1000)])
     groups.apply([(("a", value), -1) for value in range(300)])
     groups.apply([(("a", value), -1) for value in range(700, 1000)])
-    assert groups.found(("a",), False) == rank(300)
-    assert groups.found(("a",), True) == rank(699)
+    assert groups.found(("a",), False) == sort_key(300)
+    assert groups.found(("a",), True) == sort_key(699)
 
 
 def test_an_emptied_group_has_no_extreme() -> None:
@@ -144,7 +144,7 @@ def test_an_emptied_group_has_no_extreme() -> None:
     groups.apply([(("a", "x"), 2), (("b", "y"), 1), (("c", "z"), 1)])
     groups.apply([(("a", "x"), -2)])
     assert groups.found(("a",), False) is None
-    assert groups.found(("b",), True) == rank("y")
+    assert groups.found(("b",), True) == sort_key("y")
 
 
 def test_groups_that_share_half_their_hash_are_told_apart() -> None:
@@ -157,18 +157,18 @@ def test_groups_that_share_half_their_hash_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize(("kind", "draw"), KINDS)
-def test_places_are_the_order(kind: pa.DataType, draw: Draw) -> None:
+def test_ranks_are_the_order(kind: pa.DataType, draw: Draw) -> None:
     chance = random.Random(3)
-    values = sorted((maybe(chance, draw(chance)) for _ in range(200)), key=rank)
+    values = sorted((maybe(chance, draw(chance)) for _ in range(200)), key=sort_key)
     column = pa.chunked_array([pa.array(values[:50], kind), pa.array(values[50:], kind)])
-    places = list(zip(*(one.tolist() for one in order_places(column)), strict=True))
-    for before, after, left, right in zip(values, values[1:], places, places[1:], strict=False):
-        assert left == right if rank(before) == rank(after) else left < right
+    ranks = list(zip(*(one.tolist() for one in order_ranks(column)), strict=True))
+    for before, after, left, right in zip(values, values[1:], ranks, ranks[1:], strict=False):
+        assert left == right if sort_key(before) == sort_key(after) else left < right
 
 
 def test_nan_is_larger_than_every_number() -> None:
-    assert max([math.inf, math.nan, 1.0], key=rank) is math.nan
-    assert min([math.nan, math.inf], key=rank) == math.inf
+    assert max([math.inf, math.nan, 1.0], key=sort_key) is math.nan
+    assert min([math.nan, math.inf], key=sort_key) == math.inf
 
 
 def shuffled(values: list[Any]) -> list[Any]:
@@ -183,13 +183,13 @@ def test_spark_orders_structs_field_by_field_and_null_first() -> None:
         {"a": 0.0, "b": "a"},
         {"a": math.nan, "b": None},
     ]
-    assert sorted(shuffled(rows), key=rank) == rows
-    assert rank(rows[1]) == rank({"a": -0.0, "b": None})
+    assert sorted(shuffled(rows), key=sort_key) == rows
+    assert sort_key(rows[1]) == sort_key({"a": -0.0, "b": None})
 
 
 def test_arrays_are_ordered_by_their_elements_and_then_by_their_length() -> None:
     arrays: list[Any] = [None, [], [None], [None, 1], [1], [1, None], [1, 1], [2]]
-    assert sorted(shuffled(arrays), key=rank) == arrays
+    assert sorted(shuffled(arrays), key=sort_key) == arrays
 
 
 def test_many_values_that_tie_in_their_first_field_are_not_all_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,5 +205,5 @@ def test_many_values_that_tie_in_their_first_field_are_not_all_read(monkeypatch:
         return combine(rows, *rest)
 
     monkeypatch.setattr(extremes, "combine", counted)
-    assert groups.found((), True) == rank({"by": 1, "name": "same beginning 0998"})
+    assert groups.found((), True) == sort_key({"by": 1, "name": "same beginning 0998"})
     assert sum(read) < 20

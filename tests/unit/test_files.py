@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import LongType, StringType
 
-from headrace.plans.catalyst import arrow_schema
 from headrace.reading import files as module
 from headrace.reading import frames
 from headrace.reading.files import WEIGHT, Files
 from headrace.reading.frames import Frames
+from headrace.state.arrow_types import arrow_schema
 from headrace.state.delta import consolidate, weights_of
 from headrace.state.store import Run, Snapshot
 

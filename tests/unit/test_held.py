@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType
 
-from headrace.plans.catalyst import arrow_schema
 from headrace.reading.held import BEGIN, At, Held
+from headrace.state.arrow_types import arrow_schema
 from headrace.state.delta import consolidate, weights_of
 from headrace.state.repeat import repeat
 from headrace.state.store import Store

@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 from headrace.catalog.catalog import Table
 from headrace.epoch.pending import Pending
 from headrace.intake.table import TableContract
-from headrace.plans.catalyst import arrow_schema
+from headrace.state.arrow_types import arrow_schema
 from headrace.state.delta import consolidate
 from headrace.state.store import Store
 

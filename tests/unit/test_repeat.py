@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from headrace.plans.catalyst import arrow_schema
 from headrace.reading.plain_read import plain_read, read_plainly
 from headrace.sql.statements import parse
 from headrace.sql.syntax import Query
+from headrace.state.arrow_types import arrow_schema
 from headrace.state.delta import consolidate, weights_of
 from headrace.state.repeat import first_of, repeat, repeated_bytes
 from headrace.state.store import Snapshot, Store

@@ -17,7 +17,17 @@ from hypothesis import strategies as st
 from headrace.state import store as store_module
 from headrace.state.delta import Delta, consolidate, empty, weights_of
 from headrace.state.hashing import identity
-from headrace.state.store import IDENTITY, Run, Snapshot, Store, choose, key_hashes, narrow, order_numbers, spans
+from headrace.state.store import (
+    IDENTITY,
+    Run,
+    Snapshot,
+    Store,
+    key_hashes,
+    order_numbers,
+    project,
+    project_and_sum,
+    spans,
+)
 
 FIXED = settings(derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 SCHEMA = pa.schema([("c0", pa.int64()), ("c1", pa.string()), ("c2", pa.float64())])
@@ -184,18 +194,18 @@ def test_chosen_columns_keep_the_identity_of_the_whole_row() -> None:
     assert found.rows.column_names == ["c0", "c1"]
     assert found.rows.to_pylist() == [{"c0": 0.0, "c1": 1}] * 2
     assert sorted(found.weights.tolist()) == [1, 2]
-    assert found.low.tolist() != narrow(delta([((1, "a", 0.0), 1)]), [2, 0]).low.tolist()
+    assert found.low.tolist() != project_and_sum(delta([((1, "a", 0.0), 1)]), [2, 0]).low.tolist()
     assert content(store.snapshot().all([0])) == {(1,): 3, (9,): 1, (8,): 1}
 
 
 def test_narrowed_rows_are_summed_again() -> None:
     one = delta([((1, "a", 0.0), 1), ((1, "b", 0.0), -1), ((2, "a", 0.0), 2)])
-    assert content(narrow(one, [0])) == {(2,): 2}
-    assert narrow(one, [0, 1, 2]) is one
-    assert choose(one, [0, 1, 2]) is one
-    assert choose(one, [0]).weights.tolist() == [1, -1, 2]
-    assert narrow(one, []).weights.tolist() == [2]
-    assert len(narrow(delta([((1, "a", 0.0), 1), ((2, "a", 0.0), -1)]), [])) == 0
+    assert content(project_and_sum(one, [0])) == {(2,): 2}
+    assert project_and_sum(one, [0, 1, 2]) is one
+    assert project(one, [0, 1, 2]) is one
+    assert project(one, [0]).weights.tolist() == [1, -1, 2]
+    assert project_and_sum(one, []).weights.tolist() == [2]
+    assert len(project_and_sum(delta([((1, "a", 0.0), 1), ((2, "a", 0.0), -1)]), [])) == 0
 
 
 def test_rows_without_columns_are_counted() -> None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from headrace.ledger.ledger import Entry
-from headrace.plans.catalyst import arrow_schema
+from headrace.state.arrow_types import arrow_schema
 from headrace.state.delta import Delta, consolidate
 
 

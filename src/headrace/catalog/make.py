@@ -23,7 +23,7 @@ from headrace.catalog.catalog import Catalog, Table, View, ViewDefinition
 from headrace.errors import RelationNameError, StatementError, ViewError
 from headrace.intake.table import TableContract
 from headrace.ir.nodes import Aggregate, FilterProject, Node, Scan
-from headrace.plans.catalyst import Catalyst, arrow_schema
+from headrace.plans.catalyst import Catalyst
 from headrace.plans.failures import FAILURES
 from headrace.plans.trees import columns_of, data_type, id_of, items, kind_of
 from headrace.rules.base import Rule, RuleContext
@@ -33,6 +33,7 @@ from headrace.sql.lower import Lowering, NoRule, lower
 from headrace.sql.query_errors import query_error
 from headrace.sql.resolve import Resolved, refusal, register, resolve
 from headrace.sql.syntax import ColumnDefinition, CreateTable
+from headrace.state.arrow_types import arrow_schema
 from headrace.state.store import Store
 
 
@@ -123,7 +124,7 @@ def make_view(catalyst: Catalyst, catalog: Catalog, scratch: Path, definition: V
 
 def columns_today(catalyst: Catalyst, definition: ViewDefinition) -> list[tuple[str, DataType]]:
     """The columns that a view's text gives with the relations as they are now."""
-    with catalyst.analysis:
+    with catalyst.view_names_lock:
         analyzed = analyze(catalyst, definition.sql, definition.line, definition.column)
         found = [(one.name(), data_type(one.dataType())) for one in columns_of(analyzed)]
     return _typed_columns(_named_schema(definition, StructType([StructField(*one) for one in found])))
@@ -184,7 +185,7 @@ def _refuse_stores(context: RuleContext) -> None:
 def _seen_as(catalyst: Catalyst, catalog: Catalog, definition: ViewDefinition) -> Generator[None]:
     """While a view is read, its tables have the columns, under the names, that they had when it was written."""
     seen = catalog.seen(definition)
-    with catalyst.analysis:
+    with catalyst.view_names_lock:
         try:
             for name, columns in seen.items():
                 register(catalyst, name, catalog.table(name).schema, columns)

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructField
 
 from headrace.capture.delta import DeltaSnapshot, absolute, match_columns, open_snapshot
 from headrace.catalog.catalog import Catalog, Source, Table
-from headrace.epoch.batch import Group
+from headrace.epoch.batch import Batch
 from headrace.epoch.bulk import Bulk
 from headrace.epoch.work import Work
 from headrace.errors import RelationNameError, SourceError
@@ -74,9 +74,9 @@ def read_sources(
     for table in dict.fromkeys(one.table for one in readings):
         parts = (part for one in readings if one.table is table for part in _rows(home, one, counts))
         changes[table.name] = _changes(table, mapped.rows(table.store.schema, parts))
-    group = Group(catalog, work, now, home.tombstone_retention)
-    applied, stale = group.take(changes)
-    for name, delta in group.deltas().items():
+    batch = Batch(catalog, work, now, home.tombstone_retention)
+    applied, stale = batch.take(changes)
+    for name, delta in batch.deltas().items():
         work.record(name, delta)
     return Readings([_read(one, counts[one.source.name]) for one in readings], applied, stale)
 
@@ -113,7 +113,7 @@ def _changes(table: Table, rows: pa.Table) -> Bulk | Sequence[object]:
         assert table.tombstones is not None
         fresh = not table.store.snapshot().runs and not table.tombstones.snapshot().runs
         dated = not rows.column(table.schema.names.index(sequence)).null_count
-        if not (fresh and dated and all_differ(key_hashes(rows, table.contract.key_places))):
+        if not (fresh and dated and all_differ(key_hashes(rows, table.contract.key_indexes))):
             return [{"insert": row} for row in rows.rename_columns(table.schema.names).to_pylist()]
     return Bulk(rows.schema.empty_table(), rows, once=True)
 

@@ -19,7 +19,7 @@ _Runs = Mapping[str, tuple[Run, ...]]
 _Mark = tuple[_Runs, Pending | None, int]
 
 
-class Group:
+class Batch:
     """What the accepted calls of one epoch change, and what every relation holds after them."""
 
     def __init__(self, catalog: Catalog, work: Work, now: datetime, retention: timedelta) -> None:
@@ -72,9 +72,9 @@ class Group:
 
 
 class _TableSoFar:
-    """One table's accepted changes: runs of those that are settled, and on top of them what is still pending.
+    """One table's accepted changes: runs of those that are flushed, and on top of them what is still pending.
 
-    Changes row by row stay pending as long as they can, since one lookup serves them all; they are settled when a
+    Changes row by row stay pending as long as they can, since one lookup serves them all; they are flushed when a
     statement reads the table or changes it by whole columns.
     """
 
@@ -113,23 +113,23 @@ class _TableSoFar:
 
     def snapshot(self) -> Snapshot:
         """What the table holds after its accepted changes."""
-        self._settle()
+        self._flush()
         return self._after(self.name)
 
     def changed(self) -> bool:
         """Whether anything is accepted that may have changed the table."""
-        self._settle()
+        self._flush()
         return bool(self._runs[self.name])
 
     def deltas(self) -> dict[str, Delta]:
         """The net change of the table, and of its tombstones."""
-        self._settle()
+        self._flush()
         return {
             name: concat(before.schema, [run.delta for run in self._runs[name]])
             for name, before in self._before.items()
         }
 
-    def _settle(self) -> None:
+    def _flush(self) -> None:
         if self._pending is not None:
             self._add(self._pending.deltas(self._now, self._retention))
             self._pending = None

@@ -10,8 +10,7 @@ import numpy as np
 from headrace.catalog.catalog import Catalog, Table
 from headrace.epoch.work import Work
 from headrace.errors import ViewEvaluationError, WorkFailed
-from headrace.state.delta import Delta
-from headrace.state.store import take
+from headrace.state.delta import Delta, gather
 
 _TRIES = 24
 
@@ -53,13 +52,13 @@ def _guilty_row(table: Table, change: Delta, try_change: Try, view: str) -> dict
             return error.view == view
         return False
 
-    suspects = take(change, np.flatnonzero(change.weights > 0))
+    suspects = gather(change, np.flatnonzero(change.weights > 0))
     tries = 0
     while len(suspects) > 1 and tries < _TRIES:
         tries += 1
         half = len(suspects) // 2
         first, second = np.arange(half), np.arange(half, len(suspects))
-        suspects = take(suspects, first if fails(take(suspects, first)) else second)
+        suspects = gather(suspects, first if fails(gather(suspects, first)) else second)
     if len(suspects) != 1 or not fails(suspects):
         return None
     (row,) = suspects.rows.rename_columns(table.schema.names).to_pylist()

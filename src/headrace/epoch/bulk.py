@@ -12,9 +12,9 @@ import pyarrow as pa
 from headrace.catalog.catalog import Table
 from headrace.errors import ChangesRejected, Rejection
 from headrace.json_forms import has_text, is_readable
-from headrace.state.delta import Delta, all_differ, concat, consolidate, found_among, group, negate
+from headrace.state.delta import Delta, all_differ, concat, consolidate, found_among, gather, negate, number_identities
 from headrace.state.hashing import identity
-from headrace.state.store import Snapshot, key_hashes, take
+from headrace.state.store import Snapshot, key_hashes
 
 _SHOWN_KEYS = 1000
 
@@ -40,14 +40,14 @@ def bulk_delta(table: Table, before: Snapshot, bulk: Bulk) -> Delta:
     refuse_broken_text(table, bulk.added)
     schema = table.store.schema
     removed = consolidate(bulk.removed, np.full(bulk.removed.num_rows, -1, dtype=np.int64))
-    places = table.contract.key_places
-    if not places:
+    key = table.contract.key_indexes
+    if not key:
         added = consolidate(bulk.added, np.ones(bulk.added.num_rows, dtype=np.int64))
         return concat(schema, [removed, added])
-    keys = identity([bulk.added.column(i) for i in places], bulk.added.num_rows)
+    keys = identity([bulk.added.column(i) for i in key], bulk.added.num_rows)
     rows = bulk.added
     if not all_differ(keys[0]):
-        _, numbers = group(*keys)
+        _, numbers = number_identities(*keys)
         if bulk.once:
             _refuse_repeated(table, rows, numbers)
         last = np.zeros(int(numbers.max()) + 1, dtype=np.int64)
@@ -59,15 +59,15 @@ def bulk_delta(table: Table, before: Snapshot, bulk: Bulk) -> Delta:
     added = Delta(rows, np.ones(rows.num_rows, dtype=np.int64), *identity(rows.columns, rows.num_rows))
     if not before.runs:
         return added
-    wanted = np.unique(np.concatenate([key_hashes(rows, places), key_hashes(bulk.removed, places)]))
-    known = before.lookup(places, wanted)
+    wanted = np.unique(np.concatenate([key_hashes(rows, key), key_hashes(bulk.removed, key)]))
+    known = before.lookup(key, wanted)
     # A hash may be shared: only rows whose key is truly touched are replaced.
-    gone_keys = identity([bulk.removed.column(i) for i in places], bulk.removed.num_rows)
+    gone_keys = identity([bulk.removed.column(i) for i in key], bulk.removed.num_rows)
     touched_low, touched_high = (np.concatenate(pair) for pair in zip(keys, gone_keys, strict=True))
     order = np.lexsort((touched_high, touched_low))
-    known_keys = identity([known.rows.column(i) for i in places], len(known))
+    known_keys = identity([known.rows.column(i) for i in key], len(known))
     _, replaced = found_among(*known_keys, touched_low[order], touched_high[order])
-    gone = negate(take(known, np.flatnonzero(replaced)))
+    gone = negate(gather(known, np.flatnonzero(replaced)))
     return concat(schema, [gone, added])
 
 
@@ -79,11 +79,13 @@ def _refuse_repeated(table: Table, rows: pa.Table, numbers: npt.NDArray[np.int64
         return
     _, firsts = np.unique(numbers, return_index=True)
     shown = repeated[:_SHOWN_KEYS]
-    places = firsts[shown]
-    keys = rows.select(list(table.contract.key_places)).take(pa.array(places)).rename_columns(list(table.contract.key))
+    positions = firsts[shown]
+    keys = (
+        rows.select(list(table.contract.key_indexes)).take(pa.array(positions)).rename_columns(list(table.contract.key))
+    )
     rejections = [
-        Rejection(table.name, place, f"key {key} comes {count} times", key)
-        for place, key, count in zip(places.tolist(), keys.to_pylist(), counts[shown].tolist(), strict=True)
+        Rejection(table.name, position, f"key {key} comes {count} times", key)
+        for position, key, count in zip(positions.tolist(), keys.to_pylist(), counts[shown].tolist(), strict=True)
     ]
     raise ChangesRejected(
         rejections,
@@ -96,10 +98,10 @@ def refuse_broken_text(table: Table, rows: pa.Table) -> None:
     rejections: list[Rejection] = []
     for field, column in zip(table.schema.fields, rows.columns, strict=True):
         if has_text(column.type) and not is_readable(column):
-            broken = (place for place in range(len(column)) if not is_readable(column.slice(place, 1)))
+            broken = (position for position in range(len(column)) if not is_readable(column.slice(position, 1)))
             rejections.extend(
-                Rejection(table.name, place, f"column {field.name} is not UTF-8")
-                for place in islice(broken, _SHOWN_KEYS)
+                Rejection(table.name, position, f"column {field.name} is not UTF-8")
+                for position in islice(broken, _SHOWN_KEYS)
             )
     if rejections:
         raise ChangesRejected(rejections)
@@ -110,7 +112,9 @@ def _refuse_nulls(table: Table, rows: pa.Table) -> None:
     for field, column in zip(table.schema.fields, rows.columns, strict=True):
         required = not field.nullable or field.name in table.contract.key
         if required and column.null_count:
-            for place in np.flatnonzero(np.asarray(column.is_null()))[:1000].tolist():
-                rejections.append(Rejection(table.name, int(place), f"column {field.name} is NULL, but it is NOT NULL"))
+            for position in np.flatnonzero(np.asarray(column.is_null()))[:1000].tolist():
+                rejections.append(
+                    Rejection(table.name, int(position), f"column {field.name} is NULL, but it is NOT NULL")
+                )
     if rejections:
         raise ChangesRejected(rejections)

@@ -11,13 +11,13 @@ import pyarrow as pa
 from pyspark.sql.types import LongType, StructField, StructType
 
 from headrace.catalog.catalog import Catalog, View
-from headrace.plans.catalyst import spark_schema
 from headrace.plans.trees import Java
 from headrace.progress import Step
 from headrace.reading.frames import Frames, hold
 from headrace.reading.queries import Queries
 from headrace.rules.base import HiddenStore
 from headrace.sql.one_row import CLOCK, CLOCK_SCHEMA
+from headrace.state.arrow_types import spark_schema
 from headrace.state.delta import Delta, consolidate
 from headrace.state.store import Run, Snapshot, difference
 
@@ -85,7 +85,7 @@ def _content(
     finished = hold(hidden.finish(frame.toDF(*(f"c{i}" for i in range(len(frame.columns))))), frame)
     fields = [StructField(f"c{i}", kind, True) for i, kind in enumerate(hidden.types)]
 
-    def gather() -> Delta:
+    def filled() -> Delta:
         if not hidden.weighted:
             rows = frames.collect(finished, StructType(fields), large)
             count = rows.num_rows if fields else finished.count()
@@ -94,4 +94,4 @@ def _content(
         weights = table.column(len(fields)).to_numpy().astype(np.int64)
         return consolidate(table.select(list(range(len(fields)))), weights)
 
-    return gather
+    return filled

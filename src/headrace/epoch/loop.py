@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from headrace.catalog.catalog import Catalog
-from headrace.epoch.batch import Changes, Group
+from headrace.epoch.batch import Batch, Changes
 from headrace.epoch.receipt import Receipt
 from headrace.epoch.work import Work
 from headrace.errors import HomeBroken, KeyReused, LedgerNotWritten, ViewEvaluationError
@@ -247,8 +247,8 @@ class Loop:
             raise broken
         now = self._host.tick()
         work = self._host.begin(now)
-        group = Group(self._host.catalog, work, now, self._host.tombstone_retention)
-        intake = _Intake(self._host, group)
+        batch = Batch(self._host.catalog, work, now, self._host.tombstone_retention)
+        intake = _Intake(self._host, batch)
         for call in calls:
             intake.take(call)
         accepted = intake.accepted
@@ -256,7 +256,7 @@ class Loop:
             self._join(calls, intake)
         if not accepted:
             return
-        for name, delta in group.deltas().items():
+        for name, delta in batch.deltas().items():
             work.record(name, delta)
         watch.lap("intake")
         self._host.follow(work)
@@ -332,9 +332,9 @@ def _refuse_other_content(call: Call, digest: str) -> None:
 class _Intake:
     """The calls of one epoch, each checked on top of those accepted before it; a rejected one leaves no trace."""
 
-    def __init__(self, host: Host, group: Group) -> None:
+    def __init__(self, host: Host, batch: Batch) -> None:
         self._host = host
-        self._group = group
+        self._batch = batch
         self._keys: dict[str | None, Call] = {}
         self.accepted: list[Call] = []
         self._twins: list[tuple[Call, Call]] = []
@@ -353,7 +353,7 @@ class _Intake:
             return
         try:
             self._refuse_outdated(call)
-            call.applied, call.stale = self._group.take(call.changes)
+            call.applied, call.stale = self._batch.take(call.changes)
         except Exception as error:
             call.error = error
             return
@@ -368,7 +368,7 @@ class _Intake:
     def _refuse_outdated(self, call: Call) -> None:
         basis = call.basis
         if basis is not None and not (
-            self._host.stands(basis) and not any(self._group.changes(name) for name in basis.relations)
+            self._host.stands(basis) and not any(self._batch.changes(name) for name in basis.relations)
         ):
             raise Outdated
         if call.failure is not None:

@@ -13,10 +13,10 @@ from pyspark.sql.types import StructType
 from headrace.catalog.catalog import Table
 from headrace.intake.arrow import to_arrow
 from headrace.intake.overlay import Found, KeptCell, Net, Overlay
-from headrace.plans.prepared import conform
-from headrace.state.delta import Delta, combine, consolidate
+from headrace.state.arrow_types import conform
+from headrace.state.delta import Delta, combine, consolidate, end_to_end, gather, negate
 from headrace.state.hashing import identity
-from headrace.state.store import Snapshot, key_hashes, take
+from headrace.state.store import Snapshot, key_hashes
 
 
 class Pending:
@@ -28,7 +28,7 @@ class Pending:
         self._buried = buried
         self._found: list[Delta] = []
         contract = table.contract
-        self._key_places = [contract.schema.names.index(name) for name in contract.key]
+        self._key_indexes = [contract.schema.names.index(name) for name in contract.key]
         if contract.key:
             self.overlay = Overlay(contract, lookup=self._lookup, tombstones=self._tombstones)
         else:
@@ -39,10 +39,10 @@ class Pending:
         fields = [contract.schema[name] for name in contract.key]
         wanted = _column_table(keys, fields)
         hashes = np.unique(key_hashes(wanted, tuple(range(len(fields)))))
-        rows = self._snapshot.lookup(tuple(self._key_places), hashes)
+        rows = self._snapshot.lookup(tuple(self._key_indexes), hashes)
         self._found.append(rows)
         part = len(self._found) - 1
-        columns = [rows.rows.column(i).to_pylist() for i in self._key_places]
+        columns = [rows.rows.column(i).to_pylist() for i in self._key_indexes]
         sequences: Sequence[Any] = [None] * len(rows)
         if contract.sequence is not None:
             sequences = rows.rows.column(contract.schema.names.index(contract.sequence)).to_pylist()
@@ -84,22 +84,16 @@ class Pending:
         parts: list[Delta] = []
         by_part: dict[int, list[int]] = {}
         for handle in net.removed_handles:
-            part, place = handle  # pyright: ignore[reportGeneralTypeIssues, reportUnknownVariableType]
-            by_part.setdefault(part, []).append(place)
-        for part, places in by_part.items():
-            rows = take(self._found[part], np.array(places, dtype=np.int64))
-            parts.append(Delta(rows.rows, -rows.weights, rows.low, rows.high))
+            part, position = handle  # pyright: ignore[reportGeneralTypeIssues, reportUnknownVariableType]
+            by_part.setdefault(part, []).append(position)
+        for part, positions in by_part.items():
+            parts.append(negate(gather(self._found[part], np.array(positions, dtype=np.int64))))
         signed = [(row, -n) for row, n in net.removed_rows] + list(net.added_rows)
         table = _positional(to_arrow([row for row, _ in signed], schema), schema)
         table = self._with_kept(table, net.kept_cells, len(net.removed_rows))
         weights = np.array([n for _, n in signed], dtype=np.int64)
         parts.append(consolidate(table, weights))
-        return combine(
-            pa.concat_tables([part.rows for part in parts]).combine_chunks(),
-            np.concatenate([part.weights for part in parts]),
-            np.concatenate([part.low for part in parts]),
-            np.concatenate([part.high for part in parts]),
-        )
+        return combine(*end_to_end(parts))
 
     def _with_kept(self, table: pa.Table, cells: Sequence[KeptCell], first: int) -> pa.Table:
         """The table with the values that its rows, counted from `first`, keep of rows that were found.
@@ -107,18 +101,18 @@ class Pending:
         They never become Python values on the way: what a statement wrote may be none that Python can hold.
         """
         begins = np.cumsum([table.num_rows, *(len(found) for found in self._found)])
-        by_place: dict[int, list[KeptCell]] = {}
+        by_index: dict[int, list[KeptCell]] = {}
         for cell in cells:
-            by_place.setdefault(cell.place, []).append(cell)
-        for place, kept in by_place.items():
+            by_index.setdefault(cell.place, []).append(cell)
+        for index, kept in by_index.items():
             origin = np.arange(table.num_rows)
             for cell in kept:
                 part, row = cell.handle  # pyright: ignore[reportGeneralTypeIssues, reportUnknownVariableType]
                 origin[first + cell.row] = begins[part] + row
-            field = table.field(place)
-            parts = [table.column(place), *(found.rows.column(place) for found in self._found)]
+            field = table.field(index)
+            parts = [table.column(index), *(found.rows.column(index) for found in self._found)]
             values = pa.chunked_array([chunk for part in parts for chunk in part.chunks], type=field.type)
-            table = table.set_column(place, field, values.take(pa.array(origin)))
+            table = table.set_column(index, field, values.take(pa.array(origin)))
         return table
 
     def _tombstone_delta(self, net: Net, snapshot: Snapshot, expired_at: datetime) -> Delta:

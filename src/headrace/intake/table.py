@@ -67,7 +67,7 @@ class TableContract:
         _ = self._decoder, self.sequence_rank
 
     @cached_property
-    def key_places(self) -> tuple[int, ...]:
+    def key_indexes(self) -> tuple[int, ...]:
         """The places of the key's columns, in the order of the key."""
         return tuple(self.schema.names.index(name) for name in self.key)
 

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from headrace.errors import LedgerError, LedgerNotWritten
 from headrace.ledger.delta_log import Commit, DataFile, DeltaFolder, delta_schema, stored_type
 from headrace.ledger.durable import crash_point, digest_of, is_temporary, unread, withdraw, write_named
-from headrace.state.delta import Delta, combine, found_among, group
+from headrace.state.delta import Delta, combine, found_among, number_identities
 from headrace.state.hashing import Hashes, identity
 from headrace.storage.folders import make_folder, sync_folder
 from headrace.storage.objects import Place, local_file
@@ -381,7 +381,7 @@ def _change_types(shape: Shape, net: Delta, places: npt.NDArray[np.int64]) -> li
     if shape.key and len(places):
         columns: Sequence[Any] = [net.rows.column(i).take(pa.array(places)) for i in shape.key]
         low, high = identity(columns, len(places))
-        _, numbers = group(low, high)
+        _, numbers = number_identities(low, high)
         total, gone = np.bincount(numbers), np.bincount(numbers, weights=deleted)
         paired = ((total == 2) & (gone == 1))[numbers]
         kinds = np.where(paired, np.where(deleted, "update_preimage", "update_postimage"), kinds)

@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, reduce
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.pandas.types import to_arrow_type
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+from pyspark.sql.types import DataType
 
 from headrace.plans import trees
 from headrace.plans.trees import Java, children
+from headrace.state.arrow_types import nullable_type
 
 _PLANS = "org.apache.spark.sql.catalyst.plans.logical."
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
@@ -42,7 +41,7 @@ class Catalyst:
         by_hash = self.some(self.plan_class("HintInfo")(self.some(self.module(_PLANS + "SHUFFLE_HASH"))))
         self._join_hint = self.plan_class("JoinHint")(by_hash, by_hash)
         # Names are registered for a while under which one view alone is read.
-        self.analysis = threading.RLock()
+        self.view_names_lock = threading.RLock()
         self._no_metadata = self.module("org.apache.spark.sql.types.Metadata").empty()
 
     @cached_property
@@ -88,8 +87,8 @@ class Catalyst:
         """A Java array of objects."""
         gateway: Java = self.session.sparkContext._gateway  # pyright: ignore
         made = gateway.new_array(self.jvm.java.lang.Object, len(items))
-        for place, item in enumerate(items):
-            made[place] = item
+        for index, item in enumerate(items):
+            made[index] = item
         return made
 
     def empty_batch(self, schema: Java) -> bytes:
@@ -253,22 +252,6 @@ def _rewrite(catalyst: Catalyst, expression: Java, replace: Callable[[Java], Jav
     return expression.withNewChildren(catalyst.seq([part for part, _ in parts])), True
 
 
-def arrow_type(data_type_: DataType) -> pa.DataType:
-    """How a Spark type travels in Arrow: everything may be NULL, so that equal types are equal everywhere."""
-    return to_arrow_type(nullable_type(data_type_), timezone="UTC")
-
-
-def nullable_type(kind: DataType) -> DataType:
-    """The same type with every part of it allowed to be NULL."""
-    if isinstance(kind, ArrayType):
-        return ArrayType(nullable_type(kind.elementType), True)
-    if isinstance(kind, MapType):
-        return MapType(nullable_type(kind.keyType), nullable_type(kind.valueType), True)
-    if isinstance(kind, StructType):
-        return StructType([StructField(f.name, nullable_type(f.dataType), True) for f in kind.fields])
-    return kind
-
-
 def nullable_frame(frame: Any) -> Any:
     """The same columns with every part of them allowed to be NULL: Arrow refuses a NULL around what never is one."""
     types = [(field.dataType, nullable_type(field.dataType)) for field in frame.schema.fields]
@@ -277,13 +260,3 @@ def nullable_frame(frame: Any) -> Any:
     names = [f"c{i}" for i in range(len(types))]
     plain = frame.toDF(*names)
     return plain.select(*(plain[name].cast(loose).alias(name) for name, (_, loose) in zip(names, types, strict=True)))
-
-
-def arrow_schema(types: Iterable[DataType]) -> pa.Schema:
-    """An Arrow schema of positional columns c0, c1, ..."""
-    return pa.schema([pa.field(f"c{i}", arrow_type(kind)) for i, kind in enumerate(types)])
-
-
-def spark_schema(types: Iterable[DataType]) -> StructType:
-    """A Spark schema of positional columns c0, c1, ..."""
-    return StructType([StructField(f"c{i}", kind, True) for i, kind in enumerate(types)])

@@ -8,9 +8,9 @@ from importlib.resources import files
 import pyarrow as pa
 from pyspark.sql.types import DataType
 
-from headrace.plans.catalyst import Catalyst, spark_schema
+from headrace.plans.catalyst import Catalyst
 from headrace.plans.failures import FAILURES
-from headrace.plans.prepared import conform
+from headrace.state.arrow_types import conform, spark_schema
 
 _SOURCE = files("headrace.plans").joinpath("literals.java").read_text()
 

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.types import DataType, NullType, StructField, StructType
 
-from headrace.plans.catalyst import Catalyst, analyzed_plan, arrow_type, nullable_frame
+from headrace.plans.catalyst import Catalyst, analyzed_plan, nullable_frame
 from headrace.plans.direct import DirectRun, directly
-from headrace.plans.trees import Attribute, Java, attribute, columns_of, items, kind_of
+from headrace.plans.trees import Attribute, Java, columns_of, items, kind_of
 
 _FRESH_EACH_RUN = frozenset(
     {
@@ -116,18 +116,18 @@ class PreparedQuery:
         """The columns that lie in the file: a column that is always NULL has no type there."""
         shape = self._shapes[i]
         types = [a.type for a in shape.attributes] + [kind for _, kind in shape.extra]
-        return [(place, kind) for place, kind in enumerate(types) if not isinstance(kind, NullType)]
+        return [(index, kind) for index, kind in enumerate(types) if not isinstance(kind, NullType)]
 
     def _leaf(self, i: int) -> Leaf:
         catalyst, shape = self._catalyst, self._shapes[i]
         fields = self._file_fields(i)
-        schema = StructType([StructField(f"c{place}", kind, True) for place, kind in fields])
+        schema = StructType([StructField(f"c{index}", kind, True) for index, kind in fields])
         read = catalyst.session.read.schema(schema).parquet(str(self._paths[i]))
         plan = analyzed_plan(read)
-        columns = {place: java for (place, _), java in zip(fields, columns_of(plan), strict=True)}
+        columns = {index: java for (index, _), java in zip(fields, columns_of(plan), strict=True)}
         aliases: list[Java] = []
-        for place, wanted in enumerate(shape.attributes):
-            source = columns.get(place) or catalyst.null_literal(wanted.java.dataType())
+        for index, wanted in enumerate(shape.attributes):
+            source = columns.get(index) or catalyst.null_literal(wanted.java.dataType())
             aliases.append(catalyst.alias(source, wanted.name, wanted.java.exprId()))
         extra: dict[str, Java] = {}
         for offset, (name, _) in enumerate(shape.extra):
@@ -138,12 +138,12 @@ class PreparedQuery:
 
     def _write(self, i: int, table: pa.Table) -> bool:
         """Write one leaf's file at its planned length; True when it had to grow."""
-        kept = [place for place, _ in self._file_fields(i)]
-        columns = [_file_form(table.column(place)) for place in kept]
-        narrow = pa.table(columns, names=[f"c{place}" for place in kept])
+        kept = [index for index, _ in self._file_fields(i)]
+        columns = [_file_form(table.column(index)) for index in kept]
+        written = pa.table(columns, names=[f"c{index}" for index in kept])
         sink = pa.BufferOutputStream()
         pq.write_table(
-            narrow,
+            written,
             sink,
             compression="none",
             use_dictionary=False,
@@ -176,17 +176,3 @@ def _reads_anew(plan: Java) -> bool:
     if kind_of(plan) not in _FRESH_EACH_RUN or not plan.subqueries().isEmpty():
         return False
     return all(_reads_anew(child) for child in items(plan.children()))
-
-
-def extra_attribute(java: Java) -> Attribute:
-    """A leaf's extra column, as an attribute."""
-    return attribute(java)
-
-
-def conform(table: pa.Table, types: Sequence[DataType]) -> pa.Table:
-    """A table with exactly the Arrow types that these Spark types travel as, columns named c0, c1, ..."""
-    columns: list[pa.ChunkedArray] = []
-    for column, kind in zip(table.columns, types, strict=True):
-        wanted = arrow_type(kind)
-        columns.append(column if column.type.equals(wanted) else column.cast(wanted))
-    return pa.table(columns, names=[f"c{i}" for i in range(len(columns))])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.plans.catalyst import Catalyst
-from headrace.plans.trees import Java, columns_of, items, kind_of, optional, output
+from headrace.plans.trees import Java, columns_of, items, kind_of, output
 
 LINEAR = frozenset({"Project", "Filter", "Generate", "Expand"})
 
@@ -41,13 +41,3 @@ def _apply_step(catalyst: Catalyst, step: Java, plan: Java, carried: Sequence[Ja
         wanted = [column.java for column in output(step)]
         return catalyst.project([*wanted, *carried], generated)
     raise AssertionError(f"{kind} is not a linear step")
-
-
-def is_selection(step: Java) -> bool:
-    """Whether a step only picks columns, so that no query is needed for it."""
-    return kind_of(step) == "Project" and all(
-        kind_of(column) == "AttributeReference" for column in items(step.projectList())
-    )
-
-
-__all__ = ["LINEAR", "apply_steps", "is_selection", "optional"]

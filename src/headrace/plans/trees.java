@@ -60,11 +60,11 @@ public String attribute(Object one) {
   return column.exprId().id() + "\n" + valued.nullable() + "\n" + valued.dataType().json() + "\n" + column.name();
 }
 
-// The relation and the place that mark a column as one of ours; nothing for any other.
-public String mark(Object one, String relation, String place) {
+// The relation and the index that mark a column as one of ours; nothing for any other.
+public String mark(Object one, String relation, String index) {
   org.apache.spark.sql.types.Metadata metadata =
       ((org.apache.spark.sql.catalyst.expressions.NamedExpression) one).metadata();
-  return metadata.contains(relation) ? metadata.getLong(place) + "\n" + metadata.getString(relation) : null;
+  return metadata.contains(relation) ? metadata.getLong(index) + "\n" + metadata.getString(relation) : null;
 }
 
 public String references(Object expression) {
@@ -195,11 +195,11 @@ private void surveyFunction(org.apache.spark.sql.catalyst.analysis.UnresolvedFun
   if (at < 0) {
     return;
   }
-  int place = optioned.charAt(at + bare.length() + 2) - '0';
-  if (function.arguments().size() <= place) {
+  int index = optioned.charAt(at + bare.length() + 2) - '0';
+  if (function.arguments().size() <= index) {
     return;
   }
-  Object options = function.arguments().apply(place);
+  Object options = function.arguments().apply(index);
   if (!(options instanceof org.apache.spark.sql.catalyst.analysis.UnresolvedFunction)
       || !isMap((org.apache.spark.sql.catalyst.analysis.UnresolvedFunction) options)) {
     tell(found, "unknown options", bare, function);

@@ -128,19 +128,19 @@ def id_of(java: Java) -> int:
 
 
 def mark_of(column: Java) -> tuple[str, int] | None:
-    """The relation and the place that a column is marked with, if it is one of ours."""
+    """The relation and the index that a column is marked with, if it is one of ours."""
 
     def ask() -> tuple[str, int] | None:
         answer = _reader(column).mark(column, RELATION_MARK, COLUMN_MARK)
         if answer is None:
             return None
-        place, relation = answer.split("\n", 1)
-        return relation, int(place)
+        index, relation = answer.split("\n", 1)
+        return relation, int(index)
 
     return _once(column, "_headrace_mark", ask)
 
 
-def place_of(column: Java) -> int:
+def column_index(column: Java) -> int:
     """Which column of its relation a marked one is."""
     mark = mark_of(column)
     assert mark is not None
@@ -195,6 +195,6 @@ def walk(expression: Java) -> Iterable[Java]:
 def survey(plan: Java, optioned: str = "") -> list[Part]:
     """Everything that a plan is made of, each once: nodes, expressions and what a parsed query names.
 
-    Functions that take a map of options are told as name:place; the options given to them are among the parts.
+    Functions that take a map of options are told as name:index; the options given to them are among the parts.
     """
     return [Part(*told) for told in json.loads(_reader(plan).survey(plan, optioned))]

@@ -10,7 +10,6 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from headrace.catalog.catalog import Table
-from headrace.plans.prepared import conform
 from headrace.query_processes.child import Allowance
 from headrace.query_processes.contents import Contents
 from headrace.query_processes.pool import QueryProcesses, Stop
@@ -25,6 +24,7 @@ from headrace.spark.jvm import heap_bytes
 from headrace.sql.statements import parse
 from headrace.sql.syntax import Query
 from headrace.sql.tokens import quoted_value, scan
+from headrace.state.arrow_types import conform
 from headrace.statements.changes import ChangeQuery, ReadRows
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.state.delta import Delta, Weights
-from headrace.state.store import Run, take_run
+from headrace.state.delta import Delta, Weights, gather
+from headrace.state.store import Run
 
 IDENTITY = ("_headrace_low", "_headrace_high")
 WEIGHT = "_headrace_weight"
@@ -90,7 +90,7 @@ class Files:
     def _write_run(self, delta: Delta) -> File:
         brought = np.flatnonzero(delta.weights > 0)
         if len(brought) < len(delta):
-            delta = take_run(delta, brought)
+            delta = gather(delta, brought)
         rows = weighed(delta.rows, delta.weights)
         for name, half in zip(IDENTITY, (delta.low, delta.high), strict=True):
             rows = rows.append_column(name, pa.array(half.view(np.int64)))

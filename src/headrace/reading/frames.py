@@ -17,15 +17,15 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, NullType, StructField, StructType
 
-from headrace.plans.catalyst import Catalyst, analyzed_plan, arrow_schema, nullable_frame, nullable_type
-from headrace.plans.prepared import conform
-from headrace.plans.trees import Java, children, columns_of, place_of
+from headrace.plans.catalyst import Catalyst, analyzed_plan, nullable_frame
+from headrace.plans.trees import Java, children, column_index, columns_of
 from headrace.reading.files import IDENTITY, WEIGHT, File, Files, remove, weighed
 from headrace.sql.resolve import relation_of
 from headrace.state import mapped
-from headrace.state.delta import Delta, group
+from headrace.state.arrow_types import arrow_schema, conform, nullable_type
+from headrace.state.delta import Delta, gather, number_identities
 from headrace.state.repeat import repeat
-from headrace.state.store import Run, Snapshot, take_run
+from headrace.state.store import Run, Snapshot
 
 _IN_MEMORY = 50_000
 _KEPT_ROWS = 2_000
@@ -62,7 +62,8 @@ class Frames:
         self.catalyst = catalyst
         self._files = files
         self._lock = threading.Lock()
-        self.analysis = threading.RLock()
+        # Relations are registered for a while under the names that one query alone reads.
+        self.query_names_lock = threading.RLock()
         self._lately: dict[tuple[object, StructType], Any] = {}
 
     def frame(self, held: Snapshot | Content, schema: StructType) -> Any:
@@ -100,7 +101,7 @@ class Frames:
             return Content((self._files.of(whole),), None, nothing, kept=whole)
         # What small runs hold, and what large ones take away, is counted over all runs and kept apart from the files.
         apart = [run.delta for run in snapshot.runs if len(run.delta) <= _IN_MEMORY]
-        apart.extend(take_run(run.delta, np.flatnonzero(run.delta.weights < 0)) for run in large if run.cancelling)
+        apart.extend(gather(run.delta, np.flatnonzero(run.delta.weights < 0)) for run in large if run.cancelling)
         touched = pa.concat_tables([_identities(part) for part in apart]) if apart else None
         if touched is None or touched.num_rows == 0:
             return Content(tuple(self._files.as_written(run) for run in large), None, nothing)
@@ -212,7 +213,7 @@ class Frames:
         real = analyzed_plan(relation(name))
         columns = columns_of(real)
         return self.catalyst.project(
-            [self.catalyst.alias(columns[place_of(c)], c.name(), c.exprId()) for c in columns_of(plan)],
+            [self.catalyst.alias(columns[column_index(c)], c.name(), c.exprId()) for c in columns_of(plan)],
             real,
         )
 
@@ -269,7 +270,7 @@ def _alive(snapshot: Snapshot, apart: Sequence[Delta]) -> pa.Table:
     """The rows of these deltas that the whole snapshot holds, and how often."""
     rows = pa.concat_tables([part.rows for part in apart])
     low, high = np.concatenate([part.low for part in apart]), np.concatenate([part.high for part in apart])
-    firsts, _ = group(low, high)
+    firsts, _ = number_identities(low, high)
     present = snapshot.contains(low[firsts], high[firsts])
     return weighed(rows.take(pa.array(firsts[present > 0])), present[present > 0])
 

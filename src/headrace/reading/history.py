@@ -16,7 +16,7 @@ from headrace.errors import EpochExpired, ResultTooLarge
 from headrace.intake.arrow import arrow_schema
 from headrace.ledger.ledger import Entry, Ledger, summed
 from headrace.ledger.names import closed_name
-from headrace.state.delta import Delta, group, negate
+from headrace.state.delta import Delta, negate, number_identities
 from headrace.state.hashing import identity
 from headrace.state.repeat import repeated_bytes
 from headrace.state.store import Run, Snapshot
@@ -205,7 +205,7 @@ def batch_of(entry: Entry, relation: Relation) -> Batch:
     order = np.argsort(~deleted, kind="stable")
     if key:
         columns = [entry.rows.column(relation.schema.names.index(name)).take(pa.array(places)) for name in key]
-        firsts, keys = group(*identity(columns, len(places)))
+        firsts, keys = number_identities(*identity(columns, len(places)))
         paired = (np.bincount(keys) == 2) & (np.bincount(keys, deleted) == 1)
         kinds[paired[keys] & deleted], kinds[paired[keys] & ~deleted] = "update_preimage", "update_postimage"
         # Keys as they first come, and of each what goes before what comes.

@@ -25,11 +25,10 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from headrace.plans.catalyst import arrow_type
-from headrace.plans.prepared import conform
 from headrace.reading.queries import Relations
 from headrace.sql.syntax import Query
 from headrace.sql.tokens import Token, quoted_value, scan, string_value
+from headrace.state.arrow_types import arrow_type, conform
 from headrace.state.delta import Delta
 from headrace.state.hashing import hash_columns
 from headrace.state.repeat import first_of, repeat, repeated_bytes

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from headrace.plans.catalyst import arrow_type, nullable_frame
+from headrace.plans.catalyst import nullable_frame
 from headrace.plans.failures import FAILURES
 from headrace.plans.literals import Literals
 from headrace.reading.frames import Content, Frames, hold
@@ -20,6 +20,7 @@ from headrace.sql.made_query import Piece
 from headrace.sql.names import quoted
 from headrace.sql.query_errors import query_error
 from headrace.sql.resolve import Seen
+from headrace.state.arrow_types import arrow_type
 from headrace.state.store import Snapshot
 
 Relations = Mapping[str, tuple[Snapshot, StructType]]
@@ -32,7 +33,7 @@ class Queries:
 
     def __init__(self, frames: Frames) -> None:
         self.frames = frames
-        self._analysis = frames.analysis
+        self._query_names_lock = frames.query_names_lock
         self._registered: set[str] = set()
 
     @cached_property
@@ -60,7 +61,7 @@ class Queries:
         read = self.frames.table if as_tables else self.frames.frame
         parsed = parse_query(catalyst, sql, line, column, pieces)
         named = {name: relations[name] for name in parsed.names.intersection(relations)}
-        with self._analysis:
+        with self._query_names_lock:
             for name in self._registered - set(relations):
                 catalyst.session.catalog.dropTempView(name)
             self._registered = set()

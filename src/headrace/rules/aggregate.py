@@ -18,8 +18,8 @@ from pyspark.sql.types import DataType, DecimalType
 
 from headrace.errors import ViewEvaluationError
 from headrace.ir.nodes import MOMENTS, PAIRS, Aggregate, AggregateCall, Node
-from headrace.plans.catalyst import arrow_schema, arrow_type, rewrite
-from headrace.plans.prepared import Leaf, LeafShape, conform
+from headrace.plans.catalyst import rewrite
+from headrace.plans.prepared import Leaf, LeafShape
 from headrace.plans.steps import apply_steps
 from headrace.plans.trees import Java, attribute, columns_of, data_type, id_of, kind_of
 from headrace.rules.aggregate_partials import Partial, buffers_of, fill_groups, partials_of
@@ -27,10 +27,11 @@ from headrace.rules.aggregate_values import ValueStore
 from headrace.rules.base import LONG, Epoch, Rule, RuleContext, is_floating, named, types_of
 from headrace.rules.filter_project import signed
 from headrace.rules.remembered import Remembered
-from headrace.state.delta import Delta, consolidate, empty, found_among, group
+from headrace.state.arrow_types import arrow_schema, arrow_type, conform
+from headrace.state.delta import Delta, consolidate, empty, found_among, gather, number_identities
 from headrace.state.exact import decimals, divide, times, unscaled
 from headrace.state.hashing import identity
-from headrace.state.store import Snapshot, key_hashes, take
+from headrace.state.store import Snapshot, key_hashes
 
 MAX_PRECISION = 38
 
@@ -103,7 +104,7 @@ class AggregateRule:
             return empty(arrow_schema(self.types))
         columns = [change.rows.column(i) for i in range(self._width)]
         low, high = identity(columns, len(change))
-        firsts, numbers = group(low, high)
+        firsts, numbers = number_identities(low, high)
         old, found = self._old(epoch, low[firsts], high[firsts])
         keys = [column.take(pa.array(firsts)) for column in columns]
         values = {one.places: one.absorb(epoch, change, numbers, len(firsts)) for one in self._values}
@@ -243,7 +244,7 @@ def _average(start: int, kind: DecimalType) -> Result:
 
 
 def _only_new(state: Delta) -> Delta:
-    return take(state, np.flatnonzero(state.weights > 0))
+    return gather(state, np.flatnonzero(state.weights > 0))
 
 
 def is_inexact(node: Aggregate) -> bool:

@@ -16,9 +16,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType, LongType
 
 from headrace.ir.nodes import MOMENTS, AggregateCall
-from headrace.plans.catalyst import arrow_type, nullable_type
 from headrace.plans.trees import Java, data_type, items
 from headrace.rules.aggregate_values import ChangedValues
+from headrace.state.arrow_types import arrow_type, nullable_type
 from headrace.state.delta import Delta
 from headrace.state.exact import decimals, plus, sum_by, times, unscaled
 

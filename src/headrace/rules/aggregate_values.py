@@ -14,8 +14,8 @@ from pyspark.sql.types import DataType
 
 from headrace.plans.trees import Java
 from headrace.rules.base import Epoch, RuleContext
-from headrace.state.delta import Delta, combine_with_places
-from headrace.state.extremes import dense_places, extreme
+from headrace.state.delta import Delta, combine_with_positions
+from headrace.state.extremes import dense_ranks, extreme
 from headrace.state.hashing import identity
 from headrace.state.store import Run, Snapshot
 
@@ -43,19 +43,19 @@ class ChangedValues:
         """Each group's extreme value after the change, given the one before."""
         values = self.values().combine_chunks()
         known = pa.concat_arrays([old, values if values.type == old.type else values.cast(old.type)])
-        places = dense_places(known) * (1 if largest else -1)
-        places_before, places_changed = places[: len(old)], places[len(old) :]
+        ranks = dense_ranks(known) * (1 if largest else -1)
+        ranks_before, ranks_changed = ranks[: len(old)], ranks[len(old) :]
         held = np.asarray(old.is_valid())
         crossed = self.crossings()
-        went = (crossed < 0) & held[self.groups] & (places_changed == places_before[self.groups])
+        went = (crossed < 0) & held[self.groups] & (ranks_changed == ranks_before[self.groups])
         lost = np.unique(self.groups[went])
         # The best of those that appeared comes last in its group.
         appeared = np.flatnonzero(crossed > 0)
-        appeared = appeared[np.lexsort((places_changed[appeared], self.groups[appeared]))]
+        appeared = appeared[np.lexsort((ranks_changed[appeared], self.groups[appeared]))]
         groups = self.groups[appeared]
         last = np.append(groups[1:] != groups[:-1], True)[: len(groups)]
         best, groups = appeared[last], groups[last]
-        better = ~held[groups] | (places_changed[best] > places_before[groups])
+        better = ~held[groups] | (ranks_changed[best] > ranks_before[groups])
         chosen = np.arange(len(old))
         chosen[groups[better]] = len(old) + best[better]
         if len(lost):
@@ -98,7 +98,7 @@ class ValueStore:
             .rename_columns([f"c{i}" for i in range(len(self._columns))])
         )
         low, high = identity(rows.columns, len(kept))
-        delta, firsts = combine_with_places(rows, change.weights[kept], low, high)
+        delta, firsts = combine_with_positions(rows, change.weights[kept], low, high)
         snapshot = epoch.before(self._store.name)
         before = snapshot.contains(delta.low, delta.high)
         epoch.record(self._store.name, delta)

@@ -13,9 +13,10 @@ import pyarrow as pa
 from pyspark.sql.types import DataType, LongType
 
 from headrace.ir.nodes import Node
-from headrace.plans.catalyst import Catalyst, arrow_schema
+from headrace.plans.catalyst import Catalyst
 from headrace.plans.prepared import Build, LeafShape, PreparedQuery
 from headrace.plans.trees import Java
+from headrace.state.arrow_types import arrow_schema
 from headrace.state.delta import Delta
 from headrace.state.store import Snapshot
 

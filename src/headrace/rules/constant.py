@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pyspark.sql.types import DataType
 
-from headrace.plans.catalyst import arrow_schema
 from headrace.rules.base import Epoch, RuleContext
+from headrace.state.arrow_types import arrow_schema
 from headrace.state.delta import Delta, empty
 
 

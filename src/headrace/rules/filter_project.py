@@ -9,11 +9,11 @@ import pyarrow as pa
 from pyspark.sql.types import DataType
 
 from headrace.ir.nodes import FilterProject
-from headrace.plans.catalyst import arrow_schema
-from headrace.plans.prepared import Leaf, LeafShape, conform
+from headrace.plans.prepared import Leaf, LeafShape
 from headrace.plans.steps import apply_steps
 from headrace.plans.trees import Java
 from headrace.rules.base import LONG, Epoch, Rule, RuleContext, named, types_of
+from headrace.state.arrow_types import arrow_schema, conform
 from headrace.state.delta import Delta, consolidate, empty, weights_of
 
 

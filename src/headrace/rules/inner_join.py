@@ -21,15 +21,15 @@ import pyarrow as pa
 from pyspark.sql.types import BooleanType, DataType
 
 from headrace.ir.nodes import Edge, InnerJoin, Threshold
-from headrace.plans.catalyst import Catalyst, arrow_schema
-from headrace.plans.prepared import Leaf, conform
+from headrace.plans.catalyst import Catalyst
+from headrace.plans.prepared import Leaf
 from headrace.plans.steps import apply_steps
 from headrace.plans.trees import Java, children, expressions_of, kind_of, references
 from headrace.rules.base import Epoch, RuleContext, check_bound, named, types_of
 from headrace.rules.inner_join_thresholds import ThresholdRange
 from headrace.rules.inputs import Input, hashes_of, make_input, matchable, read_leaf, shape_of
-from headrace.state.delta import Delta, consolidate, empty
-from headrace.state.store import take
+from headrace.state.arrow_types import arrow_schema, conform
+from headrace.state.delta import Delta, consolidate, empty, gather
 
 
 class InnerJoinRule:
@@ -230,7 +230,7 @@ def _name(node: InnerJoin, place: int) -> str:
 def _with_keys(change: Delta | None, key: Sequence[int], wanted: np.ndarray) -> Delta | None:
     if change is None:
         return None
-    return take(change, np.flatnonzero(np.isin(hashes_of(change, key), wanted)))
+    return gather(change, np.flatnonzero(np.isin(hashes_of(change, key), wanted)))
 
 
 def _slice(one: Input, change: Delta | None, parts: Sequence[Delta]) -> pa.Table:

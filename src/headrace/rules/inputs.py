@@ -21,7 +21,7 @@ from headrace.plans.trees import Attribute, Java, columns_of, id_of, kind_of
 from headrace.rules.base import Epoch, Rule, RuleContext, check_bound, types_of
 from headrace.state.delta import Delta, combine, empty
 from headrace.state.hashing import Hashes
-from headrace.state.store import Key, Snapshot, choose, key_hashes, narrow
+from headrace.state.store import Key, Snapshot, key_hashes, project, project_and_sum
 
 SIDE = IntegerType()
 WEIGHT = LongType()
@@ -49,9 +49,9 @@ class Input:
             delta = self.rule.delta(epoch) if known is None else known
             if known is None:
                 epoch.record(self.store, delta)
-        if len(delta) == 0 or len(narrow(delta, self.columns)) == 0:
+        if len(delta) == 0 or len(project_and_sum(delta, self.columns)) == 0:
             return None
-        return choose(delta, self.columns)
+        return project(delta, self.columns)
 
     def before(self, epoch: Epoch) -> Snapshot:
         """The store as it was before this epoch."""

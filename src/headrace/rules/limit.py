@@ -16,12 +16,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from headrace.ir.nodes import Limit, Node
-from headrace.plans.catalyst import arrow_schema
-from headrace.plans.prepared import Leaf, LeafShape, conform
+from headrace.plans.prepared import Leaf, LeafShape
 from headrace.plans.steps import apply_steps
 from headrace.plans.trees import Java
 from headrace.rules.base import LONG, Epoch, NeedsFill, Rule, RuleContext, check_bound, named, types_of
 from headrace.rules.filter_project import signed, with_weights
+from headrace.state.arrow_types import arrow_schema, conform
 from headrace.state.delta import Delta, concat, consolidate, empty, negate
 
 _SPARE = 200

@@ -14,15 +14,14 @@ import pyarrow as pa
 from pyspark.sql.types import DataType
 
 from headrace.ir.nodes import Node, OuterJoin
-from headrace.plans.catalyst import arrow_schema
-from headrace.plans.prepared import Leaf, conform
+from headrace.plans.prepared import Leaf
 from headrace.plans.steps import apply_steps
 from headrace.plans.trees import Java
 from headrace.rules.base import Epoch, RuleContext, check_bound, named, types_of
 from headrace.rules.inputs import Input, has_null_key, make_input, matchable, read_leaf, shape_of, side_table, sided
-from headrace.state.delta import Delta, consolidate, empty
+from headrace.state.arrow_types import arrow_schema, conform
+from headrace.state.delta import Delta, consolidate, empty, gather
 from headrace.state.hashing import Hashes
-from headrace.state.store import take
 
 
 class OuterJoinRule:
@@ -107,10 +106,10 @@ class OuterJoinRule:
         matches_none = has_null_key(change, key)
         if not bool(matches_none.any()):
             return sided(before, change)
-        old, new = sided(before, take(change, np.flatnonzero(~matches_none)))
-        alone = take(change, np.flatnonzero(matches_none))
+        old, new = sided(before, gather(change, np.flatnonzero(~matches_none)))
+        alone = gather(change, np.flatnonzero(matches_none))
         gone, come = alone.weights < 0, alone.weights > 0
-        return _plus(old, take(alone, np.flatnonzero(gone)), -1), _plus(new, take(alone, np.flatnonzero(come)), 1)
+        return _plus(old, gather(alone, np.flatnonzero(gone)), -1), _plus(new, gather(alone, np.flatnonzero(come)), 1)
 
 
 def _number(result: object, column: int, missing: int) -> np.ndarray:

@@ -12,13 +12,12 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import DataType
 
-from headrace.plans.catalyst import arrow_schema
-from headrace.plans.prepared import conform
 from headrace.plans.trees import Java
 from headrace.rules.base import Epoch, RuleContext
+from headrace.state.arrow_types import arrow_schema, conform
 from headrace.state.delta import Delta, combine, consolidate
 from headrace.state.hashing import Hashes
-from headrace.state.store import Snapshot, narrow
+from headrace.state.store import Snapshot, project_and_sum
 
 
 class Remembered:
@@ -61,7 +60,7 @@ class Remembered:
             else new
         )
         epoch.record(self._store.name, delta)
-        return narrow(delta, range(self._width)) if len(delta) else _none(self.types[: self._width])
+        return project_and_sum(delta, range(self._width)) if len(delta) else _none(self.types[: self._width])
 
 
 def _none(types: Sequence[DataType]) -> Delta:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from pyspark.sql.types import DataType
 
 from headrace.ir.nodes import Scan
-from headrace.plans.catalyst import arrow_schema
 from headrace.rules.base import Epoch, RuleContext, types_of
+from headrace.state.arrow_types import arrow_schema
 from headrace.state.delta import Delta, empty
-from headrace.state.store import narrow
+from headrace.state.store import project_and_sum
 
 
 class ScanRule:
@@ -25,5 +25,5 @@ class ScanRule:
 
     def delta(self, epoch: Epoch) -> Delta:
         """The relation's delta, narrowed."""
-        delta = narrow(epoch.delta_of(self._relation), self._columns)
+        delta = project_and_sum(epoch.delta_of(self._relation), self._columns)
         return delta if len(delta) else empty(self._schema)

@@ -14,14 +14,15 @@ import pyarrow as pa
 from pyspark.sql.types import DataType
 
 from headrace.ir.nodes import Node, Touched
-from headrace.plans.catalyst import Catalyst, arrow_schema
-from headrace.plans.prepared import Leaf, conform
+from headrace.plans.catalyst import Catalyst
+from headrace.plans.prepared import Leaf
 from headrace.plans.steps import LINEAR, apply_steps
 from headrace.plans.trees import Java, columns_of, id_of, items, kind_of
 from headrace.rules.base import Epoch, RuleContext, check_bound, is_floating, named, types_of
 from headrace.rules.inputs import hashes_of, make_input, read_leaf, repeated, shape_of, side_table, sided
 from headrace.rules.remembered import Remembered
 from headrace.rules.window_reach import is_inexact_window
+from headrace.state.arrow_types import arrow_schema, conform
 from headrace.state.delta import Delta, consolidate, empty
 
 

@@ -9,9 +9,8 @@ import pyarrow as pa
 from pyspark.sql.types import DataType
 
 from headrace.ir.nodes import UnionAll
-from headrace.plans.catalyst import arrow_schema
-from headrace.plans.prepared import conform
 from headrace.rules.base import Epoch, Rule, RuleContext, types_of
+from headrace.state.arrow_types import arrow_schema, conform
 from headrace.state.delta import Delta, consolidate, empty
 
 

@@ -16,8 +16,8 @@ import pyarrow as pa
 from pyspark.sql.types import BooleanType, DataType
 
 from headrace.ir.nodes import Node, Touched
-from headrace.plans.catalyst import Catalyst, arrow_schema
-from headrace.plans.prepared import Leaf, LeafShape, conform
+from headrace.plans.catalyst import Catalyst
+from headrace.plans.prepared import Leaf, LeafShape
 from headrace.plans.steps import apply_steps
 from headrace.plans.trees import Java, columns_of, id_of, items, kind_of
 from headrace.rules.base import Epoch, RuleContext, check_bound, named, types_of
@@ -35,9 +35,10 @@ from headrace.rules.window_running import (
     running_of,
 )
 from headrace.state.arranged import Arrangement, Order, OrderColumn, sort_keys
-from headrace.state.delta import Delta, consolidate, empty, group
+from headrace.state.arrow_types import arrow_schema, conform
+from headrace.state.delta import Delta, consolidate, empty, gather, number_identities
 from headrace.state.hashing import identity
-from headrace.state.store import Snapshot, take
+from headrace.state.store import Snapshot
 
 FLAG = BooleanType()
 
@@ -109,7 +110,7 @@ class WindowRule:
             return empty(arrow_schema(self.types))
         inside = pieces.numbers(keys) >= 0
         old, new = sided(
-            before.rows(pieces.starts, pieces.ends, self._input.columns), take(change, np.flatnonzero(inside))
+            before.rows(pieces.starts, pieces.ends, self._input.columns), gather(change, np.flatnonzero(inside))
         )
         check_bound(epoch, int(old.weights.sum()) + int(new.weights.sum()))
         if self._remembered is not None:
@@ -126,7 +127,7 @@ class WindowRule:
         """Which rows of a change differ in a column that is read, and do not only take another's place."""
         if self._all_read:
             return np.ones(len(change), dtype=bool)
-        firsts, numbers = group(*identity(change.rows.columns, len(change)))
+        firsts, numbers = number_identities(*identity(change.rows.columns, len(change)))
         sums = np.zeros(len(firsts), dtype=np.int64)
         np.add.at(sums, numbers, change.weights)
         return sums[numbers] != 0
@@ -162,7 +163,7 @@ def _order(reach: WindowReach, partition: Sequence[int], places: Sequence[int]) 
 
 def _stored(one: Input, read: Order) -> Order:
     """An order over the columns read as one over the columns of the store."""
-    places = one.stored([column.place for column in read.columns])
+    places = one.stored([column.index for column in read.columns])
     columns = (OrderColumn(p, c.descending, c.nulls_first) for p, c in zip(places, read.columns, strict=True))
     return Order(one.stored(read.partition), tuple(columns))
 

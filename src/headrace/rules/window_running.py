@@ -14,9 +14,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column
 from pyspark.sql.types import ByteType, DataType, DecimalType, IntegerType, LongType, ShortType
 
-from headrace.plans.catalyst import Catalyst, arrow_type, rewrite
+from headrace.plans.catalyst import Catalyst, rewrite
 from headrace.plans.trees import Java, children, data_type, id_of, items, kind_of, may_be_null_for_size
 from headrace.state.arranged import Arrangement, SortKeys
+from headrace.state.arrow_types import arrow_type
 from headrace.state.exact import Numbers, decimals
 
 INTEGERS = (ByteType, ShortType, IntegerType, LongType)

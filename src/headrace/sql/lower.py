@@ -29,6 +29,7 @@ from headrace.plans.trees import (
     Java,
     attribute,
     children,
+    column_index,
     columns_of,
     conjuncts,
     id_of,
@@ -36,7 +37,6 @@ from headrace.plans.trees import (
     kind_of,
     optional,
     output,
-    place_of,
     references,
 )
 from headrace.sql.expressions import (
@@ -108,7 +108,7 @@ def _lower_leaf(plan: Java) -> Node:
     name = relation_of(plan)
     if name is None:
         return Constant(plan, output(plan))
-    columns = tuple(place_of(c) for c in columns_of(plan))
+    columns = tuple(column_index(c) for c in columns_of(plan))
     return Scan(plan, output(plan), name, columns)
 
 

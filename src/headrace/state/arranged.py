@@ -18,10 +18,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.state import mapped
-from headrace.state.delta import Delta, Weights, concat
+from headrace.state.delta import Delta, Positions, Weights, concat, gather
 from headrace.state.exact import Numbers, times, unscaled
 from headrace.state.hashing import identity
-from headrace.state.store import Positions, Run, choose, spans, take
+from headrace.state.store import Run, project, spans
 
 SortKeys = npt.NDArray[np.bytes_]
 Bytes = npt.NDArray[np.uint8]
@@ -37,7 +37,7 @@ _SAFE = 1 << 62
 class OrderColumn:
     """One column of an order."""
 
-    place: int
+    index: int
     descending: bool
     nulls_first: bool
 
@@ -55,7 +55,7 @@ def sort_keys(rows: pa.Table, order: Order) -> SortKeys:
     low, high = identity([rows.column(i) for i in order.partition], rows.num_rows)
     parts = [_big_endian(low), _big_endian(high)]
     for column in order.columns:
-        parts.extend(_column_bytes(rows.column(column.place), column))
+        parts.extend(_column_bytes(rows.column(column.index), column))
     return _joined(parts)
 
 
@@ -154,32 +154,32 @@ class Arranged:
     """One run under one order."""
 
     keys: SortKeys
-    places: Positions
+    positions: Positions
     counts: Weights
     sums: dict[int, Numbers] = field(default_factory=dict[int, Numbers])
     values: dict[int, Weights] = field(default_factory=dict[int, Weights])
 
     def sum_of(self, run: Run, column: int) -> Numbers:
-        """The weighted sum of a column before each place."""
+        """The weighted sum of a column before each position."""
         found = self.sums.get(column)
         if found is None:
             numbers = unscaled(run.delta.rows.column(column))
-            found = _running(times(numbers, run.delta.weights)[self.places])
+            found = _running(times(numbers, run.delta.weights)[self.positions])
             self.sums[column] = found
         return found
 
     def values_of(self, run: Run, column: int) -> Weights:
-        """How many values of a column, NULLs left out, stand before each place."""
+        """How many values of a column, NULLs left out, stand before each position."""
         found = self.values.get(column)
         if found is None:
             present = np.asarray(run.delta.rows.column(column).is_valid())
-            found = _running(np.where(present, run.delta.weights, np.int64(0))[self.places])
+            found = _running(np.where(present, run.delta.weights, np.int64(0))[self.positions])
             self.values[column] = found
         return found
 
 
 def _running(values: Numbers) -> Numbers:
-    """The sum before each place, and of all at last; exact, however large."""
+    """The sum before each position, and of all at last; exact, however large."""
     if values.dtype != object and len(values):
         peak = max(abs(int(values.max())), abs(int(values.min())))
         if peak * len(values) >= _SAFE:
@@ -197,9 +197,9 @@ def arrange(run: Run, order: Order) -> Arranged:
             found = run.arranged.get(order)
             if found is None:
                 keys = sort_keys(run.delta.rows, order)
-                places = np.argsort(keys, kind="stable")
-                counts = _running(run.delta.weights[places])
-                found = Arranged(mapped.numbers(keys[places]), mapped.numbers(places), counts)
+                positions = np.argsort(keys, kind="stable")
+                counts = _running(run.delta.weights[positions])
+                found = Arranged(mapped.numbers(keys[positions]), mapped.numbers(positions), counts)
                 run.arranged[order] = found
     return cast("Arranged", found)
 
@@ -223,12 +223,12 @@ class Arrangement:
 
     def rows(self, starts: SortKeys, ends: SortKeys, columns: Sequence[int]) -> Delta:
         """The rows of the closed ranges of keys, which must not overlap."""
-        schema = pa.schema([pa.field(f"c{i}", self.schema.field(place).type) for i, place in enumerate(columns)])
+        schema = pa.schema([pa.field(f"c{i}", self.schema.field(index).type) for i, index in enumerate(columns)])
         found: list[Delta] = []
         for run, part in zip(self.runs, self.parts, strict=True):
-            places = part.places[spans(*_range(part, starts, ends))]
-            if len(places):
-                found.append(take(choose(run.delta, columns), places))
+            positions = part.positions[spans(*_range(part, starts, ends))]
+            if len(positions):
+                found.append(gather(project(run.delta, columns), positions))
         return concat(schema, found)
 
     def sizes(self, partitions: SortKeys) -> Positions:
@@ -244,7 +244,7 @@ class Arrangement:
         """How many rows of its partition stand before each key."""
         total = np.zeros(len(keys), dtype=np.int64)
         for part in self.parts:
-            first, here = _places_before(part, keys)
+            first, here = _positions_before(part, keys)
             total += part.counts[here] - part.counts[first]
         return total
 
@@ -252,7 +252,7 @@ class Arrangement:
         """The sum of a column over the rows of its partition that stand before each key."""
         total: Numbers = np.zeros(len(keys), dtype=object)
         for run, part in zip(self.runs, self.parts, strict=True):
-            first, here = _places_before(part, keys)
+            first, here = _positions_before(part, keys)
             sums = part.sum_of(run, column)
             total = total + (sums[here].astype(object) - sums[first].astype(object))
         return total
@@ -261,7 +261,7 @@ class Arrangement:
         """How many values of a column, NULLs left out, stand before each key in its partition."""
         total = np.zeros(len(keys), dtype=np.int64)
         for run, part in zip(self.runs, self.parts, strict=True):
-            first, here = _places_before(part, keys)
+            first, here = _positions_before(part, keys)
             values = part.values_of(run, column)
             total += values[here] - values[first]
         return total
@@ -286,7 +286,7 @@ def _range(part: Arranged, starts: SortKeys, ends: SortKeys) -> tuple[Positions,
     return np.searchsorted(part.keys, starts, "left"), np.searchsorted(part.keys, ends, "right")
 
 
-def _places_before(part: Arranged, keys: SortKeys) -> tuple[Positions, Positions]:
+def _positions_before(part: Arranged, keys: SortKeys) -> tuple[Positions, Positions]:
     return np.searchsorted(part.keys, starts_of(keys), "left"), np.searchsorted(part.keys, keys, "left")
 
 

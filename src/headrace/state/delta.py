@@ -13,6 +13,7 @@ from headrace.state import mapped
 from headrace.state.hashing import Hashes, identity
 
 Weights = npt.NDArray[np.int64]
+Positions = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +43,7 @@ def empty(schema: pa.Schema) -> Delta:
 def consolidate(rows: pa.Table, weights: Weights) -> Delta:
     """Sum the weights of equal rows and drop what comes to zero."""
     if rows.num_rows <= mapped.LARGE and any(column.num_chunks > 1 for column in rows.columns):
-        # Rows are taken by place ever after, which is slow across many chunks.
+        # Rows are gathered by position ever after, which is slow across many chunks.
         rows = rows.combine_chunks()
     low, high = identity(rows.columns, len(weights))
     return combine(rows, weights, low, high)
@@ -50,21 +51,19 @@ def consolidate(rows: pa.Table, weights: Weights) -> Delta:
 
 def combine(rows: pa.Table, weights: Weights, low: Hashes, high: Hashes) -> Delta:
     """Like consolidate, for rows whose identity is known."""
-    return combine_with_places(rows, weights, low, high)[0]
+    return combine_with_positions(rows, weights, low, high)[0]
 
 
-def combine_with_places(
-    rows: pa.Table, weights: Weights, low: Hashes, high: Hashes
-) -> tuple[Delta, npt.NDArray[np.int64]]:
+def combine_with_positions(rows: pa.Table, weights: Weights, low: Hashes, high: Hashes) -> tuple[Delta, Positions]:
     """The sum of the rows, and where each row of it first was."""
-    left = surviving(weights, low, high)
-    if left is None:
+    kept = surviving(weights, low, high)
+    if kept is None:
         return Delta(rows, weights, low, high), np.arange(len(weights))
-    places, sums = left
-    return Delta(take_in_order(rows, places), sums, low[places], high[places]), places
+    positions, sums = kept
+    return Delta(gather_rows(rows, positions), sums, low[positions], high[positions]), positions
 
 
-def surviving(weights: Weights, low: Hashes, high: Hashes) -> tuple[npt.NDArray[np.int64], Weights] | None:
+def surviving(weights: Weights, low: Hashes, high: Hashes) -> tuple[Positions, Weights] | None:
     """Where the rows are, in order, whose summed weight is not zero, and the sums; None if all differ as they are."""
     # Nearly always all rows differ, and to know that takes far less than to bring them into order.
     if all_differ(low) and bool(np.all(weights != 0)):
@@ -73,9 +72,9 @@ def surviving(weights: Weights, low: Hashes, high: Hashes) -> tuple[npt.NDArray[
     starts = np.flatnonzero(fresh)
     sums = np.add.reduceat(weights[order], starts)
     kept = sums != 0
-    places = order[starts][kept]
-    in_order = np.argsort(places, kind="stable")
-    return places[in_order], sums[kept][in_order]
+    positions = order[starts][kept]
+    in_order = np.argsort(positions, kind="stable")
+    return positions[in_order], sums[kept][in_order]
 
 
 def all_differ(hashes: Hashes) -> bool:
@@ -84,14 +83,21 @@ def all_differ(hashes: Hashes) -> bool:
     return not bool(np.any(ordered[1:] == ordered[:-1]))
 
 
-def take_in_order(rows: pa.Table, places: npt.NDArray[np.int64]) -> pa.Table:
-    """Rows at rising places; of a large table they are taken stretch by stretch and kept outside the heap."""
-    if rows.num_rows <= mapped.LARGE or len(places) <= mapped.LARGE:
-        return rows.take(pa.array(places))
+def gather(delta: Delta, positions: Positions) -> Delta:
+    """The rows of a delta at these positions."""
+    rows = gather_rows(delta.rows, positions)
+    return Delta(rows, delta.weights[positions], delta.low[positions], delta.high[positions])
+
+
+def gather_rows(rows: pa.Table, positions: Positions) -> pa.Table:
+    """The rows at these positions; many of a large table, if they rise, stretch by stretch and outside the heap."""
+    few = rows.num_rows <= mapped.LARGE or len(positions) <= mapped.LARGE
+    if few or bool(np.any(positions[1:] < positions[:-1])):
+        return rows.take(pa.array(positions))
     starts = range(0, rows.num_rows, mapped.STRETCH)
-    bounds = np.searchsorted(places, [*starts, rows.num_rows])
+    bounds = np.searchsorted(positions, [*starts, rows.num_rows])
     parts = zip(starts, mapped.stretches(rows), bounds[:-1], bounds[1:], strict=True)
-    return mapped.rows(rows.schema, (part.take(pa.array(places[a:b] - start)) for start, part, a, b in parts))
+    return mapped.rows(rows.schema, (part.take(pa.array(positions[a:b] - start)) for start, part, a, b in parts))
 
 
 def concat(schema: pa.Schema, deltas: Sequence[Delta]) -> Delta:
@@ -120,8 +126,8 @@ def negate(delta: Delta) -> Delta:
     return Delta(delta.rows, -delta.weights, delta.low, delta.high)
 
 
-def group(low: Hashes, high: Hashes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Number the distinct identities: the first place of each, and each row's number."""
+def number_identities(low: Hashes, high: Hashes) -> tuple[Positions, npt.NDArray[np.int64]]:
+    """Number the distinct identities: the first position of each, and each row's number."""
     if len(low) == 0:
         none = np.zeros(0, dtype=np.int64)
         return none, none
@@ -131,8 +137,8 @@ def group(low: Hashes, high: Hashes) -> tuple[npt.NDArray[np.int64], npt.NDArray
     return order[np.flatnonzero(fresh)], numbers
 
 
-def _in_order(low: Hashes, high: Hashes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """The places that bring identities into order, equal ones as they came, and where each new identity begins."""
+def _in_order(low: Hashes, high: Hashes) -> tuple[Positions, npt.NDArray[np.bool_]]:
+    """The positions that bring identities into order, equal ones as they came, and where each new identity begins."""
     order = np.argsort(low, kind="stable")
     other_low, other_high = (part[order][1:] != part[order][:-1] for part in (low, high))
     if bool(np.any(other_high & ~other_low)):
@@ -144,19 +150,19 @@ def _in_order(low: Hashes, high: Hashes) -> tuple[npt.NDArray[np.int64], npt.NDA
 
 def found_among(
     low: Hashes, high: Hashes, sorted_low: Hashes, sorted_high: Hashes
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """For each identity its place among the sorted ones, and whether it is among them at all."""
+) -> tuple[Positions, npt.NDArray[np.bool_]]:
+    """For each identity its position among the sorted ones, and whether it is among them at all."""
     found = np.zeros(len(low), dtype=bool)
-    place = np.searchsorted(sorted_low, low, side="left")
+    position = np.searchsorted(sorted_low, low, side="left")
     if len(sorted_low) == 0:
-        return place, found
+        return position, found
     # Equal low halves are so rare that a step or two to the right finds every one.
     while True:
-        there = np.minimum(place, len(sorted_low) - 1)
-        same = (place < len(sorted_low)) & (sorted_low[there] == low) & ~found
+        there = np.minimum(position, len(sorted_low) - 1)
+        same = (position < len(sorted_low)) & (sorted_low[there] == low) & ~found
         match = same & (sorted_high[there] == high)
         found |= match
         onward = same & ~match
         if not bool(onward.any()):
-            return place, found
-        place = np.where(onward, place + 1, place)
+            return position, found
+        position = np.where(onward, position + 1, position)

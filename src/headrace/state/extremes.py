@@ -16,64 +16,64 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.state import mapped
-from headrace.state.delta import combine
+from headrace.state.delta import Positions, combine, end_to_end, gather
 from headrace.state.hashing import Hashes, identity
-from headrace.state.store import Positions, Run, key_hashes
+from headrace.state.store import Run, key_hashes
 
 _FIRST_CHUNK = 8
 Index = tuple[Hashes, Positions]
-Places = npt.NDArray[np.int64]
+Ranks = npt.NDArray[np.int64]
 
 
-def rank(value: Any) -> tuple[Any, ...]:
+def sort_key(value: Any) -> tuple[Any, ...]:
     """A sort key in Spark's order."""
     if value is None:
         return (0,)
     if isinstance(value, float) and value != value:
         return (2,)
     if isinstance(value, dict):
-        return (1, tuple(rank(part) for part in value.values()))
+        return (1, tuple(sort_key(part) for part in value.values()))
     if isinstance(value, list):
-        return (1, tuple(rank(part) for part in value))
+        return (1, tuple(sort_key(part) for part in value))
     return (1, value)
 
 
-def order_places(column: pa.ChunkedArray | pa.Array) -> list[Places]:
-    """Each value's place in the column's order, equal for equal values; a struct has several, the first weighs most."""
+def order_ranks(column: pa.ChunkedArray | pa.Array) -> list[Ranks]:
+    """Each value's rank in the column's order, equal for equal values; a struct has several, the first weighs most."""
     kind = column.type
     gone = np.asarray(column.is_null())
     if pa.types.is_null(kind):
         return [np.zeros(len(column), dtype=np.int64)]
     if pa.types.is_struct(kind):
         fields = column.flatten()
-        return [(~gone).astype(np.int64), *(places for field in fields for places in order_places(field))]
+        return [(~gone).astype(np.int64), *(ranks for field in fields for ranks in order_ranks(field))]
     if pa.types.is_list(kind):
-        return [_places_of([rank(value) for value in column.to_pylist()])]
-    places = np.asarray(pc.call_function("rank", [column], pc.RankOptions("ascending", tiebreaker="dense"))).astype(
+        return [_ranks_of([sort_key(value) for value in column.to_pylist()])]
+    ranks = np.asarray(pc.call_function("rank", [column], pc.RankOptions("ascending", tiebreaker="dense"))).astype(
         np.int64
     )
-    return [np.where(gone, np.int64(0), places)]
+    return [np.where(gone, np.int64(0), ranks)]
 
 
-def dense_places(column: pa.ChunkedArray | pa.Array) -> Places:
-    """Each value's place in the column's order as one number, equal for equal values."""
-    parts = order_places(column)
+def dense_ranks(column: pa.ChunkedArray | pa.Array) -> Ranks:
+    """Each value's rank in the column's order as one number, equal for equal values."""
+    parts = order_ranks(column)
     if len(parts) == 1:
         return parts[0]
     order = np.lexsort(parts[::-1])
     steps = [part[order][1:] != part[order][:-1] for part in parts]
-    places = np.zeros(len(column), dtype=np.int64)
-    places[order[1:]] = np.cumsum(np.logical_or.reduce(steps))
-    return places
+    ranks = np.zeros(len(column), dtype=np.int64)
+    ranks[order[1:]] = np.cumsum(np.logical_or.reduce(steps))
+    return ranks
 
 
-def _places_of(ranks: list[tuple[Any, ...]]) -> Places:
-    """The places of values that only Python can compare."""
-    places = np.zeros(len(ranks), dtype=np.int64)
-    order = sorted(range(len(ranks)), key=ranks.__getitem__)
+def _ranks_of(keys: list[tuple[Any, ...]]) -> Ranks:
+    """The ranks of values that only Python can compare."""
+    ranks = np.zeros(len(keys), dtype=np.int64)
+    order = sorted(range(len(keys)), key=keys.__getitem__)
     for before, after in pairwise(order):
-        places[after] = places[before] + (ranks[after] != ranks[before])
-    return places
+        ranks[after] = ranks[before] + (keys[after] != keys[before])
+    return ranks
 
 
 def ordered_index(run: Run, groups: int) -> Index:
@@ -83,8 +83,8 @@ def ordered_index(run: Run, groups: int) -> Index:
         hashes = key_hashes(run.delta.rows, tuple(range(groups)))
         if groups == 0:
             hashes = np.zeros(len(run.delta), dtype=np.uint64)
-        places = order_places(run.delta.rows.column(groups))
-        order = np.lexsort((*reversed(places), hashes))
+        ranks = order_ranks(run.delta.rows.column(groups))
+        order = np.lexsort((*reversed(ranks), hashes))
         cached = (mapped.numbers(hashes[order]), mapped.numbers(order))
         run.extremes[groups] = cached
     return cached
@@ -107,7 +107,7 @@ def extreme(runs: Sequence[Run], groups: int, low: np.uint64, high: np.uint64, l
             parts.append((run, order[first:last]))
             if last - first < end - start:
                 edge = int(order[first if largest else last - 1])
-                edges.append(rank(run.delta.rows.column(groups)[edge].as_py()))
+                edges.append(sort_key(run.delta.rows.column(groups)[edge].as_py()))
         # Beyond the nearest edge of a run lie values of other runs whose weights are not all at hand.
         frontier = (max(edges) if largest else min(edges)) if edges else None
         best = _best(parts, groups, high, largest, frontier)
@@ -125,23 +125,17 @@ def _best(
 ) -> Any:
     if not parts:
         return None
-    rows = pa.concat_tables([run.delta.rows.take(pa.array(places)) for run, places in parts]).combine_chunks()
-    merged = combine(
-        rows,
-        np.concatenate([run.delta.weights[places] for run, places in parts]),
-        np.concatenate([run.delta.low[places] for run, places in parts]),
-        np.concatenate([run.delta.high[places] for run, places in parts]),
-    )
+    merged = combine(*end_to_end([gather(run.delta, positions) for run, positions in parts]))
     if len(merged) == 0:
         return None
     live = merged.weights > 0
     if groups:
         columns = [merged.rows.column(i) for i in range(groups)]
         live &= identity(columns, len(merged))[1] == high
-    places = np.flatnonzero(live)
-    values = merged.rows.column(groups).take(pa.array(places)).to_pylist()
+    positions = np.flatnonzero(live)
+    values = merged.rows.column(groups).take(pa.array(positions)).to_pylist()
     if frontier is not None:
-        values = [value for value in values if (rank(value) > frontier if largest else rank(value) < frontier)]
+        values = [value for value in values if (sort_key(value) > frontier if largest else sort_key(value) < frontier)]
     if not values:
         return None
-    return max(values, key=rank) if largest else min(values, key=rank)
+    return max(values, key=sort_key) if largest else min(values, key=sort_key)

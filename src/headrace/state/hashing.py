@@ -103,8 +103,8 @@ def _hash_array(array: pa.Array, lanes: Hashes) -> Hashes:
     if pa.types.is_dictionary(kind):
         if not len(array.dictionary):
             return np.full((len(lanes), length), _NULL, dtype=np.uint64)
-        places = np.asarray(array.indices.fill_null(0) if array.null_count else array.indices)
-        return _with_nulls(array, _hash_array(array.dictionary, lanes)[:, places])
+        positions = np.asarray(array.indices.fill_null(0) if array.null_count else array.indices)
+        return _with_nulls(array, _hash_array(array.dictionary, lanes)[:, positions])
     if pa.types.is_boolean(kind):
         values = np.asarray(array.cast(pa.uint8()).fill_null(0)).astype(np.uint64)
         return _with_nulls(array, mix(values ^ lanes))
@@ -138,8 +138,8 @@ def _hash_array(array: pa.Array, lanes: Hashes) -> Hashes:
         hashes = _hash_array(array.values, lanes)[:, start:end]
         offsets = offsets - start
         lengths = np.diff(offsets)
-        places = np.arange(hashes.shape[1], dtype=np.int64) - np.repeat(offsets[:-1], lengths)
-        return _with_nulls(array, _sum_by_offsets(mix(hashes + mix(places.view(np.uint64))), offsets))
+        positions = np.arange(hashes.shape[1], dtype=np.int64) - np.repeat(offsets[:-1], lengths)
+        return _with_nulls(array, _sum_by_offsets(mix(hashes + mix(positions.view(np.uint64))), offsets))
     if pa.types.is_fixed_size_binary(kind):
         return _hash_array(array.cast(pa.binary()), lanes)
     texts = pa.array([repr(value) for value in array.to_pylist()], type=pa.string())

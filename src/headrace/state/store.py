@@ -17,10 +17,20 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.state import mapped
-from headrace.state.delta import Delta, Weights, combine, concat, end_to_end, negate, surviving, take_in_order
+from headrace.state.delta import (
+    Delta,
+    Positions,
+    Weights,
+    combine,
+    concat,
+    end_to_end,
+    gather,
+    gather_rows,
+    negate,
+    surviving,
+)
 from headrace.state.hashing import Hashes, hash_columns, identity
 
-Positions = npt.NDArray[np.int64]
 Key = tuple[int, ...]
 IDENTITY: Key = (-1,)
 
@@ -44,7 +54,7 @@ class Run:
         return int(np.count_nonzero(self.delta.weights < 0))
 
     def index(self, key: Key) -> tuple[Hashes, Positions]:
-        """The sorted key hashes and the places of their rows; made when first asked for."""
+        """The sorted key hashes and the positions of their rows; made when first asked for."""
         found = self.indexes.get(key)
         if found is not None:
             return found
@@ -58,20 +68,20 @@ class Run:
         return found
 
     def ordered(self, column: int) -> tuple[npt.NDArray[np.float64], Positions]:
-        """The column's values in order, as numbers, and the places of their rows; NULLs are left out."""
+        """The column's values in order, as numbers, and the positions of their rows; NULLs are left out."""
         found = self.orders.get(column)
         if found is None:
             values = self.delta.rows.column(column)
             numbers = order_numbers(values)
             numbers = np.where(np.isnan(numbers), np.inf, numbers)
-            places = np.flatnonzero(np.asarray(values.is_valid()))
-            places = places[np.argsort(numbers[places], kind="stable")]
-            found = (mapped.numbers(numbers[places]), mapped.numbers(places))
+            positions = np.flatnonzero(np.asarray(values.is_valid()))
+            positions = positions[np.argsort(numbers[positions], kind="stable")]
+            found = (mapped.numbers(numbers[positions]), mapped.numbers(positions))
             self.orders[column] = found
         return found
 
     def find(self, key: Key, wanted: Hashes) -> Positions:
-        """The places of all rows whose key hash is among those wanted (sorted, distinct)."""
+        """The positions of all rows whose key hash is among those wanted (sorted, distinct)."""
         hashes, order = self.index(key)
         return order[spans(*_bounds(hashes, wanted))]
 
@@ -123,7 +133,7 @@ class Snapshot:
 
     def lookup(self, key: Key, wanted: Hashes, columns: Sequence[int] | None = None) -> Delta:
         """The rows of the wanted key hashes; with columns, only those, under the identity of the whole row."""
-        parts = [(run, places) for run in self.runs if len(places := run.find(key, wanted))]
+        parts = [(run, positions) for run in self.runs if len(positions := run.find(key, wanted))]
         return self._gather(parts, columns)
 
     def between(self, column: int, low: float, high: float, columns: Sequence[int] | None = None) -> Delta:
@@ -142,13 +152,13 @@ class Snapshot:
     def _gather(self, parts: list[tuple[Run, Positions]], columns: Sequence[int] | None) -> Delta:
         wanted = list(range(len(self.schema))) if columns is None else list(columns)
         schema = _selected(self.schema.empty_table(), wanted).schema
-        return concat(schema, [take(choose(run.delta, wanted), places) for run, places in parts])
+        return concat(schema, [gather(project(run.delta, wanted), positions) for run, positions in parts])
 
     def all(self, columns: Sequence[int] | None = None) -> Delta:
         """Every row: only for what has no key to look up by."""
         wanted = list(range(len(self.schema))) if columns is None else list(columns)
         schema = _selected(self.schema.empty_table(), wanted).schema
-        return concat(schema, [choose(run.delta, wanted) for run in self.runs])
+        return concat(schema, [project(run.delta, wanted) for run in self.runs])
 
     def contains(self, low: Hashes, high: Hashes) -> Weights:
         """The multiplicity of each of the given row identities."""
@@ -172,9 +182,9 @@ class Snapshot:
             hashes, order = run.index(IDENTITY)
             starts, ends = _bounds(hashes, wanted)
             owners = np.repeat(rising, ends - starts)
-            places = order[spans(starts, ends)]
-            same = run.delta.high[places] == high[owners]
-            yield owners[same], run.delta.weights[places[same]]
+            positions = order[spans(starts, ends)]
+            same = run.delta.high[positions] == high[owners]
+            yield owners[same], run.delta.weights[positions[same]]
 
     @property
     def size(self) -> int:
@@ -187,12 +197,7 @@ class Snapshot:
         return int(sum(int(run.delta.weights.sum()) for run in self.runs))
 
 
-def take(delta: Delta, places: Positions) -> Delta:
-    """Some rows of a delta."""
-    return Delta(delta.rows.take(pa.array(places)), delta.weights[places], delta.low[places], delta.high[places])
-
-
-def choose(delta: Delta, columns: Sequence[int]) -> Delta:
+def project(delta: Delta, columns: Sequence[int]) -> Delta:
     """Only some columns of a delta, each row still under the identity of the whole row."""
     if list(columns) == list(range(delta.rows.num_columns)):
         return delta
@@ -203,7 +208,7 @@ def _selected(rows: pa.Table, columns: Sequence[int]) -> pa.Table:
     return rows.select(list(columns)).rename_columns([f"c{i}" for i in range(len(columns))])
 
 
-def narrow(delta: Delta, columns: Sequence[int]) -> Delta:
+def project_and_sum(delta: Delta, columns: Sequence[int]) -> Delta:
     """Only some columns of a delta, summed again: rows that differed elsewhere are now equal."""
     if list(columns) == list(range(delta.rows.num_columns)):
         return delta
@@ -272,7 +277,7 @@ class Store:
         edges = [np.uint64(i * (2**64 - 1) // parts) for i in range(1, parts)]
         owners = [np.searchsorted(edges, run.delta.low, side="right") for run in runs]
         for part in range(parts):
-            chosen = [take_run(run.delta, np.flatnonzero(o == part)) for run, o in zip(runs, owners, strict=True)]
+            chosen = [gather(run.delta, np.flatnonzero(o == part)) for run, o in zip(runs, owners, strict=True)]
             yield from _indexed(_runs_of(concat(self.schema, chosen)), runs)
 
     def replace(self, parts: Iterable[Delta]) -> None:
@@ -305,28 +310,28 @@ def _joined(schema: pa.Schema, runs: Sequence[Run]) -> Iterator[Run]:
         yield from _indexed(_runs_of(concat(schema, parts)), runs)
         return
     rows, weights, low, high = end_to_end(parts)
-    left = surviving(weights, low, high)
-    places = None
-    if left is not None:
-        places, weights = left
-        rows, low, high = rows.take(pa.array(places)), low[places], high[places]
+    kept = surviving(weights, low, high)
+    positions = None
+    if kept is not None:
+        positions, weights = kept
+        rows, low, high = gather_rows(rows, positions), low[positions], high[positions]
     if len(weights):
         run = Run(Delta(rows, weights, low, high))
         for key in set[Key].intersection(*(set(source.indexes) for source in runs)):
-            run.indexes[key] = _joined_index([source.indexes[key] for source in runs], sizes, places)
+            run.indexes[key] = _joined_index([source.indexes[key] for source in runs], sizes, positions)
         yield from _indexed(iter([run]), runs)
 
 
 def _joined_index(
-    indexes: Sequence[tuple[Hashes, Positions]], sizes: Sequence[int], places: Positions | None
+    indexes: Sequence[tuple[Hashes, Positions]], sizes: Sequence[int], positions: Positions | None
 ) -> tuple[Hashes, Positions]:
-    """One index over rows that follow each other, of which those at the places are left."""
+    """One index over rows that follow each other, of which those at the positions are left."""
     starts = np.cumsum([0, *sizes])
     hashes = np.concatenate([hashes for hashes, _ in indexes])
     order = np.concatenate([order + start for (_, order), start in zip(indexes, starts[:-1], strict=True)])
-    if places is not None:
+    if positions is not None:
         number = np.full(int(starts[-1]), -1, dtype=np.int64)
-        number[places] = np.arange(len(places))
+        number[positions] = np.arange(len(positions))
         order = number[order]
         stays = order >= 0
         hashes, order = hashes[stays], order[stays]
@@ -350,16 +355,11 @@ def difference(before: Snapshot, wanted: Delta) -> Delta:
     if not before.runs:
         return wanted
     changed = wanted.weights - before.contains(wanted.low, wanted.high)
-    places = np.flatnonzero(changed)
-    added = take_run(wanted, places)
-    parts = [Delta(added.rows, changed[places], added.low, added.high)]
+    positions = np.flatnonzero(changed)
+    added = gather(wanted, positions)
+    parts = [Delta(added.rows, changed[positions], added.low, added.high)]
     target = Snapshot(before.schema, (Run(wanted),) if len(wanted) else ())
     for run in before.runs:
         unwanted = np.flatnonzero(target.contains(run.delta.low, run.delta.high) == 0)
-        parts.append(negate(take_run(run.delta, unwanted)))
+        parts.append(negate(gather(run.delta, unwanted)))
     return concat(before.schema, parts)
-
-
-def take_run(delta: Delta, places: Positions) -> Delta:
-    """Some rows of a delta, at rising places."""
-    return Delta(take_in_order(delta.rows, places), delta.weights[places], delta.low[places], delta.high[places])

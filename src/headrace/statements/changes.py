@@ -15,13 +15,13 @@ from headrace.epoch.batch import Changes
 from headrace.epoch.bulk import Bulk, refuse_broken_text
 from headrace.epoch.loop import Basis, Call
 from headrace.errors import HeadraceError, QueryStopped, StatementError
-from headrace.plans.catalyst import Catalyst, arrow_type
+from headrace.plans.catalyst import Catalyst
 from headrace.plans.failures import FAILURES
-from headrace.plans.prepared import conform
 from headrace.reading.queries import Queries, Readable, Relations
 from headrace.sql.made_query import Piece, make_query
 from headrace.sql.query_errors import query_error
 from headrace.sql.statements import Delete, Insert, Update
+from headrace.state.arrow_types import arrow_type, conform
 from headrace.state.store import Snapshot
 from headrace.statements.moved_keys import refuse_taken_keys
 

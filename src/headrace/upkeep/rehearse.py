@@ -15,8 +15,8 @@ from headrace.plans.failures import FAILURES
 from headrace.reading.queries import Queries, Relations
 from headrace.rules.base import NeedsFill
 from headrace.sql.names import quoted
-from headrace.state.delta import Delta
-from headrace.state.store import Snapshot, take
+from headrace.state.delta import Delta, gather
+from headrace.state.store import Snapshot
 
 
 def rehearse_epoch(work: Work, tables: Sequence[str], views: Sequence[View], seconds: float) -> None:
@@ -54,5 +54,5 @@ def _small_change(held: Snapshot) -> Delta | None:
     if newest is None:
         return None
     brought = np.flatnonzero(newest.weights > 0)
-    row = take(newest, (brought if len(brought) else np.arange(len(newest)))[:1])
+    row = gather(newest, (brought if len(brought) else np.arange(len(newest)))[:1])
     return replace(row, weights=-np.sign(row.weights))
