@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import headrace
+from headrace.face import home_of
 from headrace.settings import Settings
 from headrace.spark.session import start_spark
 
@@ -110,9 +111,10 @@ def _order(rng: random.Random, key: int) -> dict[str, Any]:
 
 def recompute(hr: headrace.Headrace) -> float:
     """Seconds that plain Spark takes to compute the three views from the tables, writing nothing."""
-    relations = hr.relations()
-    frames = {name: hr.frames.frame(*relations[name]) for name in ("orders", "customers", "products")}
-    session = hr.frames.catalyst.session
+    core = home_of(hr).core
+    relations = core.relations()
+    frames = {name: core.sessions.frames.frame(*relations[name]) for name in ("orders", "customers", "products")}
+    session = core.sessions.frames.catalyst.session
     for name, frame in frames.items():
         frame.createOrReplaceTempView(f"bench_{name}")
     sql = VIEWS["sales"]
@@ -139,7 +141,7 @@ def percentile(values: list[float]) -> float:
 
 def spark_jobs(hr: headrace.Headrace) -> int:
     """How many Spark jobs have been started so far."""
-    tracker = hr.frames.catalyst.session.sparkContext._jsc.sc().dagScheduler()  # pyright: ignore
+    tracker = home_of(hr).core.sessions.frames.catalyst.session.sparkContext._jsc.sc().dagScheduler()  # pyright: ignore
     return int(tracker.nextJobId().get() if hasattr(tracker.nextJobId(), "get") else tracker.nextJobId())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 from headrace.catalog.catalog import Catalog, Table, View, ViewDefinition
-from headrace.epoch.loop import Basis
+from headrace.epoch.calls import Basis
 from headrace.epoch.receipt import Receipt
 from headrace.epoch.work import Work, follow
 from headrace.errors import HomeBroken, ViewEvaluationError
@@ -71,6 +72,7 @@ class Host:
     """A home without a disk: an epoch is committed when its deltas are in the stores."""
 
     tombstone_retention = timedelta(days=1)
+    spark: Any = SimpleNamespace(working=lambda needed=True: nullcontext(), wait=lambda: None)
 
     def __init__(self, *relations: Table | View) -> None:
         self.catalog = catalog_of(*relations)
@@ -88,6 +90,9 @@ class Host:
 
     def holds(self, name: str) -> set[tuple[Any, ...]]:
         return set(rows(self.stores[name].snapshot()))
+
+    def relations(self) -> dict[str, Any]:
+        return {name: (one.store.snapshot(), one.schema) for name, one in self.catalog.relations.items()}
 
     def tick(self) -> datetime:
         return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.epoch)
@@ -112,6 +117,16 @@ class Host:
         self.epoch += 1
         self._changed_at.update({name: self.epoch for name, delta in work.deltas.items() if len(delta)})
         self.heads.append(head)
+
+    def refuse_closed(self) -> None:
+        """It is open."""
+
+    def refuse_read_only(self) -> None:
+        """It may be changed."""
+
+    def refuse_broken(self) -> None:
+        if self.broken is not None:
+            raise self.broken
 
     def blame(self, error: ViewEvaluationError) -> ViewEvaluationError:
         self.blamed.append(error)

@@ -30,8 +30,8 @@ from headrace.errors import (
     ViewEvaluationError,
     WorkFailed,
 )
-from headrace.home import Headrace
-from headrace.home import open_home as open
+from headrace.face import Headrace
+from headrace.face import open_home as open
 from headrace.progress import Step
 from headrace.reading.explain import Explanation
 from headrace.reading.judge import Difference, Verdict

@@ -28,6 +28,7 @@ import httpx
 from fastapi import FastAPI
 
 import headrace
+from headrace.face import home_of
 from headrace.serving import health, problems
 from headrace.serving.auth import Guarded
 from headrace.spark.proc import is_stopped
@@ -105,7 +106,7 @@ class Holdings:
     @classmethod
     def now(cls, hr: headrace.Headrace) -> Holdings:
         gc.collect()
-        folders = [one for scratch in (hr._leaves, hr._disk) for one in scratch.path.iterdir()]
+        folders = [one for scratch in (home_of(hr)._leaves, home_of(hr)._disk) for one in scratch.path.iterdir()]
         # Those that work views out, merge and fold come when they are first needed, and stay.
         lasting = ("headrace-view", "headrace-merge", "headrace-fold_")
         threads = [one for one in threading.enumerate() if not one.name.startswith(lasting)]
@@ -120,14 +121,14 @@ def check(hr: headrace.Headrace, other: headrace.Headrace, way: str, book: Book)
     """Do one thing to the JVM under load; what was not as it must be."""
     over = threading.Event()
     ready = Readiness()
-    before_it, of_the_old = Holdings.now(hr), weakref.ref(hr.catalyst)
+    before_it, of_the_old = Holdings.now(hr), weakref.ref(home_of(hr).core.sessions.catalyst)
     threads = [threading.Thread(target=_push, args=(hr, caller, way, book, over)) for caller in range(4)]
     threads += [threading.Thread(target=_ask, args=(hr, book, over)) for _ in range(2)]
     threads.append(threading.Thread(target=ready.watch, args=(hr, over)))
     for thread in threads:
         thread.start()
     _wait(lambda: len(book.acknowledged) >= 8)
-    process = hr.renewal.process
+    process = home_of(hr).renewal.process
     assert process is not None
     struck_at = time.monotonic()
     # How long an epoch takes by itself on this machine; whoever waits when the JVM is struck is counted after it.
@@ -140,7 +141,7 @@ def check(hr: headrace.Headrace, other: headrace.Headrace, way: str, book: Book)
     else:
         os.kill(process.pid, signal.SIGKILL if way == "kill" else signal.SIGSTOP)
     gone = _wait(lambda: process.poll() is not None)
-    renewed = _wait(lambda: hr.renewal.process is not process and not hr.renewal.under_way)
+    renewed = _wait(lambda: home_of(hr).renewal.process is not process and not home_of(hr).renewal.under_way)
     renewed_after = time.monotonic() - struck_at
     before = len(book.acknowledged)
     went_on = _wait(lambda: len(book.acknowledged) >= before + 8)
@@ -243,7 +244,7 @@ def _wait(done: object, seconds: float = RENEWAL_SECONDS) -> float:
 
 def given(hr: headrace.Headrace) -> list[str]:
     """A Spark that was given ends: nobody replaces it, which is told, and the home can be opened again."""
-    process = hr.renewal.process
+    process = home_of(hr).renewal.process
     assert process is not None
     process.kill()
     process.wait()
@@ -288,7 +289,7 @@ hr = headrace.open(home)
 if "given" in ways:
     hr.apply({"t": [{"insert": {"id": 2, "g": 1, "n": 1}}]})
     print(hr.query("SELECT c FROM v").to_pylist()[0]["c"], flush=True)
-print(hr.renewal.process.pid, flush=True)
+print(home_of(hr).renewal.process.pid, flush=True)
 time.sleep(300)
 """
 

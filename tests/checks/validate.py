@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, TypeAlias
 
 from headrace.errors import EpochExpired
-from headrace.home import Headrace
+from headrace.face import Headrace, home_of
 from headrace.storage.objects import name_below
 from headrace.upkeep.fold import base_path
 from tests.checks.book import Check
@@ -60,7 +60,7 @@ def key_of(place: CallId) -> str:
 def settle(hr: Headrace, check: Check, seed: int, journal: Journal) -> tuple[Standing, list[Fault]]:
     """Find out what of the action that was under way came to be: each of its calls is all there or not at all."""
     told = journal.read()
-    held = {key: head.epoch for head in hr.ledger.heads() for key in head.content.get("keys", {})}
+    held = {key: head.epoch for head in home_of(hr).core.ledger.heads() for key in head.content.get("keys", {})}
     at = Standing(check.clock)
     faults: list[Fault] = []
     newest = max(told.epochs.values(), default=0)
@@ -98,7 +98,7 @@ def validate(hr: Headrace, at: Standing, rng: Random, thorough: bool) -> list[Fa
     # The clock goes on while this reads: what is compared is of one epoch.
     epoch = hr.epoch
     read_at = epoch if at.clock else None
-    held = {name: rows(hr, name, read_at) for name in sorted(hr.catalog.relations)}
+    held = {name: rows(hr, name, read_at) for name in sorted(home_of(hr).core.catalog.relations)}
     faults = [*_epochs(hr, at, epoch), *_definitions(hr, at), *_tables(held, at), *_files(hr)]
     verdict = hr.verify()
     faults.extend(Fault("wrong", f"the judge: {one}") for one in verdict.differences[:3])
@@ -113,8 +113,8 @@ def validate(hr: Headrace, at: Standing, rng: Random, thorough: bool) -> list[Fa
 
 def _epochs(hr: Headrace, at: Standing, newest: int) -> Iterator[Fault]:
     """No number is skipped or used twice, and each epoch has just the keys that it was acknowledged for."""
-    oldest = hr.ledger.oldest
-    heads = [head for head in hr.ledger.heads() if oldest < head.epoch <= newest]
+    oldest = home_of(hr).core.ledger.oldest
+    heads = [head for head in home_of(hr).core.ledger.heads() if oldest < head.epoch <= newest]
     numbers = [head.epoch for head in heads]
     if numbers != list(range(oldest + 1, newest + 1)):
         yield Fault("wrong", f"after epoch {oldest} come the epochs {numbers}, not all up to {newest}")
@@ -133,12 +133,14 @@ def _epochs(hr: Headrace, at: Standing, newest: int) -> Iterator[Fault]:
 
 
 def _definitions(hr: Headrace, at: Standing) -> Iterator[Fault]:
-    found = {view.name: view.definition.sql for view in hr.catalog.views()}
+    found = {view.name: view.definition.sql for view in home_of(hr).core.catalog.views()}
     if found != at.model.views:
         yield Fault("wrong", f"the views are {found}, not {at.model.views}")
-    if set(hr.catalog.sources) != at.model.sources:
-        yield Fault("lost", f"the sources are {sorted(hr.catalog.sources)}, not {sorted(at.model.sources)}")
-    tables = {table.name for table in hr.catalog.tables()}
+    if set(home_of(hr).core.catalog.sources) != at.model.sources:
+        yield Fault(
+            "lost", f"the sources are {sorted(home_of(hr).core.catalog.sources)}, not {sorted(at.model.sources)}"
+        )
+    tables = {table.name for table in home_of(hr).core.catalog.tables()}
     if tables != set(at.model.tables):
         yield Fault("wrong", f"the tables are {sorted(tables)}, not {sorted(at.model.tables)}")
 
@@ -155,14 +157,16 @@ def _tables(held: Mapping[str, Rows], at: Standing) -> Iterator[Fault]:
 def _files(hr: Headrace) -> Iterator[Fault]:
     # Ours and an outside reader's opinion of what is named must be the same: nothing else is there.
     # Between epochs, because the clock goes on, and what it is about to commit has no name yet.
-    found = hr.between_epochs(lambda: {*hr.ledger.unreferenced(None), *orphans(hr.path)})
+    found = home_of(hr).loop.between_epochs(
+        lambda: {*home_of(hr).core.ledger.unreferenced(None), *orphans(home_of(hr).path)}
+    )
     for path in sorted(found, key=str):
-        yield Fault("orphaned", f"nothing names {name_below(hr.path, path)}")
+        yield Fault("orphaned", f"nothing names {name_below(home_of(hr).path, path)}")
 
 
 def _changes(hr: Headrace, name: str, held: Rows, until: int) -> Iterator[Fault]:
     """A relation is the sum of its changes, on top of what it held when it was made or as long as epochs are kept."""
-    begin = max(hr.ledger.oldest, hr.reset_at.get(name, 0))
+    begin = max(home_of(hr).core.ledger.oldest, home_of(hr).core.present.reset_at.get(name, 0))
     total = rows(hr, name, begin) if begin else Rows()
     for row in hr.changes(name, since=begin, until=until).to_pylist():
         values = tuple(value for column, value in row.items() if not column.startswith("_"))
@@ -172,11 +176,11 @@ def _changes(hr: Headrace, name: str, held: Rows, until: int) -> Iterator[Fault]
 
 
 def _base(hr: Headrace, name: str) -> Iterator[Fault]:
-    path = base_path(hr.path, name)
+    path = base_path(home_of(hr).path, name)
     if not (path / "_delta_log").exists():
         return
     epoch, found = base_rows(path)
-    if epoch < max(hr.ledger.oldest, hr.reset_at.get(name, 0)):
+    if epoch < max(home_of(hr).core.ledger.oldest, home_of(hr).core.present.reset_at.get(name, 0)):
         return
     try:
         held = rows(hr, name, epoch)
@@ -189,7 +193,7 @@ def _base(hr: Headrace, name: str) -> Iterator[Fault]:
 
 def _resend(hr: Headrace, at: Standing, rng: Random) -> Iterator[Fault]:
     """A key that was acknowledged, or came to be unseen, is answered with its epoch and makes no other."""
-    sent = [place for place in at.calls if at.epochs.get(place, 0) > hr.ledger.oldest]
+    sent = [place for place in at.calls if at.epochs.get(place, 0) > home_of(hr).core.ledger.oldest]
     for place in {*sent[-1:], *rng.sample(sent, min(len(sent), _RESENT))}:
         before = hr.epoch
         again = hr.apply(at.calls[place].changes, key=key_of(place)).epoch

@@ -20,7 +20,7 @@ from typing import Any
 
 import headrace
 from headrace.errors import HeadraceError, HomeBroken, LedgerError
-from headrace.home import Headrace
+from headrace.face import Headrace, home_of
 from headrace.ledger import base, durable, ledger
 from headrace.ledger.readers import Reader
 from headrace.settings import Settings
@@ -157,7 +157,7 @@ def _must_be_opened_again(hr: Headrace, met: Sequence[BaseException]) -> bool:
 def _dead_threads(hr: Headrace) -> list[Fault]:
     """The threads that a home must have, and has no more."""
     living = {thread.name for thread in threading.enumerate()}
-    wanted = {"headrace-fold-timer"} | ({"headrace-clock"} if hr.catalog.reads_clock else set())
+    wanted = {"headrace-fold-timer"} | ({"headrace-clock"} if home_of(hr).core.catalog.reads_clock else set())
     return [Fault("wrong", f"the thread {name} has died") for name in sorted(wanted - living)]
 
 
@@ -175,7 +175,7 @@ def _manipulate(
         rng = Random(f"fold-{life.seed}-{life.number}")
         while not stopped.wait(rng.random() * 0.2):
             try:
-                hr.readers.register(Reader("follower", hr.epoch, 3))
+                home_of(hr).readers.register(Reader("follower", hr.epoch, 3))
                 hr.fold()
             except BaseException as error:
                 if life.raised:

@@ -55,10 +55,11 @@ class Served:
 
 
 def rows_of(hr: Any, name: str) -> list[dict[str, Any]]:
+    from headrace.face import home_of
     from headrace.json_forms import json_rows
     from headrace.state.repeat import repeat
 
-    snapshot, schema = hr.relations()[name]
+    snapshot, schema = home_of(hr).core.relations()[name]
     held = snapshot.all()
     rows = json_rows(repeat(held.rows, held.weights).rename_columns(schema.names))
     return sorted(rows, key=lambda row: str(list(row.values())))

@@ -20,6 +20,7 @@ from deltalake import DeltaTable
 from pyspark.sql.types import DataType, DecimalType, TimestampType
 
 import headrace
+from headrace.face import home_of
 from headrace.project.definitions import read_definitions
 from headrace.project.folder import open_project
 from headrace.project.run import run_project
@@ -150,7 +151,7 @@ class Bronze:
     """What the tables must hold: the snapshot and every change on top of it, kept in plain Python."""
 
     def __init__(self, hr: headrace.Headrace, data: Path) -> None:
-        self._tables = {table.name: table.contract for table in hr.catalog.tables()}
+        self._tables = {table.name: table.contract for table in home_of(hr).core.catalog.tables()}
         self._rows: dict[str, dict[Any, dict[str, Any]]] = {name: {} for name in self._tables}
         for name in self._tables:
             snapshot = DeltaTable(str(data / "snapshot" / name.removeprefix("bronze_"))).to_pyarrow_table()

@@ -20,6 +20,7 @@ from headrace.errors import (
     UnsupportedStatement,
     ViewError,
 )
+from headrace.face import home_of
 from headrace.plans.trees import survey
 from headrace.sql import allowed
 from headrace.sql.allowed import analyze
@@ -230,7 +231,7 @@ def test_refusals_name_their_cause_and_its_place(hr: Any) -> None:
 
 
 def test_functions_of_users_are_none_of_ours(hr: Any) -> None:
-    session = hr.catalyst.session
+    session = home_of(hr).core.sessions.catalyst.session
     session.udf.register("mine", lambda: "ran")
     session.udf.register("upper", lambda text: "ran")
     try:
@@ -260,10 +261,14 @@ def test_documents_inside_of_a_query_open_no_files(hr: Any, tmp_path: Path) -> N
 
 def test_every_function_of_spark_is_listed_or_refused(hr: Any) -> None:
     """A new release brings functions: each must be thought through before it passes."""
-    catalog = hr.catalyst.module("org.apache.spark.sql.catalyst.analysis.TableFunctionRegistry").builtin()
+    catalog = (
+        home_of(hr)
+        .core.sessions.catalyst.module("org.apache.spark.sql.catalyst.analysis.TableFunctionRegistry")
+        .builtin()
+    )
     names = catalog.listFunction()
     tables = {names.apply(i).funcName() for i in range(names.size())}
-    functions = {name for names in hr.catalyst.functions_by_class.values() for name in names}
+    functions = {name for names in home_of(hr).core.sessions.catalyst.functions_by_class.values() for name in names}
     assert functions - FUNCTIONS - set(REFUSED) == set()
     assert (FUNCTIONS | set(REFUSED)) - functions == set()
     assert not FUNCTIONS & set(REFUSED)
@@ -272,7 +277,9 @@ def test_every_function_of_spark_is_listed_or_refused(hr: Any) -> None:
 
 def test_the_examples_of_every_listed_function_pass(hr: Any) -> None:
     """Spark's own examples of its functions resolve to nothing but what is listed."""
-    registry = hr.catalyst.module("org.apache.spark.sql.catalyst.analysis.FunctionRegistry").builtin()
+    registry = (
+        home_of(hr).core.sessions.catalyst.module("org.apache.spark.sql.catalyst.analysis.FunctionRegistry").builtin()
+    )
     names = registry.listFunction()
     passed, faults = 0, list[str]()
     for i in range(names.size()):
@@ -280,7 +287,7 @@ def test_the_examples_of_every_listed_function_pass(hr: Any) -> None:
         text = registry.lookupFunction(names.apply(i)).get().getExamples()
         for query in re.findall(r"^\s*> (SELECT .*?);\s*$", text, re.DOTALL | re.MULTILINE):
             try:
-                analyze(hr.catalyst, query)
+                analyze(home_of(hr).core.sessions.catalyst, query)
                 passed += 1
                 if name in REFUSED:
                     faults.append(f"{name} passed: {query}")
@@ -296,7 +303,7 @@ def test_the_examples_of_every_listed_function_pass(hr: Any) -> None:
 
 def test_the_judgement_costs_little(hr: Any) -> None:
     """Both looks at a query of many parts, each one message to the JVM; the best of many, whatever else runs here."""
-    catalyst, query = hr.catalyst, HARMLESS[6]
+    catalyst, query = home_of(hr).core.sessions.catalyst, HARMLESS[6]
     parsed, resolved = catalyst.parse_query(query), analyze(catalyst, query)
     taken: list[float] = []
     for _ in range(100):

@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 import headrace
 from headrace.definitions import adopt
 from headrace.errors import EpochExpired, HeadraceError, RelationNameError, StatementError
+from headrace.face import home_of
 
 SIGNS = {"insert": 1, "update_postimage": 1, "delete": -1, "update_preimage": -1}
 VIEW_LATER = ("as_of", "schema")
@@ -60,7 +61,7 @@ def summed(hr: Any, name: str) -> list[str]:
 
 def based(hr: Any, name: str) -> tuple[list[str], list[tuple[Any, ...]]]:
     """What an outside reader finds in a base."""
-    table = DeltaTable(str(hr.path / "tables" / name)).to_pyarrow_table()
+    table = DeltaTable(str(home_of(hr).path / "tables" / name)).to_pyarrow_table()
     return table.column_names, sorted((tuple(row.values()) for row in table.to_pylist()), key=repr)
 
 
@@ -68,7 +69,7 @@ def agree(hr: Any) -> None:
     """Every view equals its recompute, and every log comes to what its relation holds."""
     verdict = hr.verify()
     assert verdict.ok, str(verdict)
-    for name in hr.catalog.relations:
+    for name in home_of(hr).core.catalog.relations:
         assert summed(hr, name) == [repr(row) for row in rows(hr, f"SELECT * FROM {name}")], name
 
 
@@ -77,7 +78,7 @@ def everywhere(reopen: Reopen, check: Callable[[Any], None]) -> None:
     hr = reopen()
     check(hr)
     hr.fold()
-    for name, relation in hr.catalog.relations.items():
+    for name, relation in home_of(hr).core.catalog.relations.items():
         assert based(hr, name) == (relation.schema.names, rows(hr, f"SELECT * FROM {name}")), name
     check(reopen())
 

@@ -15,6 +15,7 @@ import pytest
 
 import headrace
 from headrace.errors import ChangesRejected, HeadraceError, ReadOnly
+from headrace.face import home_of
 
 SETUP = """
 CREATE TABLE t (id BIGINT PRIMARY KEY, g STRING, v INT);
@@ -384,7 +385,7 @@ def test_a_definition_moves_the_clock_for_all_who_read_it(home: Any) -> None:
     home.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, at TIMESTAMP); CREATE TABLE u (a INT)")
     home.execute("CREATE VIEW coming AS SELECT id FROM t WHERE at > now()")
     # While the turn is held, nothing else makes an epoch.
-    with home._loop.turn:
+    with home_of(home).loop.turn:
         home.apply({"t": [insert(id=1, at=datetime.now(UTC) + timedelta(seconds=3))]})
         time.sleep(5)
         home.execute("CREATE VIEW other AS SELECT a FROM u")
@@ -395,7 +396,7 @@ def test_a_definition_moves_the_clock_for_all_who_read_it(home: Any) -> None:
 def test_explaining_a_replacement_leaves_the_files_of_the_live_view(home: Any) -> None:
     home.execute("CREATE TABLE o (id INT PRIMARY KEY, g INT); CREATE VIEW v AS SELECT g + 1 AS h, id FROM o")
     home.apply({"o": [{"insert": {"id": 1, "g": 2}}]})
-    folder = home.catalog.view("v").context.folder
+    folder = home_of(home).core.catalog.view("v").context.folder
     before = sorted(path.name for path in folder.iterdir())
     folders = sorted(folder.parent.iterdir())
     assert before
@@ -411,7 +412,7 @@ def test_explaining_a_replacement_leaves_the_files_of_the_live_view(home: Any) -
 def test_a_definition_that_fails_is_seen_by_nobody(home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     home.execute("CREATE TABLE o (id INT PRIMARY KEY, g INT)")
     home.apply({"o": [{"insert": {"id": 1, "g": 0}}]})
-    before, epoch = home.catalog, home.epoch
+    before, epoch = home_of(home).core.catalog, home.epoch
     seen: list[bool] = []
     real = type(home).commit
 
@@ -422,9 +423,9 @@ def test_a_definition_that_fails_is_seen_by_nobody(home: Any, monkeypatch: pytes
     monkeypatch.setattr(type(home), "commit", look)
     with pytest.raises(headrace.HeadraceError):
         home.execute("CREATE VIEW w AS SELECT 1 DIV g AS x, raise_error('no') AS y FROM o")
-    assert home.catalog is before
+    assert home_of(home).core.catalog is before
     assert home.epoch == epoch
     home.execute("CREATE VIEW w AS SELECT g FROM o")
     assert seen == [False]
-    assert "w" in home.catalog
+    assert "w" in home_of(home).core.catalog
     assert "w" not in before

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from headrace.face import home_of
+
 
 def test_nobody_sees_a_view_before_its_epoch(home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     home.execute("CREATE TABLE t (id INT PRIMARY KEY, g STRING, v INT)")
@@ -13,17 +15,17 @@ def test_nobody_sees_a_view_before_its_epoch(home: Any, monkeypatch: pytest.Monk
     home.apply({"t": [{"insert": {"id": 1, "g": "a", "v": 3}}]})
     home.fold()
     seen: list[Any] = []
-    commit = home.ledger.commit
+    commit = home_of(home).core.ledger.commit
 
     def look_and_commit(*arguments: Any) -> None:
-        moment = home._moment()
+        moment = home_of(home)._foldable()
         changes = home.changes("per_group").drop_columns(["_commit_timestamp"]).to_pylist()
         seen.append((sorted(moment.stores), home.query("SELECT * FROM per_group").to_pylist(), changes))
         home.fold()
         commit(*arguments)
 
-    before = sorted(home._moment().stores)
-    monkeypatch.setattr(home.ledger, "commit", look_and_commit)
+    before = sorted(home_of(home)._foldable().stores)
+    monkeypatch.setattr(home_of(home).core.ledger, "commit", look_and_commit)
     home.execute("CREATE VIEW other AS SELECT DISTINCT g FROM t")
     home.execute("CREATE OR REPLACE VIEW per_group AS SELECT g, v FROM t WHERE v > 1")
     (making, replacing) = seen
@@ -44,7 +46,7 @@ def test_a_definition_that_fails_leaves_what_was_there(home: Any, monkeypatch: p
         raise RuntimeError("the disk is gone")
 
     with monkeypatch.context() as broken:
-        broken.setattr(home.ledger, "commit", fail)
+        broken.setattr(home_of(home).core.ledger, "commit", fail)
         with pytest.raises(RuntimeError):
             home.execute("CREATE OR REPLACE VIEW per_group AS SELECT g, v FROM t")
     home.apply({"t": [{"insert": {"id": 2, "g": "a", "v": 5}}]})

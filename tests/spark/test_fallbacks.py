@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 import headrace
 from headrace.catalog import make as define
+from headrace.face import home_of
 from headrace.ir.nodes import Node
 from headrace.plans.catalyst import Catalyst
 from headrace.plans.failures import refuses_plan
@@ -166,7 +167,9 @@ def test_a_view_is_recomputed_by_its_text_if_spark_refuses_the_plan_made_of_it(
 def test_an_epoch_fills_what_a_rule_cannot_ask_for(home: Any, caplog: pytest.LogCaptureFixture) -> None:
     home.execute(TABLES)
     home.execute("CREATE VIEW next AS SELECT id, y + 1 AS z FROM l")
-    home.catalog.view("next").rule._query._build = lambda leaves: _refused(home.catalyst, leaves[0].plan)
+    home_of(home).core.catalog.view("next").rule._query._build = lambda leaves: _refused(
+        home_of(home).core.sessions.catalyst, leaves[0].plan
+    )
     home.apply({"l": [{"insert": {"id": 1, "y": 4}}]})
     assert home.query("TABLE next").to_pylist() == [{"id": 1, "z": 5}]
     assert "view next is filled anew, for Spark refuses a plan: The query does not include a GROUP BY" in caplog.text
@@ -200,7 +203,7 @@ def test_many_changes_since_a_large_run_are_read_through_files(spark: SparkSessi
         hr.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v INT)")
         hr.execute("INSERT INTO t SELECT id, CAST(id AS INT) FROM range(1000000)")
         hr.execute("UPDATE t SET v = v + 1 WHERE id < 150000")
-        assert len(hr.newest()[1]["t"][0].runs) == 2
+        assert len(home_of(hr).core.newest()[1]["t"][0].runs) == 2
         assert hr.query("SELECT COUNT(*) AS n, SUM(v - id) AS s FROM t").to_pylist() == [{"n": 1_000_000, "s": 150_000}]
 
 
@@ -226,7 +229,7 @@ def test_a_null_key_does_not_read_the_other_nulls(home: Any) -> None:
     home.execute("CREATE VIEW same AS SELECT l.id, r.id AS rid FROM l JOIN r ON l.x <=> r.x")
     home.execute("INSERT INTO r SELECT id, NULL, 1 FROM range(50)")
     read: list[int] = []
-    one = home.catalog.view("pairs").rule
+    one = home_of(home).core.catalog.view("pairs").rule
     while not hasattr(one, "_inputs"):
         one = one._child
     lookup = one._inputs[1].before
@@ -264,7 +267,7 @@ def test_a_table_of_a_cte_that_nothing_reads_stays(home: Any, spark: SparkSessio
     home.execute("CREATE VIEW v AS WITH unused AS (SELECT * FROM r) SELECT id FROM l")
     with pytest.raises(headrace.RelationNameError, match="r is in use"):
         home.execute("DROP TABLE r")
-    path = home.path
+    path = home_of(home).path
     home.close()
     with headrace.open(path, spark=spark) as again:
         assert again.verify().ok

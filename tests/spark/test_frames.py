@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headrace
-from headrace.home import Headrace
+from headrace.face import Headrace, home_of
 from headrace.reading import files, frames
 from headrace.reading.frames import Frames
 from headrace.state.delta import consolidate
@@ -35,7 +35,7 @@ def home(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def large(hr: Headrace) -> Snapshot:
     """A run of 200 rows, and three of 30 with more than may be held in memory, ten of which replace old ones."""
-    schema = hr.catalog.table("t").store.schema
+    schema = home_of(hr).core.catalog.table("t").store.schema
 
     def run(ids: range, n: int, gone: range = range(0)) -> Run:
         rows = [*((one, n) for one in ids), *((one, 0) for one in gone)]
@@ -48,19 +48,21 @@ def large(hr: Headrace) -> Snapshot:
 
 
 def bound(hr: Headrace, held: Frames) -> Any:
-    schema = hr.catalog.table("t").schema
-    return held.bind(hr.catalog.view("v").resolved.plan, lambda _: (large(hr), schema))
+    schema = home_of(hr).core.catalog.table("t").schema
+    return held.bind(home_of(hr).core.catalog.view("v").resolved.plan, lambda _: (large(hr), schema))
 
 
 def asked(hr: Headrace, held: Frames) -> Any:
-    return hr.queries.frame("SELECT id, n + 1 AS m FROM t", {"t": (large(hr), hr.catalog.table("t").schema)})
+    return home_of(hr).core.sessions.queries.frame(
+        "SELECT id, n + 1 AS m FROM t", {"t": (large(hr), home_of(hr).core.catalog.table("t").schema)}
+    )
 
 
 @pytest.mark.parametrize("made", [bound, asked])
 def test_the_files_of_a_frame_are_there_until_it_goes(home: Headrace, made: Callable[..., Any]) -> None:
-    folder = home.frames._files._folder
+    folder = home_of(home).core.sessions.frames._files._folder
     before = set(folder.iterdir())
-    frame = made(home, home.frames)
+    frame = made(home, home_of(home).core.sessions.frames)
     gc.collect()
     assert len(set(folder.iterdir()) - before) == 2
     assert frame.count() == 280
@@ -72,7 +74,7 @@ def test_the_files_of_a_frame_are_there_until_it_goes(home: Headrace, made: Call
 
 def weighted(hr: Headrace, *runs: dict[int, int]) -> Snapshot:
     """Runs of rows (id, id), each as often as is said."""
-    schema = hr.catalog.table("t").store.schema
+    schema = home_of(hr).core.catalog.table("t").store.schema
     made: list[Run] = []
     for run in runs:
         ids = pa.array(run, pa.int64())
@@ -81,8 +83,12 @@ def weighted(hr: Headrace, *runs: dict[int, int]) -> Snapshot:
 
 
 def counts(hr: Headrace, snapshot: Snapshot) -> dict[int, int]:
-    held = {"t": (snapshot, hr.catalog.table("t").schema)}
-    rows = hr.queries.run("SELECT id, count(*) AS n, sum(n) AS m FROM t GROUP BY id", held).to_pylist()
+    held = {"t": (snapshot, home_of(hr).core.catalog.table("t").schema)}
+    rows = (
+        home_of(hr)
+        .core.sessions.queries.run("SELECT id, count(*) AS n, sum(n) AS m FROM t GROUP BY id", held)
+        .to_pylist()
+    )
     assert all(row["m"] == row["n"] * row["id"] for row in rows)
     return {row["id"]: row["n"] for row in rows}
 
@@ -107,8 +113,8 @@ def test_rows_that_are_there_often_are_read_as_often(home: Headrace, runs: list[
 
 
 def test_a_few_of_very_many_rows_are_read_at_once(home: Headrace) -> None:
-    held = {"t": (weighted(home, {1: 1_000_000_000, 2: 1}), home.catalog.table("t").schema)}
-    begun = time.monotonic()
-    assert home.queries.run("SELECT id FROM t WHERE id = 1", held, rows=5).to_pylist() == [{"id": 1}] * 5
-    assert home.queries.run("SELECT * FROM t WHERE id > 1 LIMIT 3", held).to_pylist() == [{"id": 2, "n": 2}]
+    held = {"t": (weighted(home, {1: 1_000_000_000, 2: 1}), home_of(home).core.catalog.table("t").schema)}
+    queries, begun = home_of(home).core.sessions.queries, time.monotonic()
+    assert queries.run("SELECT id FROM t WHERE id = 1", held, rows=5).to_pylist() == [{"id": 1}] * 5
+    assert queries.run("SELECT * FROM t WHERE id > 1 LIMIT 3", held).to_pylist() == [{"id": 2, "n": 2}]
     assert time.monotonic() - begun < 60

@@ -11,6 +11,7 @@ import pytest
 
 import headrace
 from headrace.errors import EpochExpired, OwnerLost, ReadOnly
+from headrace.face import home_of
 from headrace.ledger.readers import Reader
 
 
@@ -41,29 +42,29 @@ def test_a_reader_goes_on_when_the_owner_has_joined_what_it_read(spark: Any, tmp
         with headrace.open(place, spark=spark, read_only=True) as reader:
             for i in range(1, 4):
                 hr.apply({"t": [insert(id=i)]})
-            hr.readers.register(Reader("feed", 0, 100))
+            home_of(hr).readers.register(Reader("feed", 0, 100))
             for i in range(4, 41):
                 hr.apply({"t": [insert(id=i)]})
             hr.fold()
             assert [row["id"] for row in reader.changes("t").to_pylist()] == [0]
             assert reader.query("SELECT * FROM t VERSION AS OF 1").num_rows == 0
-            hr.readers.forget("feed")
+            home_of(hr).readers.forget("feed")
             hr.fold()
             with pytest.raises(EpochExpired):
                 reader.changes("t")
             with pytest.raises(ReadOnly):
-                reader.readers.register(Reader("other", 0, 1))
+                home_of(reader).readers.register(Reader("other", 0, 1))
 
 
 def test_an_epoch_is_found_by_its_time_up_to_the_oldest(spark: Any, tmp_path: Path) -> None:
     with headrace.open(str(tmp_path / "home"), spark=spark, keep_epochs=10) as hr:
         hr.execute("CREATE TABLE t (id INT PRIMARY KEY)")
-        times = {hr.epoch: hr.committed_at}
+        times = {hr.epoch: home_of(hr).core.committed_at}
         for i in range(45):
             hr.apply({"t": [insert(id=i)]})
-            times[hr.epoch] = hr.committed_at
+            times[hr.epoch] = home_of(hr).core.committed_at
         hr.fold()
-        oldest = hr.ledger.oldest
+        oldest = home_of(hr).core.ledger.oldest
         assert oldest == hr.epoch - 10
         for epoch in (oldest, oldest + 1, hr.epoch):
             found = hr.query(f"SELECT COUNT(*) AS n FROM t TIMESTAMP AS OF '{times[epoch].isoformat()}'").to_pylist()
@@ -79,7 +80,7 @@ def test_an_epoch_that_expires_while_it_is_read_is_no_gap(
         hr.execute("CREATE TABLE t (id INT PRIMARY KEY)")
         for i in range(45):
             hr.apply({"t": [insert(id=i)]})
-        entries = hr.ledger.entries
+        entries = home_of(hr).core.ledger.entries
 
         def late(*arguments: Any) -> Any:
             monkeypatch.undo()
@@ -87,7 +88,7 @@ def test_an_epoch_that_expires_while_it_is_read_is_no_gap(
             return entries(*arguments)
 
         for read in (lambda: hr.changes("t", since=2), lambda: hr.query("SELECT * FROM t", epoch=2)):
-            monkeypatch.setattr(hr.ledger, "entries", late)
+            monkeypatch.setattr(home_of(hr).core.ledger, "entries", late)
             with pytest.raises(EpochExpired):
                 read()
 
@@ -104,7 +105,7 @@ def test_an_opening_that_fails_leaves_nothing_running(
             headrace.open(str(tmp_path / "home"), spark=spark)
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("headrace-fold")]
     with headrace.open(str(tmp_path / "home"), spark=spark) as hr:
-        assert hr.fold_failure is None
+        assert home_of(hr).fold_failure is None
 
 
 def test_a_closed_home_does_not_fold(home: Any, tmp_path: Path) -> None:

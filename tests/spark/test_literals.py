@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
 from headrace import HeadraceError
+from headrace.face import home_of
 from headrace.plans.literals import Literals
 from headrace.state.arrow_types import conform
 
@@ -177,7 +178,7 @@ def test_rows_of_several_types_are_brought_to_one_first(catalyst: Any) -> None:
 
 def test_inserted_constants_need_no_job(home: Any) -> None:
     home.execute("CREATE TABLE t (id INT PRIMARY KEY, at TIMESTAMP, tags ARRAY<STRING>, n DECIMAL(9, 2) NOT NULL)")
-    context = home.catalyst.session.sparkContext
+    context = home_of(home).core.sessions.catalyst.session.sparkContext
     context.setJobGroup("constants", "")
     home.execute("INSERT INTO t VALUES (1, '2024-01-01', array('a', NULL), 1.5)")
     home.execute("INSERT INTO t (n, id) VALUES (-2, 2), (CAST('3' AS INT), 1 + 2)")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+from headrace.face import home_of
+
 VIEWS = {
     "share": "SELECT g, sum(v) / (SELECT sum(v) FROM t) AS x FROM t GROUP BY g",
     "past": "SELECT g, count_if(ts <= now()) AS n, max(v) AS m FROM t GROUP BY g",
@@ -58,7 +60,7 @@ def test_values_of_one_row_are_followed_wherever_they_stand(home: Any) -> None:
 def test_a_clock_inside_a_subquery_moves_the_view(home: Any) -> None:
     home.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, ts TIMESTAMP)")
     home.execute("CREATE VIEW due AS SELECT (SELECT count(*) FROM t WHERE ts <= now()) AS n")
-    assert home.catalog.get("due").resolved.uses_clock
+    assert home_of(home).core.catalog.get("due").resolved.uses_clock
 
 
 def test_update_of_columns_with_odd_names(home: Any) -> None:

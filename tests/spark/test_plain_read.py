@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headrace.face import home_of
 from headrace.query_processes.queries import read_home_plainly
 
 EVERYTHING = """
@@ -81,7 +82,7 @@ def test_plain_reads_give_what_spark_gives(home: Any) -> None:
         plain = read_home_plainly(home, sql, None)
         assert plain is not None, sql
         assert _rows(home.query(sql)) == _rows(plain), sql
-        by_spark = home.queries.run(sql, home.relations())
+        by_spark = home_of(home).core.sessions.queries.run(sql, home_of(home).core.relations())
         assert plain.schema.equals(by_spark.schema), sql
         assert _rows(plain) == _rows(by_spark), sql
     for sql in FOR_SPARK:

@@ -15,7 +15,9 @@ import pytest
 
 import headrace
 from headrace import HeadraceError, Receipt
-from headrace.epoch.loop import Call, _Intake
+from headrace.epoch.calls import Call
+from headrace.epoch.loop import _Intake
+from headrace.face import home_of
 
 SETUP = """
 CREATE TABLE t (id BIGINT PRIMARY KEY, g STRING, v INT);
@@ -82,7 +84,7 @@ def together(hr: Any, calls: Sequence[Sent]) -> list[Any]:
 
 def decided(hr: Any, calls: Sequence[Sent]) -> tuple[list[Any], list[int]]:
     """The same, and the order in which the calls were decided: a statement that was overtaken is worked out again."""
-    loop = hr._loop
+    loop = home_of(hr).loop
     outcomes: list[Any] = [None] * len(calls)
     brought: dict[Call, int] = {}
     last_looked_at: dict[int, int] = {}

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+
+from headrace.statements import changes
+from headrace.statements.changes import read_rows
 
 WAIT_SECONDS = 120
 
@@ -22,17 +25,23 @@ def held(hr: Any) -> list[Any]:
     return sorted(tuple(row.values()) for row in hr.query("SELECT * FROM t").to_pylist())
 
 
+@pytest.fixture(autouse=True)
+def _read_again() -> Iterator[None]:
+    yield
+    changes.read_rows = read_rows
+
+
 def before_each_answer(hr: Any, act: Callable[[int], None]) -> list[int]:
     """Have something done between the working out of a statement and its turn; how often it was worked out."""
-    read, times = hr.read_rows, list[int]()
+    times = list[int]()
 
-    def slow(query: Any, relations: Any) -> Any:
-        rows = read(query, relations)
+    def slow(*asked: Any) -> Any:
+        rows = read_rows(*asked)
         times.append(len(times))
         act(len(times))
         return rows
 
-    hr.read_rows = slow
+    changes.read_rows = slow
     return times
 
 

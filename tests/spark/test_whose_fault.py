@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 import headrace
 from headrace.errors import HeadraceError, QueryError, ViewEvaluationError, WorkFailed
-from headrace.home import Headrace
+from headrace.face import Headrace, home_of
 
 TABLE = "CREATE TABLE t (id BIGINT PRIMARY KEY, s STRING, n BIGINT)"
 # Expressions that fail on n = 0 or s = 'x' only, each by another condition of Spark.
@@ -85,7 +85,7 @@ def test_a_lost_file_rejects_nobody(home: Headrace) -> None:
     home.execute(TABLE)
     home.execute("CREATE VIEW v AS SELECT id, n + 1 AS x FROM t")
     home.apply(insert(1))
-    (query,) = home.catalog.view("v").context.queries
+    (query,) = home_of(home).core.catalog.view("v").context.queries
     (leaf,) = query._paths
     write, runs = query._write, list[int]()
 
@@ -97,12 +97,12 @@ def test_a_lost_file_rejects_nobody(home: Headrace) -> None:
         return grown
 
     query._write = lose  # pyright: ignore[reportAttributeAccessIssue]
-    calls = [home.enter(insert(number)) for number in (2, 3, 4)]
+    calls = [home_of(home).loop.enter(home_of(home).loop.call(insert(number))) for number in (2, 3, 4)]
     outcomes: list[str] = []
 
     def settle(call: Any) -> None:
         try:
-            home.settle(call)
+            home_of(home).loop.receipt_of(call)
             outcomes.append("applied")
         except HeadraceError as error:
             outcomes.append(outcome(error))
@@ -129,7 +129,7 @@ def test_a_query_fails_by_itself_or_by_the_machine(home: Headrace) -> None:
         with pytest.raises(QueryError):
             home.query(sql)
     assert home.query("SELECT count(*) AS n FROM t").to_pylist() == [{"n": 60000}]
-    for path in home._disk.path.rglob("*.parquet"):
+    for path in home_of(home)._disk.path.rglob("*.parquet"):
         path.unlink()
     with pytest.raises(WorkFailed) as lost:
         home.query("SELECT count(*) AS n FROM t WHERE s = 'q'")

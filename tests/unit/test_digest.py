@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from headrace.epoch.calls import Call
 from headrace.epoch.digest import digest, digest_of
-from headrace.epoch.loop import Call, Loop
+from headrace.epoch.loop import Loop
 from headrace.errors import ChangesRejected
 from tests.small_engine import Host, table
 

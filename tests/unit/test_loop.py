@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from headrace.epoch.loop import Basis, Call, Loop, Outdated
+from headrace.epoch.calls import Basis, Call, Outdated
+from headrace.epoch.loop import Loop
 from headrace.errors import ChangesRejected, HomeBroken, KeyReused, LedgerNotWritten, ViewEvaluationError
 from headrace.state.delta import Delta
 from tests.small_engine import Following, Host, table, view
@@ -48,7 +49,7 @@ def verdicts(loop: Loop, *calls: Call) -> list[Any]:
     found: list[Any] = []
     for call in calls:
         try:
-            found.append(loop.settle(call))
+            found.append(loop.wait_for(call))
         except Exception as error:
             found.append(error)
     return found
@@ -73,7 +74,7 @@ def test_a_call_alone_has_an_epoch_of_its_own(host: Host, loop: Loop) -> None:
 
 def test_the_last_in_line_runs_the_epoch_for_all_before_it(host: Host, loop: Loop) -> None:
     first, last = loop.enter(insert(1)), loop.enter(insert(2))
-    loop.settle(last)
+    loop.wait_for(last)
     assert first.done
     assert first.receipt is not None
 
@@ -208,12 +209,12 @@ def test_an_interrupt_reaches_who_runs_the_epoch_and_settles_all(host: Host, loo
     host.before_commit = interrupted
     first, second = loop.enter(insert(1)), loop.enter(insert(2))
     with pytest.raises(KeyboardInterrupt):
-        loop.settle(second)
+        loop.wait_for(second)
     assert first.done
     assert first.receipt is None
     # The interrupt was meant for one thread; the other hears that nothing was committed.
     with pytest.raises(LedgerNotWritten, match="interrupted") as told:
-        loop.settle(first)
+        loop.wait_for(first)
     assert told.value.transient
     assert loop.idle.is_set()
     assert gc.isenabled()
@@ -235,7 +236,7 @@ def test_of_a_broken_home_each_call_hears_whether_it_is_in(
     bad = Call({"t": [{"insert": {"id": None}}]})
     calls = [loop.enter(call) for call in (insert(1), bad, insert(2))]
     with pytest.raises((HomeBroken, KeyboardInterrupt)):
-        loop.settle(calls[0])
+        loop.wait_for(calls[0])
     assert isinstance(calls[0].error, HomeBroken)
     assert calls[0].error.included
     assert isinstance(calls[1].error, ChangesRejected)
@@ -276,10 +277,10 @@ def test_who_was_not_tried_alone_is_not_called_guilty(host: Host, loop: Loop, mo
     monkeypatch.setattr(host, "follow", interrupted)
     first, guilty, last = (loop.enter(call) for call in (insert(1), insert(2, 666), insert(3)))
     with pytest.raises(KeyboardInterrupt):
-        loop.settle(first)
+        loop.wait_for(first)
     for call in (guilty, last):
         with pytest.raises(LedgerNotWritten, match="interrupted"):
-            loop.settle(call)
+            loop.wait_for(call)
     assert host.epoch == 0
 
 

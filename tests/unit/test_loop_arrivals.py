@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from headrace.catalog.catalog import Catalog
-from headrace.epoch.loop import Basis, Call, Loop
+from headrace.epoch.calls import Basis, Call
+from headrace.epoch.loop import Loop
 from headrace.epoch.receipt import Receipt
 from headrace.epoch.work import Work
 from headrace.serving.arrivals import Arrivals
@@ -177,7 +178,7 @@ def test_a_call_that_is_overtaken_each_time_is_worked_out_in_its_turn(host: Host
     receipt = loop.submit_worked_out(work_out)
     assert in_turn == [False, False, False, True]
     assert (receipt.epoch, waiting.done) == (1, False)
-    assert loop.settle(waiting).epoch == 2
+    assert loop.wait_for(waiting).epoch == 2
 
 
 def test_a_call_that_may_take_long_is_never_worked_out_in_its_turn(host: Host, loop: Loop) -> None:

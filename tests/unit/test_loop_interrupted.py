@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 
 from headrace.epoch import loop as loops
-from headrace.epoch.loop import Basis, Call, Loop
+from headrace.epoch import run as runs
+from headrace.epoch.calls import Basis, Call
+from headrace.epoch.loop import Loop
 from headrace.errors import LedgerNotWritten, ViewEvaluationError
 from headrace.state.delta import Delta
 from tests.small_engine import Following, Host, rows, table, view
@@ -100,7 +102,7 @@ def test_who_stops_waiting_for_a_turn_takes_the_call_out_of_the_line(host: Host,
 
     holder = in_thread(hold)
     assert taken.wait(20)
-    in_thread(lambda: interrupt("settle"))
+    in_thread(lambda: interrupt("wait_for"))
     with pytest.raises(KeyboardInterrupt) as told:
         loop.submit(insert(1))
     go_on.set()
@@ -125,7 +127,7 @@ def test_who_stops_waiting_for_an_epoch_under_way_is_told_how_it_ended(
             raise LedgerNotWritten("the disk is full")
 
     def press() -> None:
-        interrupt("settle")
+        interrupt("wait_for")
         until(lambda: waits(threading.main_thread().ident, "_await_end"))
         go_on.set()
 
@@ -135,7 +137,7 @@ def test_who_stops_waiting_for_an_epoch_under_way_is_told_how_it_ended(
     assert started.wait(20)
     pressed = in_thread(press)
     with pytest.raises(KeyboardInterrupt) as raised:
-        loop.settle(mine)
+        loop.wait_for(mine)
     pressed.join(20)
     assert notes(raised.value) == [told]
     assert held(host) == ({} if fails else {1: 1, 2: 1})
@@ -149,20 +151,23 @@ def test_a_second_ctrl_c_does_not_wait_for_the_epoch_and_says_so(host: Host, loo
         assert go_on.wait(20)
 
     def press() -> None:
-        interrupt("settle")
+        interrupt("wait_for")
         interrupt("_await_end")
 
     host.before_commit = slow
     first, mine = loop.enter(insert(1)), loop.enter(insert(2))
-    runner = in_thread(lambda: loop.settle(first))
+    runner = in_thread(lambda: loop.wait_for(first))
     assert started.wait(20)
     pressed = in_thread(press)
     with pytest.raises(KeyboardInterrupt) as raised:
-        loop.settle(mine)
+        loop.wait_for(mine)
     pressed.join(20)
     go_on.set()
     runner.join(20)
     assert notes(raised.value) == ["whether this call is part of the next epoch is not known yet"]
+
+
+FILES = (loops.__file__, runs.__file__)
 
 
 class Moment:
@@ -183,9 +188,12 @@ class Moment:
         sys.settrace(None)
 
     def _look(self, frame: FrameType, event: str, _: object) -> Any:
-        if frame.f_code.co_filename != loops.__file__ or frame.f_code.co_name in ("<genexpr>", "_collector_resting"):
+        if frame.f_code.co_filename not in (loops.__file__, runs.__file__) or frame.f_code.co_name in (
+            "<genexpr>",
+            "_collector_resting",
+        ):
             return None
-        here = linecache.getline(loops.__file__, frame.f_lineno).lstrip()
+        here = linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip()
         if not self.where and event != "return" and not (event == "line" and here.startswith("with ")):
             self._left -= 1
             if self._left < 0:
@@ -200,7 +208,7 @@ def verdict_of(loop: Loop, call: Call) -> Any:
 
     def settle() -> None:
         try:
-            heard.append(loop.settle(call))
+            heard.append(loop.wait_for(call))
         except Exception as error:
             heard.append(error)
 

@@ -20,16 +20,15 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from headrace.catalog.catalog import Catalog, Table, View
 from headrace.catalog.make import make_table
+from headrace.epoch.core import Core
 from headrace.epoch.present import Present
-from headrace.epoch.receipt import Receipt, Receipts
+from headrace.epoch.receipt import Receipt
 from headrace.epoch.work import Work
 from headrace.errors import HomeBroken
-from headrace.home import Headrace
 from headrace.intake.table import TableContract
 from headrace.interrupts import interrupts_held
 from headrace.ledger import durable
 from headrace.ledger.ledger import Ledger, summed
-from headrace.reading.following import Following
 from headrace.state import mapped
 from headrace.state.delta import Delta, consolidate
 from headrace.state.store import Store
@@ -54,28 +53,24 @@ pytestmark = pytest.mark.usefixtures("interruptible")
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Iterator[Headrace]:
+def home(tmp_path: Path) -> Iterator[Core]:
     """As much of a home as commits: tables t and u over a ledger, without Spark."""
-    hr = Headrace.__new__(Headrace)
-    one: Any = hr
-    one.closed, one.read_only, one._ownership, one._broken_by = False, False, None, None
-    one.ledger = Ledger(tmp_path / "home", 1 << 20)
-    one.ledger.open()
-    one.ledger.claim(1)
-    one.clock = Store("clock", SCHEMA)
-    one._present = Present(catalog=Catalog().having(table("t"), table("u")))
-    one._receipts = Receipts()
-    one._visible = threading.RLock()
-    one._merger = Merger(threading.Event())
-    one.following = Following(one.ledger, 0, one.newest_of)
-    one.settings = SimpleNamespace(small_bound=1000)
-    yield hr
+    ledger = Ledger(tmp_path / "home", 1 << 20)
+    ledger.open()
+    ledger.claim(1)
+    settings, sessions = cast(Any, SimpleNamespace(small_bound=1000)), cast(Any, None)
+    core = Core(tmp_path / "home", ledger, settings, sessions, tmp_path, ownership=None)
+    core.stand_at(Present(catalog=Catalog().having(table("t"), table("u"))), {})
+    idle = threading.Event()
+    merger = Merger(idle)
+    core.tidy = merger.submit
+    yield core
     durable._crash_at = ""  # pyright: ignore[reportPrivateUsage]
-    one._merger._idle.set()
-    one._merger.close()
+    idle.set()
+    merger.close()
 
 
-def commit(hr: Headrace, *ids: int, key: str | None = None) -> None:
+def commit(hr: Core, *ids: int, key: str | None = None) -> None:
     work = Work({}, 1000)
     work.record("t", delta(*ids))
     work.record("u", delta(*ids))
@@ -83,7 +78,7 @@ def commit(hr: Headrace, *ids: int, key: str | None = None) -> None:
     hr.commit(work, NOW, head)
 
 
-def counts(hr: Headrace) -> dict[str, int]:
+def counts(hr: Core) -> dict[str, int]:
     return {name: snapshot.count for name, (snapshot, _) in hr.relations().items()}
 
 
@@ -92,7 +87,7 @@ def raise_at(point: str) -> None:
 
 
 def test_a_store_that_cannot_map_its_rows_stops_the_epoch_before_it_is_committed(
-    home: Headrace, monkeypatch: pytest.MonkeyPatch
+    home: Core, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -110,7 +105,7 @@ def test_a_store_that_cannot_map_its_rows_stops_the_epoch_before_it_is_committed
 
 @pytest.mark.parametrize("point", ["epoch prepared", "files written", "data written"])
 @pytest.mark.parametrize("error", ["interrupt", "error", "full"])
-def test_what_is_raised_before_the_commit_leaves_the_old_epoch(home: Headrace, point: str, error: str) -> None:
+def test_what_is_raised_before_the_commit_leaves_the_old_epoch(home: Core, point: str, error: str) -> None:
     raise_at(f"{point}!{error}")
     with pytest.raises(BaseException):  # noqa: B017, PT011 - any of them
         commit(home, 1)
@@ -120,7 +115,7 @@ def test_what_is_raised_before_the_commit_leaves_the_old_epoch(home: Headrace, p
     assert counts(home) == {"t": 1, "u": 1}
 
 
-def test_a_disk_that_is_full_once_the_commit_is_named_has_taken_it(home: Headrace) -> None:
+def test_a_disk_that_is_full_once_the_commit_is_named_has_taken_it(home: Core) -> None:
     raise_at("log named!full")
     commit(home, 1)
     assert home.broken is None
@@ -130,7 +125,7 @@ def test_a_disk_that_is_full_once_the_commit_is_named_has_taken_it(home: Headrac
 
 
 @pytest.mark.parametrize("point", ["log named", "committed", "epoch committed", "epoch shown"])
-def test_what_is_raised_after_the_commit_breaks_the_home_and_tells_the_epoch(home: Headrace, point: str) -> None:
+def test_what_is_raised_after_the_commit_breaks_the_home_and_tells_the_epoch(home: Core, point: str) -> None:
     commit(home, 1)
     raise_at(f"{point}!error")
     with pytest.raises(HomeBroken, match="epoch 2 is committed") as told:
@@ -139,7 +134,7 @@ def test_what_is_raised_after_the_commit_breaks_the_home_and_tells_the_epoch(hom
     assert "open the home again" in told.value.hint
     assert told.value.included
     assert "part of epoch 2" in told.value.detail
-    for refused in (lambda: commit(home, 3), home.newest, home.relations, lambda: home.changes("t")):
+    for refused in (lambda: commit(home, 3), home.newest, home.relations, lambda: home.newest_of("t")):
         with pytest.raises(HomeBroken, match="epoch 2 is committed") as later:
             refused()
         assert not later.value.included
@@ -148,7 +143,7 @@ def test_what_is_raised_after_the_commit_breaks_the_home_and_tells_the_epoch(hom
     assert sorted(summed(SCHEMA, list(home.ledger.entries("t"))).rows.column(0).to_pylist()) == [1, 2]
 
 
-def test_an_interrupt_after_the_commit_goes_on_with_a_note(home: Headrace) -> None:
+def test_an_interrupt_after_the_commit_goes_on_with_a_note(home: Core) -> None:
     raise_at("epoch committed!interrupt")
     with pytest.raises(KeyboardInterrupt) as told:
         commit(home, 1)
@@ -157,7 +152,7 @@ def test_an_interrupt_after_the_commit_goes_on_with_a_note(home: Headrace) -> No
 
 
 def test_who_reads_while_an_epoch_is_shown_sees_all_of_it_or_nothing(
-    home: Headrace, monkeypatch: pytest.MonkeyPatch
+    home: Core, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit(home, 1)
     seen: list[Any] = []
@@ -183,7 +178,7 @@ def test_who_reads_while_an_epoch_is_shown_sees_all_of_it_or_nothing(
         assert counted == {"t": epoch, "u": epoch}
 
 
-def test_who_waits_for_a_commit_is_woken_when_the_home_breaks(home: Headrace) -> None:
+def test_who_waits_for_a_commit_is_woken_when_the_home_breaks(home: Core) -> None:
     woken: list[bool] = []
     home.following.listen(lambda: woken.append(home.broken is not None and home.following.ended))
     waiting = threading.Thread(target=home.following.wait, args=(0,))
@@ -196,7 +191,7 @@ def test_who_waits_for_a_commit_is_woken_when_the_home_breaks(home: Headrace) ->
     assert woken == [True]
 
 
-def test_ctrl_c_waits_until_the_epoch_is_shown(home: Headrace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_waits_until_the_epoch_is_shown(home: Core, monkeypatch: pytest.MonkeyPatch) -> None:
     real = Ledger.commit
 
     def interrupted(self: Ledger, *given: Any) -> None:
@@ -227,7 +222,7 @@ def test_a_second_ctrl_c_does_not_wait() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_receipts_expire_with_their_epochs(home: Headrace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_receipts_expire_with_their_epochs(home: Core, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(1, 5):
         commit(home, number, key=f"key-{number}")
     assert home.known("key-1") is not None
@@ -237,7 +232,7 @@ def test_receipts_expire_with_their_epochs(home: Headrace, monkeypatch: pytest.M
     assert len(home._receipts) == 2  # pyright: ignore[reportPrivateUsage]
 
 
-def test_what_is_remembered_of_a_dropped_relation_goes(home: Headrace) -> None:
+def test_what_is_remembered_of_a_dropped_relation_goes(home: Core) -> None:
     commit(home, 1)
     home.commit(Work({}, 1000), NOW, {"drop": ["u"]}, home.catalog.without("u"))
     assert set(home.changed_at) == {"t"}

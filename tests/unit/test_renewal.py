@@ -14,11 +14,12 @@ from weakref import WeakSet
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 
-from headrace import home as homes
-from headrace.epoch.loop import Call, Loop
+from headrace.epoch import core as cores
+from headrace.epoch.calls import Call
+from headrace.epoch.core import Core
+from headrace.epoch.loop import Loop
 from headrace.epoch.work import evaluation_error
 from headrace.errors import HeadraceError, QueryError, SparkLost, WorkFailed
-from headrace.home import Headrace
 from headrace.reading.files import Files
 from headrace.spark import session
 from headrace.spark.jvm import Gateway, Guard, Jvm
@@ -58,7 +59,7 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]
 
 
 def spark_of(process: subprocess.Popen[bytes]) -> Any:
-    return SimpleNamespace(sparkContext=SimpleNamespace(_gateway=SimpleNamespace(proc=process)))
+    return SimpleNamespace(sparkContext=SimpleNamespace(_gateway=SimpleNamespace(proc=process), _jsc=object()))
 
 
 def test_who_cannot_take_the_new_spark_is_asked_again(process: subprocess.Popen[bytes]) -> None:
@@ -129,19 +130,18 @@ def test_a_home_that_cannot_go_on_yet_says_why_and_goes_on(
     monkeypatch.setattr(renew, "_WAIT_SECONDS", 0.05)
     full = [OSError(28, "No space left on device")]
 
-    def open_doors(*_: Any) -> Any:
+    def open_sessions(*_: Any) -> Any:
         if full:
             raise full.pop()
         return SimpleNamespace(catalyst=None)
 
-    monkeypatch.setattr(renew, "open_doors", open_doors)
+    monkeypatch.setattr(renew, "open_sessions", open_sessions)
     catalog = SimpleNamespace(tables=list, views=list, relations={})
-    home: Any = SimpleNamespace(
-        closed=False, path="h", catalog=catalog, between_epochs=lambda make: make(), swap_spark=lambda *_: None
-    )
+    core = SimpleNamespace(closed=False, path="h", catalog=catalog, swap_spark=lambda *_: None)
+    loop: Any = SimpleNamespace(core=core, between_epochs=lambda make: make())
     monkeypatch.setattr(Renewal, "_rehearse", lambda *_: None)
     files: Any = None
-    renewal = Renewal(home, spark_of(process), tmp_path, files)
+    renewal = Renewal(loop, spark_of(process), files)
     users = WeakSet([renewal])
     for _ in range(10):
         renewal.lose_spark()
@@ -156,8 +156,8 @@ def test_a_home_that_cannot_go_on_yet_says_why_and_goes_on(
 
 
 def test_a_home_that_waits_tells_what_failed(process: subprocess.Popen[bytes], tmp_path: Path) -> None:
-    home: Any = SimpleNamespace(closed=False)
-    renewal = Renewal(home, spark_of(process), tmp_path, Files(tmp_path))
+    loop: Any = SimpleNamespace(core=SimpleNamespace(closed=False))
+    renewal = Renewal(loop, spark_of(process), Files(tmp_path))
     renewal.lose_spark()
     renewal.note_failure(OSError(28, "No space left on device"))
     renewal._lost_at -= 100
@@ -173,8 +173,8 @@ def test_a_spark_that_has_just_ended_is_waited_for_if_it_is_ours(
 ) -> None:
     """Its end is noticed a moment later; nobody is told meanwhile that it stays away."""
     monkeypatch.setattr(renew, "use_spark", lambda *_: ours)
-    home: Any = SimpleNamespace(closed=False)
-    renewal = Renewal(home, spark_of(process), tmp_path, Files(tmp_path))
+    loop: Any = SimpleNamespace(core=SimpleNamespace(closed=False))
+    renewal = Renewal(loop, spark_of(process), Files(tmp_path))
     assert (renewal.under_way, renewal.has_ended) == (False, False)
     process.kill()
     process.wait()
@@ -189,8 +189,8 @@ def test_a_spark_that_has_just_ended_is_waited_for_if_it_is_ours(
 def renewal(process: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Renewal:
     """Of a home whose Spark lives."""
     monkeypatch.setattr(renew, "use_spark", lambda *_: True)
-    home: Any = SimpleNamespace(closed=False)
-    return Renewal(home, spark_of(process), tmp_path, Files(tmp_path))
+    loop: Any = SimpleNamespace(core=SimpleNamespace(closed=False))
+    return Renewal(loop, spark_of(process), Files(tmp_path))
 
 
 def told(error: Exception) -> Exception:
@@ -260,11 +260,10 @@ def test_a_failure_of_the_machine_is_not_held_back_while_spark_lives(renewal: Re
     assert time.monotonic() - began < 0.5 * renew._ENDING_SECONDS
 
 
-def small_home(renewal: Renewal, host: Any) -> Any:
-    """As much of a home as settles calls."""
-    hr: Any = Headrace.__new__(Headrace)
-    hr.renewal, hr._present, hr.frames, hr._loop = renewal, SimpleNamespace(catalog=host.catalog), None, Loop(host)
-    return hr
+def loop_over(renewal: Renewal, host: Any) -> Any:
+    """A loop whose epochs need this Spark."""
+    host.spark = renewal
+    return Loop(host)
 
 
 def test_a_call_that_another_took_has_the_verdict_of_its_epoch_although_spark_is_waited_for(renewal: Renewal) -> None:
@@ -277,22 +276,22 @@ def test_a_call_that_another_took_has_the_verdict_of_its_epoch_although_spark_is
 
     host: Any = Host(table("t"), view("v", "t"))
     host.before_commit = slow
-    hr = small_home(renewal, host)
+    loop = loop_over(renewal, host)
     first, taken, late = (Call({"t": [{"insert": {"id": one, "n": 0}}]}) for one in range(3))
-    hr._loop.enter(first)
-    hr._loop.enter(taken)
-    runner = threading.Thread(target=hr.settle, args=(first,))
+    loop.enter(first)
+    loop.enter(taken)
+    runner = threading.Thread(target=loop.receipt_of, args=(first,))
     runner.start()
     assert started.wait(20)
     renewal.lose_spark()
     renewal._lost_at -= 100
     threading.Timer(0.3, go_on.set).start()
-    assert hr.settle(taken).epoch == 1
+    assert loop.receipt_of(taken).epoch == 1
     runner.join(20)
     # One that nobody has taken yet is taken by nobody any more.
     with pytest.raises(SparkLost):
-        hr.settle(hr._loop.enter(late))
-    hr._loop.submit(Call({"t": [{"insert": {"id": 3, "n": 0}}]}))
+        loop.receipt_of(loop.enter(late))
+    loop.submit(Call({"t": [{"insert": {"id": 3, "n": 0}}]}))
     assert host.holds("t") == {(0, 0), (1, 0), (3, 0)}
 
 
@@ -304,16 +303,17 @@ def test_callers_of_one_epoch_wait_once_for_what_became_of_spark(
     def fail(*_: Any) -> None:
         raise told(ConnectionResetError(104, "reset by peer"))
 
-    monkeypatch.setattr(homes, "follow", fail)
+    monkeypatch.setattr(cores, "follow", fail)
     host: Any = Host(table("t"), view("v", "t"))
-    hr = small_home(renewal, host)
-    host.follow = hr.follow
-    calls = [hr._loop.enter(Call({"t": [{"insert": {"id": one, "n": 0}}]})) for one in range(5)]
+    loop = loop_over(renewal, host)
+    host.sessions, host._last_work = SimpleNamespace(frames=None), None
+    host.follow = lambda work: Core.follow(host, work)
+    calls = [loop.enter(Call({"t": [{"insert": {"id": one, "n": 0}}]})) for one in range(5)]
     began = time.monotonic()
     heard: list[HeadraceError] = []
     for call in calls:
         with pytest.raises(WorkFailed, match="could not be worked out") as heard_of:
-            hr.settle(call)
+            loop.receipt_of(call)
         heard.append(heard_of.value)
     assert time.monotonic() - began < 4 * renew._ENDING_SECONDS
     assert len(heard) == 5

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from headrace.epoch.loop import Call, Loop
+from headrace.epoch.calls import Call
+from headrace.epoch.loop import Loop
 from headrace.epoch.work import Work
 from headrace.errors import ChangesRejected, HomeBroken, SparkLost
 from headrace.sql.statements import Insert
@@ -24,7 +23,7 @@ class Home:
     def __init__(self) -> None:
         self.host = Host(table("t"))
         self.loop = Loop(self.host)
-        self.renewal = SimpleNamespace(working=lambda needed=True: nullcontext())
+        self.core = self.host
         self.raises: dict[int, BaseException] = {}
         self.ran: list[int] = []
 
@@ -39,7 +38,7 @@ class Home:
     def relations(self) -> dict[str, Any]:
         return {}
 
-    def submit(self, work_out: Callable[[], Call]) -> Any:
+    def change(self, work_out: Callable[[], Call]) -> Any:
         return self.loop.submit_worked_out(work_out)
 
     def define(self, make: Callable[[], Any]) -> Any:
@@ -63,7 +62,7 @@ class Home:
 def home(monkeypatch: pytest.MonkeyPatch) -> Any:
     made = Home()
     monkeypatch.setattr(statements, "work_out", made.work_out)
-    monkeypatch.setattr(statements, "_create_table", made.create)
+    monkeypatch.setattr(statements, "create_table", made.create)
     return made
 
 

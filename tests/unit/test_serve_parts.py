@@ -17,7 +17,8 @@ import pytest
 from fastapi import FastAPI
 from pyarrow import csv
 
-from headrace.epoch.loop import Call, Loop
+from headrace.epoch.calls import Call
+from headrace.epoch.loop import Loop
 from headrace.epoch.receipt import Receipt
 from headrace.errors import ChangesRejected, EpochExpired, HeadraceError, QueryError, Rejection, SetupError, SparkLost
 from headrace.json_forms import json_rows

@@ -359,11 +359,11 @@ def test_a_clock_set_back_loses_nothing(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_epochs_never_go_back_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    from headrace import home
+    from headrace.epoch import core
 
-    monkeypatch.setattr(home, "now_utc", lambda: BEGIN - timedelta(hours=1))
+    monkeypatch.setattr(core, "now_utc", lambda: BEGIN - timedelta(hours=1))
     standing: Any = SimpleNamespace(committed_at=BEGIN)
-    assert home.Headrace.tick(standing) == BEGIN
+    assert core.Core.tick(standing) == BEGIN
 
 
 def test_the_home_of_a_lost_ledger_is_not_begun_anew(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from headrace.epoch.loop import Call, Loop
+from headrace.epoch.calls import Call
+from headrace.epoch.loop import Loop
 from headrace.epoch.receipt import Receipt
 from headrace.errors import ChangesRejected, HeadraceError, Rejection, WorkFailed
 from headrace.serving import epochs, ingress, problems
@@ -36,15 +37,18 @@ class Home:
     def __init__(self) -> None:
         self.host = Host(table("t", key=()))
         self.loop = Loop(self.host)
-        self.settle, self.withdraw, self.known = self.loop.settle, self.loop.withdraw, self.host.known
+        self.core, self.receipt_of, self.withdraw = self.host, self.loop.receipt_of, self.loop.withdraw
         self.on_enter: Callable[[], object] = lambda: None
 
     @property
     def epoch(self) -> int:
         return self.host.epoch
 
-    def enter(self, changes: Any, key: str | None = None, digest: str = "") -> Call:
-        call = self.loop.enter(Call(changes, key, digest))
+    def call(self, changes: Any, key: str | None = None, digest: str = "") -> Call:
+        return Call(changes, key, digest)
+
+    def enter(self, call: Call) -> Call:
+        self.loop.enter(call)
         self.on_enter()
         return call
 

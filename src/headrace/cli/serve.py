@@ -71,6 +71,7 @@ def serve(
     HEADRACE_SERVE_DEFINITIONS=true.
     """
     # Imported late, so that the other verbs do not pay for it.
+    from headrace.face import home_of
     from headrace.serving.app import build_app
     from headrace.serving.auth import refuse_open_listening
     from headrace.serving.server import Server, run_until_told
@@ -92,11 +93,11 @@ def serve(
             show_json({"url": url, "home": chosen.location, "epoch": hr.epoch})
             return
         typer.echo(f"Serving {chosen.location} (epoch {hr.epoch}) on {url}; Ctrl-C ends it.")
-        typer.echo(_to_try(list(hr.catalog.relations), url, keyed=bool(settings.api_keys)))
+        typer.echo(_to_try(list(home_of(hr).core.catalog.relations), url, keyed=bool(settings.api_keys)))
 
     # A server that was started in the wrong folder would otherwise serve an empty home there.
     with errors_reported(as_json=as_json, debug=debug), opened(chosen, write=True, create=chosen.named) as hr:
-        hr.offer(RUN_PROJECT, run_for_others(hr))
+        home_of(hr).offer(RUN_PROJECT, run_for_others(hr))
         server = Server(build_app(hr, settings), host, port, listening)
         run_until_told(server, server.bind())
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from headrace.catalog.catalog import Catalog, Relation, Table, View, ViewDefinition, source_definition
 from headrace.definitions.recover import table_definition, view_definition
 from headrace.definitions.sources import read_sources
+from headrace.epoch.calls import Stopwatch
+from headrace.epoch.core import Core
 from headrace.epoch.fill import refill
-from headrace.epoch.loop import Stopwatch
 from headrace.epoch.receipt import Receipt
 from headrace.epoch.work import Work, evaluation_error, follow
 from headrace.errors import HeadraceError, RelationNameError
@@ -20,9 +20,6 @@ from headrace.plans.failures import FAILURES
 from headrace.sql.resolve import forget, register
 from headrace.sql.syntax import CreateSource
 from headrace.state.delta import Delta
-
-if TYPE_CHECKING:
-    from headrace.home import Headrace
 
 _log = logging.getLogger("headrace.definitions")
 
@@ -36,7 +33,7 @@ class Settled:
 
 
 def adopt(
-    home: Headrace,
+    core: Core,
     tables: Sequence[Table] = (),
     views: Sequence[ViewDefinition] = (),
     sources: Sequence[CreateSource] = (),
@@ -46,27 +43,27 @@ def adopt(
     Views may be new or replace others, whose dependents are filled anew.
     """
     watch = Stopwatch()
-    before = home.catalog
-    epoch = home.epoch
+    before = core.catalog
+    epoch = core.epoch
     catalog = before.having(*tables)
     made: list[View] = []
     try:
         for table in tables:
-            register(home.catalyst, table.name, table.schema)
+            register(core.sessions.catalyst, table.name, table.schema)
         for definition in _with_dependents(catalog, views):
-            view = _made(home, catalog, definition, views)
+            view = _made(core, catalog, definition, views)
             made.append(view)
             catalog = catalog.having(view)
-            register(home.catalyst, view.name, view.schema)
+            register(core.sessions.catalyst, view.name, view.schema)
         settled = settle_stores(made, before.relations)
-        now = home.tick()
-        work = home.begin(now, catalog)
+        now = core.tick()
+        work = core.begin(now, catalog)
         watch.lap("definitions")
-        readings = read_sources(home, catalog, work, now, sources)
+        readings = read_sources(core, catalog, work, now, sources)
         watch.lap("intake")
         # The clock has moved for all who read it, not only for the views made here.
-        follow(work, catalog, home.frames, but={one.name for one in made})
-        fill_views(home, catalog, work, made)
+        follow(work, catalog, core.sessions.frames, but={one.name for one in made})
+        fill_views(core, catalog, work, made)
         watch.lap("views")
         for name, content in settled.closed.items():
             work.record(closed_name(name), content)
@@ -76,12 +73,12 @@ def adopt(
             "closed": list(settled.closed),
             "sources": [source_definition(one) for one in readings.sources],
         }
-        home.commit(work, now, {word: content for word, content in head.items() if content}, catalog)
+        core.commit(work, now, {word: content for word, content in head.items() if content}, catalog)
         watch.lap("ledger")
     finally:
-        leave_names(home, [*tables, *made], before, adopted=home.epoch > epoch)
+        leave_names(core, [*tables, *made], before, adopted=core.epoch > epoch)
     dead = dict.fromkeys(readings.applied, 0)
-    return Receipt(home.epoch, readings.applied, readings.stale, dead, watch.seconds, watch.stages)
+    return Receipt(core.epoch, readings.applied, readings.stale, dead, watch.seconds, watch.stages)
 
 
 def _with_dependents(catalog: Catalog, views: Sequence[ViewDefinition]) -> list[ViewDefinition]:
@@ -104,22 +101,22 @@ def _with_dependents(catalog: Catalog, views: Sequence[ViewDefinition]) -> list[
     return ordered
 
 
-def _made(home: Headrace, catalog: Catalog, definition: ViewDefinition, views: Sequence[ViewDefinition]) -> View:
+def _made(core: Core, catalog: Catalog, definition: ViewDefinition, views: Sequence[ViewDefinition]) -> View:
     if definition in views:
         try:
-            return home.make_view(definition, catalog)
+            return core.make_view(definition, catalog)
         except HeadraceError as error:
             error.about = definition.name
             raise
     dependent = catalog.view(definition.name)
     replaced = [one.name for one in views if dependent in catalog.dependents(one.name)]
-    return remake(home, catalog, dependent, " and ".join(replaced))
+    return remake(core, catalog, dependent, " and ".join(replaced))
 
 
-def remake(home: Headrace, catalog: Catalog, dependent: View, changed: str) -> View:
+def remake(core: Core, catalog: Catalog, dependent: View, changed: str) -> View:
     """A view made again from its definition, since something that it reads is another now."""
     try:
-        return home.make_view(dependent.definition, catalog)
+        return core.make_view(dependent.definition, catalog)
     except HeadraceError as error:
         if error.transient:
             raise
@@ -151,16 +148,16 @@ def settle_stores(made: Sequence[View], before: Mapping[str, Relation]) -> Settl
     return settled
 
 
-def fill_views(home: Headrace, catalog: Catalog, work: Work, made: Sequence[View]) -> None:
+def fill_views(core: Core, catalog: Catalog, work: Work, made: Sequence[View]) -> None:
     """Leave what views made again must hold, each after what it reads."""
     for one in made:
         try:
-            refill(work, catalog, home.frames, one)
+            refill(work, catalog, core.sessions.frames, one)
         except FAILURES as error:
             raise evaluation_error(one.name, error, defining=True) from None
 
 
-def leave_names(home: Headrace, made: Sequence[Relation], before: Catalog, adopted: bool) -> None:
+def leave_names(core: Core, made: Sequence[Relation], before: Catalog, adopted: bool) -> None:
     """Clear away what is no longer followed: the views that were replaced, or, where nothing came of it, the new ones.
 
     In that case the analyzer knows again what it knew before.
@@ -170,17 +167,17 @@ def leave_names(home: Headrace, made: Sequence[Relation], before: Catalog, adopt
         if isinstance(one, View):
             one.context.clear()
     if not adopted:
-        restore_names(home, made, before.relations)
+        restore_names(core, made, before.relations)
 
 
-def restore_names(home: Headrace, made: Sequence[Relation], known: Mapping[str, Relation]) -> None:
+def restore_names(core: Core, made: Sequence[Relation], known: Mapping[str, Relation]) -> None:
     """The analyzer knows these names as the known relations have them; where it is out of reach, nothing else fails."""
     for one in made:
         old = known.get(one.name)
         try:
             if old is None:
-                forget(home.catalyst, one.name)
+                forget(core.sessions.catalyst, one.name)
             else:
-                register(home.catalyst, one.name, old.schema)
+                register(core.sessions.catalyst, one.name, old.schema)
         except Exception as error:
             _log.warning("the analyzer was not told of %s: %s", one.name, error)

@@ -8,7 +8,7 @@ they were written for; those whose inputs moved or became wider are made again.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ from headrace.catalog.columns import Columns, converted
 from headrace.catalog.make import column_field, column_type, make_table
 from headrace.definitions.adopt import Settled, fill_views, leave_names, remake, settle_stores
 from headrace.definitions.recover import table_definition, view_definition
+from headrace.epoch.core import Core
 from headrace.epoch.work import Work
 from headrace.errors import RelationNameError, StatementError
 from headrace.intake.table import TableContract
@@ -28,9 +29,6 @@ from headrace.sql.syntax import AddColumn, AlterColumnType, AlterTable, DropColu
 from headrace.sql.widening import is_wider, wider_types
 from headrace.state.delta import consolidate
 from headrace.state.store import Store
-
-if TYPE_CHECKING:
-    from headrace.home import Headrace
 
 
 @dataclass(frozen=True)
@@ -43,23 +41,23 @@ class _Altered:
     widened: int | None = None
 
 
-def alter_table(home: Headrace, statement: AlterTable) -> None:
+def alter_table(core: Core, statement: AlterTable) -> None:
     """Give a table another column list, or refuse it with a reason."""
-    table = home.catalog.table(statement.table)
+    table = core.catalog.table(statement.table)
     if isinstance(statement, AddColumn):
-        altered = _add(home, table, statement)
+        altered = _add(core, table, statement)
     elif isinstance(statement, RenameColumn):
-        altered = _rename(home, table, statement)
+        altered = _rename(core, table, statement)
     elif isinstance(statement, DropColumn):
-        altered = _drop(home, table, statement)
+        altered = _drop(core, table, statement)
     else:
         assert isinstance(statement, AlterColumnType)
-        altered = _widen(home, table, statement)
+        altered = _widen(core, table, statement)
     if altered is not None:
-        _adopt(home, table, altered)
+        _adopt(core, table, altered)
 
 
-def _add(home: Headrace, table: Table, statement: AddColumn) -> _Altered:
+def _add(core: Core, table: Table, statement: AddColumn) -> _Altered:
     column = statement.definition
     _refuse_taken(table, column.spelled, statement)
     if column.not_null and table.store.snapshot().count:
@@ -69,25 +67,25 @@ def _add(home: Headrace, table: Table, statement: AddColumn) -> _Altered:
             line=column.line,
             column=column.column,
         )
-    fields = [*table.schema.fields, column_field(home.catalyst, column)]
-    fresh = home.catalog.history.fresh_id(table.name)
+    fields = [*table.schema.fields, column_field(core.sessions.catalyst, column)]
+    fresh = core.catalog.history.fresh_id(table.name)
     return _Altered(_contract(table, fields), (*table.ids, fresh))
 
 
-def _rename(home: Headrace, table: Table, statement: RenameColumn) -> _Altered | None:
+def _rename(core: Core, table: Table, statement: RenameColumn) -> _Altered | None:
     place = _place(table, statement.old, statement)
     old = table.schema.fields[place]
     if old.name == statement.new_spelled:
         return None
     if old.name.lower() != statement.new:
         _refuse_taken(table, statement.new_spelled, statement)
-    _refuse_read(home, table, place, "renamed")
+    _refuse_read(core, table, place, "renamed")
     fields = list(table.schema.fields)
     fields[place] = StructField(statement.new_spelled, old.dataType, old.nullable)
     return _Altered(_contract(table, fields), table.ids)
 
 
-def _drop(home: Headrace, table: Table, statement: DropColumn) -> _Altered | None:
+def _drop(core: Core, table: Table, statement: DropColumn) -> _Altered | None:
     known = {name.lower() for name in table.schema.names}
     if statement.if_exists and statement.column_name not in known:
         return None
@@ -102,16 +100,16 @@ def _drop(home: Headrace, table: Table, statement: DropColumn) -> _Altered | Non
         )
     if len(known) == 1:
         raise RelationNameError(f"{name} is the only column of {table.name}", hint=f"write DROP TABLE {table.name}")
-    _refuse_read(home, table, place, "dropped")
+    _refuse_read(core, table, place, "dropped")
     fields = [field for i, field in enumerate(table.schema.fields) if i != place]
     ids = tuple(one for i, one in enumerate(table.ids) if i != place)
     return _Altered(_contract(table, fields), ids, dropped=True)
 
 
-def _widen(home: Headrace, table: Table, statement: AlterColumnType) -> _Altered | None:
+def _widen(core: Core, table: Table, statement: AlterColumnType) -> _Altered | None:
     place = _place(table, statement.column_name, statement)
     old = table.schema.fields[place]
-    kind = column_type(home.catalyst, old.name, statement.type_text, statement.line, statement.column)
+    kind = column_type(core.sessions.catalyst, old.name, statement.type_text, statement.line, statement.column)
     if kind == old.dataType:
         return None
     if not is_wider(old.dataType, kind):
@@ -161,9 +159,9 @@ def _refuse_taken(table: Table, name: str, statement: AlterTable) -> None:
         )
 
 
-def _refuse_read(home: Headrace, table: Table, place: int, what: str) -> None:
+def _refuse_read(core: Core, table: Table, place: int, what: str) -> None:
     """A column that views read, if only through a star, keeps its name and stays."""
-    users = [view.name for view in home.catalog.users(table.name) if (table.name, place) in columns_read(view.resolved)]
+    users = [view.name for view in core.catalog.users(table.name) if (table.name, place) in columns_read(view.resolved)]
     if users:
         raise RelationNameError(
             f"column {table.schema.names[place]} of {table.name} cannot be {what}",
@@ -173,24 +171,24 @@ def _refuse_read(home: Headrace, table: Table, place: int, what: str) -> None:
         )
 
 
-def _adopt(home: Headrace, old: Table, altered: _Altered) -> None:
+def _adopt(core: Core, old: Table, altered: _Altered) -> None:
     """Make the new columns durable and visible, with the views that follow from them."""
     table = make_table(altered.contract, altered.ids)
     _carry_rows(old, table)
-    before, epoch = home.catalog, home.epoch
+    before, epoch = core.catalog, core.epoch
     catalog = before.having(table)
     made: list[View] = []
     follows: list[View] = []
-    register(home.catalyst, table.name, table.schema)
+    register(core.sessions.catalyst, table.name, table.schema)
     try:
         if altered.dropped or altered.widened is not None:
-            catalog = _remake_views(home, catalog, table, altered.widened, made, follows)
+            catalog = _remake_views(core, catalog, table, altered.widened, made, follows)
         settled = settle_stores(made, before.relations)
-        work = Work({store.name: store for store in (home.clock, *catalog.stores())}, home.settings.small_bound)
+        work = Work({store.name: store for store in (core.clock, *catalog.stores())}, core.settings.small_bound)
         if altered.dropped:
             settled.closed[table.name] = old.store.snapshot().all()
         _carry_tombstones(old, table, work, settled)
-        fill_views(home, catalog, work, made)
+        fill_views(core, catalog, work, made)
         for name, content in settled.closed.items():
             work.record(closed_name(name), content)
         head: dict[str, Any] = {
@@ -198,9 +196,9 @@ def _adopt(home: Headrace, old: Table, altered: _Altered) -> None:
             "reset": settled.resets,
             "closed": list(settled.closed),
         }
-        home.commit(work, home.tick(), head, catalog)
+        core.commit(work, core.tick(), head, catalog)
     finally:
-        leave_names(home, [table, *made, *follows], before, adopted=home.epoch > epoch)
+        leave_names(core, [table, *made, *follows], before, adopted=core.epoch > epoch)
 
 
 def _carry_rows(old: Table, table: Table) -> None:
@@ -232,19 +230,19 @@ def _carry_tombstones(old: Table, table: Table, work: Work, settled: Settled) ->
 
 
 def _remake_views(
-    home: Headrace, catalog: Catalog, table: Table, widened: int | None, filled: list[View], kept: list[View]
+    core: Core, catalog: Catalog, table: Table, widened: int | None, filled: list[View], kept: list[View]
 ) -> Catalog:
     """The catalog with the views over a table made again, each after what it reads: those that must be filled anew,
     and those that hold what they held."""
-    for view in home.catalog.dependents(table.name):
+    for view in core.catalog.dependents(table.name):
         follows = any(one.name in view.resolved.reads for one in filled)
         if not follows and table.name not in view.resolved.reads:
             continue
-        remade = remake(home, catalog, view, table.name)
+        remade = remake(core, catalog, view, table.name)
         reads = widened is not None and (table.name, widened) in columns_read(view.resolved)
         if follows or reads or not _same_stores(view, remade):
             filled.append(remade)
-            register(home.catalyst, view.name, remade.schema)
+            register(core.sessions.catalyst, view.name, remade.schema)
         else:
             kept.append(remade)
             remade.store, remade.hidden = view.store, view.hidden

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql.types import StructType
 
 from headrace.catalog.catalog import Catalog, Table, View, ViewDefinition
 from headrace.catalog.columns import Columns, converted
-from headrace.catalog.make import make_table, make_view
+from headrace.catalog.make import make_table
+from headrace.epoch.core import Core
 from headrace.epoch.present import Present, receipts_of
 from headrace.epoch.receipt import Receipt
 from headrace.errors import LedgerError, UnsupportedStatement, ViewError
@@ -24,10 +24,6 @@ from headrace.sql.resolve import register
 from headrace.state.delta import Delta
 from headrace.state.store import Store
 from headrace.upkeep.fold import base_path, shapes_of
-
-if TYPE_CHECKING:
-    from headrace.home import Headrace
-
 
 # What rules remember in hidden stores, by number: raised when a release remembers otherwise in the same columns.
 STATE = 3
@@ -45,9 +41,9 @@ class Recovered:
     outdated: Sequence[ViewDefinition] = ()
 
 
-def recover(home: Headrace, scratch: Path) -> Recovered:
+def recover(core: Core) -> Recovered:
     """What a home is at the newest epoch of its ledger."""
-    heads = home.ledger.heads()
+    heads = core.ledger.heads()
     if not heads:
         return Recovered()
     catalog = Catalog()
@@ -67,34 +63,34 @@ def recover(home: Headrace, scratch: Path) -> Recovered:
             latest[definition["name"]] = head.epoch, definition
         receipts.update(receipts_of(content))
     for epoch, definition in latest.values():
-        relation = _defined(home, catalog, scratch, epoch, definition)
+        relation = _defined(core, catalog, epoch, definition)
         catalog = catalog.having(relation)
-        register(home.catalyst, relation.name, relation.schema)
+        register(core.sessions.catalyst, relation.name, relation.schema)
     outdated = [
         view for view in catalog.views() if view.hidden and latest[view.name][1].get("state") != remembered_state(view)
     ]
-    stores = {home.clock.name: home.clock, **{store.name: store for store in catalog.stores()}}
+    stores = {core.clock.name: core.clock, **{store.name: store for store in catalog.stores()}}
     reset_at = {name: at for name, at in reset_at.items() if name in stores}
     present = Present(heads[-1].epoch, heads[-1].committed_at, catalog, {}, reset_at)
     whole = {name: store for name, store in stores.items() if not any(name in view.hidden for view in outdated)}
-    present = replace(present, changed_at=_restore_stores(home, present, whole))
+    present = replace(present, changed_at=_restore_stores(core, present, whole))
     return Recovered(present, receipts, [view.definition for view in outdated])
 
 
-def _restore_stores(home: Headrace, present: Present, stores: Mapping[str, Store]) -> dict[str, int]:
+def _restore_stores(core: Core, present: Present, stores: Mapping[str, Store]) -> dict[str, int]:
     """Bring stores to the newest epoch, from their bases and the log after them; when each last changed."""
     bases: dict[str, tuple[Base, Shape]] = {}
     since: dict[str, int] = {}
     changed_at: dict[str, int] = {}
     history, reset_at = present.catalog.history, present.reset_at
     for name, shape_now in shapes_of(stores.values(), present.catalog).items():
-        base = Base(base_path(home.path, name))
+        base = Base(base_path(core.path, name))
         shape = _shape_then(history.at(name, base.epoch), shape_now)
         if base.fits(shape) and reset_at.get(name, 0) <= base.epoch <= present.epoch:
             bases[name], since[name] = (base, shape), base.epoch
         else:
             since[name] = max(reset_at.get(name, 0) - 1, 0)
-            begins = home.ledger.compacted if is_hidden(name) else home.ledger.oldest
+            begins = core.ledger.compacted if is_hidden(name) else core.ledger.oldest
             if since[name] < begins and reset_at.get(name, 0):
                 raise LedgerError(
                     f"the state of {name} cannot be restored",
@@ -102,7 +98,7 @@ def _restore_stores(home: Headrace, present: Present, stores: Mapping[str, Store
                     hint="restore the home from a backup",
                 )
     entries: dict[str, list[Entry]] = {}
-    for entry in home.ledger.entries_after(since) if since else ():
+    for entry in core.ledger.entries_after(since) if since else ():
         entries.setdefault(entry.relation, []).append(entry)
     for store in stores.values():
         log = entries.get(store.name, [])
@@ -134,9 +130,7 @@ def _restored(base: Base, shape: Shape, written: Columns | None, columns: Column
             yield converted(content.rows, content.weights, written, columns)
 
 
-def _defined(
-    home: Headrace, catalog: Catalog, scratch: Path, epoch: int, definition: Mapping[str, Any]
-) -> Table | View:
+def _defined(core: Core, catalog: Catalog, epoch: int, definition: Mapping[str, Any]) -> Table | View:
     """A relation as the ledger defines it, over those that the catalog has."""
     name = definition["name"]
     if definition["kind"] == "table":
@@ -152,7 +146,7 @@ def _defined(
         as_of=definition.get("as_of", epoch),
     )
     try:
-        return make_view(home.catalyst, catalog, scratch, written)
+        return core.make_view(written, catalog)
     except UnsupportedStatement as error:
         # An older release took it. To open the home without it would be to drop it unasked.
         raise ViewError(

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.types import StructField
@@ -18,6 +17,7 @@ from headrace.capture.delta import DeltaSnapshot, absolute, match_columns, open_
 from headrace.catalog.catalog import Catalog, Source, Table
 from headrace.epoch.batch import Batch
 from headrace.epoch.bulk import Bulk
+from headrace.epoch.core import Core
 from headrace.epoch.work import Work
 from headrace.errors import RelationNameError, SourceError
 from headrace.progress import Step
@@ -27,9 +27,6 @@ from headrace.sql.syntax import CreateSource, SourceAction
 from headrace.state import mapped
 from headrace.state.delta import all_differ
 from headrace.state.store import key_hashes
-
-if TYPE_CHECKING:
-    from headrace.home import Headrace
 
 
 @dataclass(frozen=True)
@@ -60,7 +57,7 @@ class Readings:
 
 
 def read_sources(
-    home: Headrace, catalog: Catalog, work: Work, now: datetime, statements: Sequence[CreateSource]
+    core: Core, catalog: Catalog, work: Work, now: datetime, statements: Sequence[CreateSource]
 ) -> Readings:
     """Read snapshot sources whole: what they bring becomes part of the epoch under way."""
     # All are looked at before the first is read, which takes long.
@@ -72,9 +69,9 @@ def read_sources(
     counts = dict.fromkeys(names, 0)
     changes: dict[str, Bulk | Sequence[object]] = {}
     for table in dict.fromkeys(one.table for one in readings):
-        parts = (part for one in readings if one.table is table for part in _rows(home, one, counts))
+        parts = (part for one in readings if one.table is table for part in _rows(core, one, counts))
         changes[table.name] = _changes(table, mapped.rows(table.store.schema, parts))
-    batch = Batch(catalog, work, now, home.tombstone_retention)
+    batch = Batch(catalog, work, now, core.tombstone_retention)
     applied, stale = batch.take(changes)
     for name, delta in batch.deltas().items():
         work.record(name, delta)
@@ -118,25 +115,25 @@ def _changes(table: Table, rows: pa.Table) -> Bulk | Sequence[object]:
     return Bulk(rows.schema.empty_table(), rows, once=True)
 
 
-def _rows(home: Headrace, reading: _Reading, counts: dict[str, int]) -> Iterator[pa.Table]:
+def _rows(core: Core, reading: _Reading, counts: dict[str, int]) -> Iterator[pa.Table]:
     """The rows of a source in parts, in the columns and types of its table; they are counted and told as they come."""
     name, table, snapshot = reading.source.name, reading.table, reading.snapshot
     if snapshot.is_plain:
         parts = snapshot.rows(reading.columns, table.store.schema)
     else:
-        parts = _by_spark(home, reading)
+        parts = _by_spark(core, reading)
     total = snapshot.count or 0
-    home.progress.tell(Step("table", table.name, 0, total))
+    core.progress.tell(Step("table", table.name, 0, total))
     for part in parts:
         yield part
         counts[name] += part.num_rows
-        home.progress.tell(Step("table", table.name, counts[name], max(total, counts[name])))
-    home.progress.tell(Step("table", table.name, counts[name], counts[name]))
+        core.progress.tell(Step("table", table.name, counts[name], max(total, counts[name])))
+    core.progress.tell(Step("table", table.name, counts[name], counts[name]))
 
 
-def _by_spark(home: Headrace, reading: _Reading) -> Iterator[pa.Table]:
+def _by_spark(core: Core, reading: _Reading) -> Iterator[pa.Table]:
     """By way of Spark, for tables with deletion vectors, mapped columns, partitions, or on another storage."""
-    snapshot, frames = reading.snapshot, home.frames
+    snapshot, frames = reading.snapshot, core.sessions.frames
     reader = frames.catalyst.session.read.format("delta").option("versionAsOf", snapshot.version)
     try:
         frame = reader.load(snapshot.location).select(*(quoted(field.name) for field in reading.columns))
@@ -149,9 +146,9 @@ def _by_spark(home: Headrace, reading: _Reading) -> Iterator[pa.Table]:
         yield rows.slice(start, mapped.LARGE)
 
 
-def change_source(home: Headrace, statement: SourceAction) -> None:
+def change_source(core: Core, statement: SourceAction) -> None:
     """Drop a source, which leaves its table as it is; a snapshot has nothing to pause."""
-    source = home.catalog.sources.get(statement.name)
+    source = core.catalog.sources.get(statement.name)
     if source is None:
         if statement.if_exists:
             return
@@ -162,7 +159,7 @@ def change_source(home: Headrace, statement: SourceAction) -> None:
             detail=f"Its mode is 'snapshot', and it was read whole at epoch {source.epoch}.",
             hint=f"nothing is left to do; DROP SOURCE {source.name} forgets it and keeps the rows of {source.table}",
         )
-    home.commit(Work({}, home.settings.small_bound), home.tick(), {"drop_sources": [source.name]})
+    core.commit(Work({}, core.settings.small_bound), core.tick(), {"drop_sources": [source.name]})
 
 
 def shown_sources(sources: Mapping[str, Source]) -> pa.Table:

@@ -11,12 +11,13 @@ from pyspark.sql import SparkSession
 from headrace.catalog.catalog import Catalog
 from headrace.catalog.make import make_table, table_contract
 from headrace.definitions.sources import open_reading
+from headrace.epoch.core import Core
 from headrace.errors import HeadraceError
-from headrace.home import Headrace, open_home
+from headrace.face import home_of, open_home
 from headrace.project.definitions import Definition, Definitions, Problem
 from headrace.sql.resolve import register
 from headrace.sql.statements import CreateSource, CreateTable, CreateView
-from headrace.statements.run import view_of
+from headrace.statements.create import view_of
 
 
 @dataclass
@@ -35,12 +36,13 @@ class Findings:
 def check_definitions(definitions: Definitions, spark: SparkSession | None = None) -> Findings:
     """Everything that is wrong, all at once."""
     findings = Findings(list(definitions.problems))
-    with tempfile.TemporaryDirectory(prefix="headrace-check-") as folder, open_home(Path(folder), spark=spark) as home:
+    with tempfile.TemporaryDirectory(prefix="headrace-check-") as folder, open_home(Path(folder), spark=spark) as hr:
         failed: set[str] = set()
-        catalog = home.catalog
+        core = home_of(hr).core
+        catalog = core.catalog
         for definition in (*definitions.tables, *definitions.views, *definitions.sources):
             try:
-                catalog = _resolved(home, catalog, definition, findings)
+                catalog = _resolved(core, catalog, definition, findings)
             except HeadraceError as error:
                 if not _follows_from(definition, failed):
                     findings.problems.append(definitions.problem(definition, error))
@@ -49,19 +51,19 @@ def check_definitions(definitions: Definitions, spark: SparkSession | None = Non
     return findings
 
 
-def _resolved(home: Headrace, catalog: Catalog, definition: Definition, findings: Findings) -> Catalog:
+def _resolved(core: Core, catalog: Catalog, definition: Definition, findings: Findings) -> Catalog:
     """The catalog with a definition, as far as those that follow need it."""
     statement = definition.statement
     if isinstance(statement, CreateSource):
         _look_at(catalog, statement, findings)
         return catalog
     if isinstance(statement, CreateTable):
-        made = make_table(table_contract(home.catalyst, statement))
+        made = make_table(table_contract(core.sessions.catalyst, statement))
     else:
-        made = home.make_view(view_of(home, statement), catalog)
+        made = core.make_view(view_of(core, statement), catalog)
         if not made.incremental:
             findings.notes.append(f"view {made.name} is not incremental: {'; '.join(made.reasons)}")
-    register(home.catalyst, made.name, made.schema)
+    register(core.sessions.catalyst, made.name, made.schema)
     return catalog.having(made)
 
 

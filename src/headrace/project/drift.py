@@ -11,7 +11,7 @@ from headrace.project.definitions import Definition, Definitions
 
 if TYPE_CHECKING:
     from headrace.catalog.catalog import Catalog
-    from headrace.home import Headrace
+    from headrace.epoch.core import Core
 
 
 @dataclass(frozen=True)
@@ -22,15 +22,15 @@ class Drift:
     notes: tuple[str, ...] = ()
 
 
-def find_drift(home: Headrace, definition: Definition) -> Drift:
+def find_drift(core: Core, definition: Definition) -> Drift:
     """What an unchanged view would be otherwise in a new home.
 
     A view goes on with the columns that it was made with when its tables are altered, so SELECT * may have come to
     mean more, and a name may have come to mean two columns.
     """
-    view = home.catalog.view(definition.name)
+    view = core.catalog.view(definition.name)
     try:
-        if columns_today(home.catalyst, view.definition) == columns_held(view):
+        if columns_today(core.sessions.catalyst, view.definition) == columns_held(view):
             return Drift()
     except HeadraceError as error:
         if error.transient:

@@ -10,15 +10,16 @@ from headrace.catalog.catalog import Table, ViewDefinition
 from headrace.catalog.make import make_table, table_contract
 from headrace.definitions.adopt import adopt
 from headrace.definitions.sources import open_reading, source_of
+from headrace.epoch.core import Core
 from headrace.epoch.receipt import Receipt
 from headrace.errors import HeadraceError, ProjectError, SourceError
-from headrace.home import Headrace
+from headrace.face import Headrace, home_of
 from headrace.intake.table import TableContract
 from headrace.project.definitions import Definition, Definitions, Problem, refuse_problems
 from headrace.project.drift import find_drift, left_over
 from headrace.sql.statements import CreateSource, CreateTable, CreateView
 from headrace.sql.tokens import scan
-from headrace.statements.run import view_of
+from headrace.statements.create import view_of
 
 Deed = Literal["created", "replaced", "read", "unchanged"]
 
@@ -45,19 +46,21 @@ class Outcome:
         return sum(one.deed == deed for one in self.done)
 
 
-def run_project(home: Headrace, definitions: Definitions) -> Outcome:
+def run_project(hr: Headrace, definitions: Definitions) -> Outcome:
     """Make all that is missing or changed, in one epoch; if anything of it cannot be, nothing is touched.
 
     A view whose text is the same but now gives other columns, such as SELECT * of a table that was altered, is replaced
     too: the home is then as a new one made from the project would be.
     """
-    refuse_problems([*definitions.problems, *_conflicts(home, definitions)])
-    outcome = home.define(lambda: _adopt(home, definitions))
-    outcome.notes.extend(left_over(home.catalog, definitions))
+    loop = home_of(hr).loop
+    core = loop.core
+    refuse_problems([*definitions.problems, *_conflicts(core, definitions)])
+    outcome = loop.define(lambda: _adopt(core, definitions))
+    outcome.notes.extend(left_over(core.catalog, definitions))
     return outcome
 
 
-def _adopt(home: Headrace, definitions: Definitions) -> Outcome:
+def _adopt(core: Core, definitions: Definitions) -> Outcome:
     outcome = Outcome()
     tables: list[Table] = []
     views: list[ViewDefinition] = []
@@ -65,37 +68,37 @@ def _adopt(home: Headrace, definitions: Definitions) -> Outcome:
     for definition in (*definitions.tables, *definitions.views, *definitions.sources):
         statement = definition.statement
         if isinstance(statement, CreateTable):
-            deed: Deed = "unchanged" if statement.name in home.catalog else "created"
+            deed: Deed = "unchanged" if statement.name in core.catalog else "created"
             if deed != "unchanged":
-                tables.append(make_table(table_contract(home.catalyst, statement)))
+                tables.append(make_table(table_contract(core.sessions.catalyst, statement)))
             outcome.done.append(Done(deed, "table", statement.name))
         elif isinstance(statement, CreateView):
-            view = view_of(home, statement)
-            deed = _deed(home, view)
+            view = view_of(core, statement)
+            deed = _deed(core, view)
             if deed == "unchanged":
-                drift = find_drift(home, definition)
+                drift = find_drift(core, definition)
                 outcome.notes.extend(drift.notes)
                 deed = "replaced" if drift.columns else "unchanged"
             if deed != "unchanged":
                 views.append(view)
             outcome.done.append(Done(deed, "view", view.name))
         else:
-            deed = "unchanged" if statement.name in home.catalog.sources else "read"
+            deed = "unchanged" if statement.name in core.catalog.sources else "read"
             if deed != "unchanged":
                 sources.append(statement)
             outcome.done.append(Done(deed, "source", statement.name))
     if tables or views or sources:
         try:
-            outcome.receipt = adopt(home, tables, views, sources)
+            outcome.receipt = adopt(core, tables, views, sources)
         except HeadraceError as error:
             raise _placed(definitions, error) from error
     return outcome
 
 
-def _deed(home: Headrace, view: ViewDefinition) -> Deed:
-    if view.name not in home.catalog:
+def _deed(core: Core, view: ViewDefinition) -> Deed:
+    if view.name not in core.catalog:
         return "created"
-    held = home.catalog.view(view.name).definition
+    held = core.catalog.view(view.name).definition
     same = (_essence(held.sql), held.columns, held.policy, held.materialized) == (
         _essence(view.sql),
         view.columns,
@@ -119,33 +122,33 @@ def _placed(definitions: Definitions, error: HeadraceError) -> HeadraceError:
     return error
 
 
-def _conflicts(home: Headrace, definitions: Definitions) -> list[Problem]:
+def _conflicts(core: Core, definitions: Definitions) -> list[Problem]:
     """Everything of a project that the home cannot be brought to."""
     problems: list[Problem] = []
     for definition in (*definitions.tables, *definitions.views, *definitions.sources):
         try:
-            _refuse_conflict(home, definition, {one.name for one in definitions.tables})
+            _refuse_conflict(core, definition, {one.name for one in definitions.tables})
         except HeadraceError as error:
             problems.append(definition.problem(error))
     return problems
 
 
-def _refuse_conflict(home: Headrace, definition: Definition, tables: set[str]) -> None:
+def _refuse_conflict(core: Core, definition: Definition, tables: set[str]) -> None:
     statement = definition.statement
-    existing = home.catalog.relations.get(statement.name)
+    existing = core.catalog.relations.get(statement.name)
     if isinstance(statement, CreateTable):
-        contract = table_contract(home.catalyst, statement)
+        contract = table_contract(core.sessions.catalyst, statement)
         if existing is not None:
-            _refuse_other_table(home.catalog.table(statement.name).contract, contract)
+            _refuse_other_table(core.catalog.table(statement.name).contract, contract)
     elif isinstance(statement, CreateView):
         if isinstance(existing, Table):
-            home.catalog.view(statement.name)
-    elif statement.name in home.catalog.sources:
-        _refuse_other_source(home, statement)
-    elif statement.table in home.catalog:
-        open_reading(home.catalog, statement)
+            core.catalog.view(statement.name)
+    elif statement.name in core.catalog.sources:
+        _refuse_other_source(core, statement)
+    elif statement.table in core.catalog:
+        open_reading(core.catalog, statement)
     elif statement.table not in tables:
-        home.catalog.table(statement.table)
+        core.catalog.table(statement.table)
 
 
 def _refuse_other_table(held: TableContract, wanted: TableContract) -> None:
@@ -185,8 +188,8 @@ def _columns(contract: TableContract) -> str:
     )
 
 
-def _refuse_other_source(home: Headrace, statement: CreateSource) -> None:
-    held, wanted = home.catalog.sources[statement.name], source_of(statement)
+def _refuse_other_source(core: Core, statement: CreateSource) -> None:
+    held, wanted = core.catalog.sources[statement.name], source_of(statement)
     same = (held.table, held.connector, held.mode, held.options) == (
         wanted.table,
         wanted.connector,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from headrace.catalog.catalog import Table
+from headrace.epoch.core import Core
 from headrace.query_processes.child import Allowance
 from headrace.query_processes.contents import Contents
 from headrace.query_processes.pool import QueryProcesses, Stop
@@ -19,6 +19,7 @@ from headrace.reading.as_of import relations_of
 from headrace.reading.frames import Content
 from headrace.reading.plain_read import plain_read, read_plainly
 from headrace.reading.queries import Relations
+from headrace.reading.readings import Readings
 from headrace.settings import Settings
 from headrace.spark.jvm import heap_bytes
 from headrace.sql.statements import parse
@@ -27,16 +28,13 @@ from headrace.sql.tokens import quoted_value, scan
 from headrace.state.arrow_types import conform
 from headrace.statements.changes import ChangeQuery, ReadRows
 
-if TYPE_CHECKING:
-    from headrace.home import Headrace
-
 # Constants of so many characters the Spark of the epochs reads itself: it takes less than to ask a query process.
 _CONSTANTS_CHARACTERS = 64 * 1024
 # What a JVM and its Python take beside the heap: classes, compiled code, buffers, the rows of an answer.
 _BESIDE_HEAP = 3 * 1024**3 // 2
 
 
-def read_home_plainly(home: Headrace, sql: str, epoch: int | None) -> pa.Table | None:
+def read_plain_text(core: Core, sql: str, epoch: int | None) -> pa.Table | None:
     """The rows of a query that needs no Spark; None if it is another."""
     statements = parse(sql)
     query = statements[0] if len(statements) == 1 else None
@@ -44,22 +42,22 @@ def read_home_plainly(home: Headrace, sql: str, epoch: int | None) -> pa.Table |
     if plain is None or not isinstance(query, Query):
         return None
     # Only a version may be named in it, which is a number: nothing is left to be evaluated.
-    _, relations = relations_of(home, query, epoch, lambda sql: home.queries.run(sql, {}))
-    return read_plainly(plain, relations, partial(key_of, home))
+    _, relations = relations_of(core, query, epoch, lambda sql: core.sessions.queries.run(sql, {}))
+    return read_plainly(plain, relations, partial(key_of, core))
 
 
-def key_of(home: Headrace, name: str) -> tuple[str, ...]:
+def key_of(readings: Readings, name: str) -> tuple[str, ...]:
     """The columns by which a relation's rows are looked up."""
-    relation = home.catalog.relations.get(name)
+    relation = readings.catalog.relations.get(name)
     return () if relation is None else relation.contract.key if isinstance(relation, Table) else relation.key
 
 
 class ServedQueries:
     """Answers queries about a home without work for its own Spark."""
 
-    def __init__(self, home: Headrace, processes: QueryProcesses) -> None:
-        self._home = home
-        self._contents = Contents(home.frames)
+    def __init__(self, core: Core, processes: QueryProcesses) -> None:
+        self._core = core
+        self._contents = Contents(core.sessions.frames)
         self._processes = processes
 
     def run(self, query: Query, epoch: int | None, rows: int, stop: Stop) -> tuple[pa.Table, int]:
@@ -68,9 +66,9 @@ class ServedQueries:
         def evaluate(sql: str) -> pa.Table:
             return self._processes.rows(Question("rows", sql, {}, rows=1), stop)
 
-        read, relations = relations_of(self._home, query, epoch, evaluate, stop.refuse)
+        read, relations = relations_of(self._core, query, epoch, evaluate, stop.refuse)
         plain = plain_read(query)
-        found = None if plain is None else read_plainly(plain, relations, partial(key_of, self._home), rows)
+        found = None if plain is None else read_plainly(plain, relations, partial(key_of, self._core), rows)
         if found is not None:
             if found.nbytes > self._processes.allowance.bytes:
                 raise too_many_bytes(self._processes.allowance.bytes)
@@ -82,7 +80,7 @@ class ServedQueries:
 
         def read(query: ChangeQuery, relations: Relations) -> pa.Table:
             if query.values and len(query.sql) <= _CONSTANTS_CHARACTERS:
-                constants = self._home.queries.literals.rows(query.sql, query.types)
+                constants = self._core.sessions.queries.literals.rows(query.sql, query.types)
                 if constants is not None:
                     return constants
             contents = self._named(query.sql, relations)
@@ -93,7 +91,7 @@ class ServedQueries:
 
     def plan(self, query: Query, stop: Stop) -> tuple[pa.Table, int]:
         """Spark's plan of a query, line by line, and the epoch whose relations it would read."""
-        epoch, relations = self._home.newest()
+        epoch, relations = self._core.newest()
         lines = self._processes.plan(self._question("plan", query, relations, None), stop).splitlines()
         return pa.table({"plan": pa.array(lines, type=pa.string())}), epoch
 

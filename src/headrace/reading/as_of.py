@@ -5,24 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from headrace.errors import QueryError
 from headrace.reading.history import GoOn, always
 from headrace.reading.queries import Relations
+from headrace.reading.readings import Readings
 from headrace.sql.syntax import Query
-
-if TYPE_CHECKING:
-    from headrace.home import Headrace
 
 # More than any epoch has.
 _DIGITS = 18
 
 
 def relations_of(
-    home: Headrace, query: Query, epoch: int | None, evaluate: Callable[[str], pa.Table], go_on: GoOn = always
+    home: Readings, query: Query, epoch: int | None, evaluate: Callable[[str], pa.Table], go_on: GoOn = always
 ) -> tuple[int, Relations]:
     """The epoch that a query reads and all relations at it; `evaluate` runs a query that names none.
 
@@ -43,7 +41,7 @@ def relations_of(
     return home.newest()
 
 
-def _epoch_of(home: Headrace, kind: str, expression: str, evaluate: Callable[[str], pa.Table]) -> int:
+def _epoch_of(home: Readings, kind: str, expression: str, evaluate: Callable[[str], pa.Table]) -> int:
     if kind == "version" and _is_number(expression):
         return int(expression)
     value: Any = evaluate(f"SELECT {expression} AS x").column(0)[0].as_py()

@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from fastapi import FastAPI
 from fastapi.concurrency import run_in_threadpool
 
-from headrace.home import Headrace
+from headrace.face import Headrace, home_of
 from headrace.query_processes.pool import QueryProcesses
 from headrace.query_processes.queries import processes_for
 from headrace.serving import changes, completion, epochs, health, ingress, metrics, problems, query
@@ -43,11 +43,11 @@ def build_app(hr: Headrace, settings: Settings, processes: QueryProcesses | None
         docs_url=None,
         redoc_url=None,
     )
-    service = app.state.service = service_for(hr, settings, processes)
+    service = app.state.service = service_for(home_of(hr), settings, processes)
     problems.install(app)
     for group in (ingress, epochs, completion, query, changes, health, metrics):
         app.include_router(group.router)
-    feldera.install(app, hr)
+    feldera.install(app, str(home_of(hr).path))
     if settings.api_keys:
         with_keys(app)
     app.add_middleware(Guarded, keys=settings.api_keys)

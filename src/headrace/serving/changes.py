@@ -51,8 +51,8 @@ async def changes(
 ) -> Response:
     """Stream a relation's changes after an epoch; without one, what the relation holds now and then its changes."""
     start = _start(since, last_event_id)
-    name = service.hr.catalog.get(relation).name
-    position = service.hr.following.begin(name, start)
+    name = service.readings.catalog.get(relation).name
+    position = service.readings.following.begin(name, start)
     place = service.streams.enter()
     return EventStream(_events(service, place, position), place, service.settings.serve_patience.total_seconds())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
 
@@ -26,23 +26,23 @@ async def readyz(request: Request, service: Annotated[Service, Depends(service_o
 
     Whoever may use the server is also told the newest epoch.
     """
+    core = service.home.core
     # Answered from what is known, without a thread or a lock: neither Spark nor anyone who waits for it holds it up.
-    if service.hr.closed:
+    if core.closed:
         raise _not_ready("The home is closed.")
     if service.submissions.lost is not None:
         raise _not_ready("Another process took the home over.")
-    if service.hr.broken is not None:
+    if core.broken is not None:
         raise _not_ready("An epoch was committed that the home could not take in.")
     # Spark itself is not asked: it is watched, and one that does not answer is replaced.
-    renewal = service.hr.renewal
+    renewal = service.home.renewal
     if renewal.under_way:
         raise _not_ready(_renewing(renewal.failure, is_known(request)), hint="come back in a few seconds")
-    context: Any = service.hr.frames.catalyst.session.sparkContext
-    if renewal.has_ended or context._jsc is None:
+    if renewal.has_ended:
         raise _not_ready("Spark has stopped.")
     told: dict[str, object] = {"status": "ready"}
     if is_known(request):
-        told["epoch"] = service.hr.epoch
+        told["epoch"] = core.epoch
     return told
 
 

@@ -61,7 +61,7 @@ async def ingress(
             "update_format=debezium is not available yet",
             hint="send insert_delete, raw or weighted",
         )
-    service.hr.catalog.table(table)
+    service.readings.catalog.table(table)
     with service.arrivals.receiving():
         place = service.pushes.enter()
         try:
@@ -86,7 +86,7 @@ async def answered(service: Service, submission: Future[Receipt], wait: bool) ->
 
 def _read(service: Service, table: str, sent: bytes, update_format: UpdateFormat, place: Place) -> Lines:
     """The changes of a body; with a line that cannot be read, all that is wrong with the others is told as well."""
-    contract = service.hr.catalog.table(table).contract
+    contract = service.readings.catalog.table(table).contract
     try:
         read = read_lines(sent, update_format, place.repeats, contract.decode)
     except TooManyRepeats:

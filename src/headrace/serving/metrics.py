@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headrace.epoch.receipt import Receipt
 from headrace.errors import ChangesRejected, HeadraceError
-from headrace.home import Headrace
+from headrace.reading.readings import Readings
 from headrace.serving.described import refusals
 
 router = APIRouter(tags=["operation"])
@@ -39,12 +39,12 @@ _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 class Metrics:
     """The figures of one server."""
 
-    def __init__(self, hr: Headrace) -> None:
+    def __init__(self, readings: Readings) -> None:
         self.registry = CollectorRegistry()
         self._lock = threading.Lock()
         self._counted = 0
         newest = Gauge("headrace_epoch", "The newest committed epoch.", registry=self.registry)
-        newest.set_function(lambda: hr.epoch)
+        newest.set_function(lambda: readings.epoch)
         self.epochs = Counter("headrace_epochs", "Epochs made for requests to this server.", registry=self.registry)
         self.epoch_seconds = Histogram(
             "headrace_epoch_seconds", "Seconds that an epoch took.", buckets=_SECONDS, registry=self.registry

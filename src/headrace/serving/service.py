@@ -18,9 +18,11 @@ from dataclasses import dataclass
 
 from fastapi import Request
 
-from headrace.home import Headrace
+from headrace.epoch.loop import Loop
+from headrace.home import Home
 from headrace.query_processes.pool import QueryProcesses
 from headrace.query_processes.queries import ServedQueries
+from headrace.reading.readings import Readings
 from headrace.serving.arrivals import Arrivals
 from headrace.serving.asking import Asking
 from headrace.serving.completions import Completions
@@ -33,9 +35,14 @@ from headrace.settings import Settings
 
 @dataclass(frozen=True)
 class Service:
-    """One server's parts; routes get it from `Depends(service_of)`."""
+    """One server's parts; routes get it from `Depends(service_of)`.
 
-    hr: Headrace
+    Routes read through `readings` and bring changes through `submissions`; of the home itself only its health is asked.
+    """
+
+    home: Home
+    loop: Loop
+    readings: Readings
     settings: Settings
     metrics: Metrics
     submissions: Submissions
@@ -58,25 +65,27 @@ class Service:
         self.streams.close()
 
 
-def service_for(hr: Headrace, settings: Settings, processes: QueryProcesses) -> Service:
+def service_for(home: Home, settings: Settings, processes: QueryProcesses) -> Service:
     """The parts of a server of this home."""
-    metrics = Metrics(hr)
+    metrics = Metrics(home.core)
     service = Service(
-        hr,
+        home,
+        home.loop,
+        home.core,
         settings,
         metrics,
-        Submissions(hr, metrics),
+        Submissions(home.loop, metrics),
         Completions(settings.serve_completions),
         Pushes(settings.serve_pushes, settings.serve_body_bytes, settings.serve_room_bytes),
         Arrivals(),
         Asking(settings.serve_queries),
-        ServedQueries(hr, processes),
-        Streams(hr, settings.serve_streams),
+        ServedQueries(home.core, processes),
+        Streams(home.core, settings.serve_streams),
     )
-    hr.expect(service.arrivals.expected)
+    home.loop.arriving = service.arrivals.expected
     metrics.gauge("headrace_pushes_under_way", "Requests with changes.", lambda: service.pushes.under_way)
     metrics.gauge("headrace_queries_under_way", "Queries that run.", lambda: service.asking.under_way)
-    metrics.gauge("headrace_fold_failing", "1 while folds fail.", lambda: service.hr.fold_failure is not None)
+    metrics.gauge("headrace_fold_failing", "1 while folds fail.", lambda: home.fold_failure is not None)
     metrics.gauge("headrace_streams_open", "Change streams.", lambda: service.streams.open)
     return service
 

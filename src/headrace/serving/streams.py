@@ -13,10 +13,10 @@ from typing import TypeVar
 from fastapi.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from headrace.home import Headrace
 from headrace.reading.following import Changes, Dropped, Position, Progress, Reset, Step
 from headrace.reading.held import BEGIN, At, Piece
 from headrace.reading.history import Batch
+from headrace.reading.readings import Readings
 from headrace.serving.connections import hang_up
 from headrace.serving.problems import Refusal
 from headrace.serving.shared import Shared
@@ -31,9 +31,9 @@ _PIECE_BYTES = 64 * 1024
 class Streams:
     """The open streams of one server; a commit wakes them all, and what one has read and written serves the others."""
 
-    def __init__(self, hr: Headrace, places: int) -> None:
-        self._following = hr.following
-        self._hr = hr
+    def __init__(self, readings: Readings, places: int) -> None:
+        self._following = readings.following
+        self._readings = readings
         self._places = places
         self._taken = 0
         self._forget: Callable[[], None] | None = None
@@ -101,9 +101,9 @@ class Streams:
             self._forget = self._following.listen(self._woken_in(asyncio.get_running_loop()))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while self._hr.epoch <= epoch and not (self.ending or self._following.ended):
+                while self._readings.epoch <= epoch and not (self.ending or self._following.ended):
                     await self._moved.wait()
-        return self._hr.epoch > epoch or self.ending or self._following.ended
+        return self._readings.epoch > epoch or self.ending or self._following.ended
 
     def _woken_in(self, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
         def listener() -> None:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from headrace.epoch.loop import Call
+from headrace.epoch.calls import Call
+from headrace.epoch.loop import Loop
 from headrace.epoch.receipt import Receipt
 from headrace.errors import HeadraceError, KeyReused, OwnerLost, WorkFailed
-from headrace.home import Headrace
 from headrace.serving.limits import Place
 from headrace.serving.metrics import Metrics
 
@@ -18,8 +18,8 @@ from headrace.serving.metrics import Metrics
 class Submissions:
     """One thread runs the epochs for all requests; those that wait meanwhile are taken into the next one together."""
 
-    def __init__(self, hr: Headrace, metrics: Metrics) -> None:
-        self._hr = hr
+    def __init__(self, loop: Loop, metrics: Metrics) -> None:
+        self._loop = loop
         self._metrics = metrics
         self.lost: OwnerLost | None = None
         self._epochs = ThreadPoolExecutor(1, thread_name_prefix="headrace-epochs")
@@ -39,9 +39,9 @@ class Submissions:
         at once if they are not the same.
         """
 
-        def settle(call: Call) -> Receipt:
+        def wait(call: Call) -> Receipt:
             try:
-                receipt = self._hr.settle(call)
+                receipt = self._loop.receipt_of(call)
             except HeadraceError as error:
                 if isinstance(error, OwnerLost):
                     self.lost = error
@@ -51,12 +51,12 @@ class Submissions:
                 self._metrics.count(receipt)
             return receipt
 
-        first = self._hr.known(key)
+        first = self._loop.core.known(key)
         try:
             if key is not None and first is not None and digest and first.digest not in ("", digest):
                 raise KeyReused(key)
-            call = self._hr.enter(changes, key, digest)
-            submission = self._carried(call, settle)
+            call = self._loop.enter(self._loop.call(changes, key, digest))
+            submission = self._carried(call, wait)
         except BaseException:
             if place is not None:
                 place.leave()
@@ -65,12 +65,12 @@ class Submissions:
             submission.add_done_callback(lambda _: place.leave())
         return submission
 
-    def _carried(self, call: Call, settle: Callable[[Call], Receipt]) -> Future[Receipt]:
-        """Have the thread of the epochs settle a call that is in line; where there is none, it leaves the line."""
+    def _carried(self, call: Call, wait: Callable[[Call], Receipt]) -> Future[Receipt]:
+        """Have the thread of the epochs wait for a call that is in line; where there is none, it leaves the line."""
         try:
-            return self._epochs.submit(settle, call)
+            return self._epochs.submit(wait, call)
         except RuntimeError as error:
-            if self._hr.withdraw(call):
+            if self._loop.withdraw(call):
                 raise WorkFailed(
                     "there is no thread to run the epoch",
                     detail=f"{error}. Nothing of this call was done.",
@@ -79,7 +79,7 @@ class Submissions:
         # Another has taken it into an epoch meanwhile, whose verdict holds.
         over: Future[Receipt] = Future()
         try:
-            over.set_result(settle(call))
+            over.set_result(wait(call))
         except Exception as error:
             over.set_exception(error)
         return over

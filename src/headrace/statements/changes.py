@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import functions as F
@@ -13,7 +14,8 @@ from pyspark.sql.types import DataType, StructField, StructType
 from headrace.catalog.catalog import Table
 from headrace.epoch.batch import Changes
 from headrace.epoch.bulk import Bulk, refuse_broken_text
-from headrace.epoch.loop import Basis, Call
+from headrace.epoch.calls import Basis, Call
+from headrace.epoch.core import Core
 from headrace.errors import HeadraceError, QueryStopped, StatementError
 from headrace.plans.catalyst import Catalyst
 from headrace.plans.failures import FAILURES
@@ -24,9 +26,6 @@ from headrace.sql.statements import Delete, Insert, Update
 from headrace.state.arrow_types import arrow_type, conform
 from headrace.state.store import Snapshot
 from headrace.statements.moved_keys import refuse_taken_keys
-
-if TYPE_CHECKING:
-    from headrace.home import Headrace
 
 ChangeStatement = Insert | Update | Delete
 
@@ -51,43 +50,41 @@ class ChangeQuery:
 ReadRows = Callable[[ChangeQuery, Relations], pa.Table]
 
 
-def work_out(home: Headrace, statement: ChangeStatement, read_rows: ReadRows | None = None) -> Call:
+def work_out(core: Core, statement: ChangeStatement, read: ReadRows | None = None) -> Call:
     """What a statement changes as of the newest epoch, and what that follows from."""
-    read_rows = read_rows or home.read_rows
+    read = read or partial(read_rows, core.sessions.queries)
     # In this order: a definition that is made meanwhile makes the outcome one to be worked out again.
-    definitions = home.definitions
-    epoch, relations = home.newest()
-    read = _Read(relations)
+    definitions = core.definitions
+    epoch, relations = core.newest()
+    looked_at = _LookedAt(relations)
     changes: Changes = {}
     failure: HeadraceError | None = None
     try:
-        changes = _changes(home, statement, home.catalog.table(statement.table), read, read_rows)
+        changes = _changes(core, statement, core.catalog.table(statement.table), looked_at, read)
     except QueryStopped:
         raise
     except HeadraceError as error:
-        if error.transient or not read.names:
+        if error.transient or not looked_at.names:
             raise
         failure = error
-    return Call(changes, basis=Basis(epoch, definitions, frozenset(read.names)), failure=failure)
+    return Call(changes, basis=Basis(epoch, definitions, frozenset(looked_at.names)), failure=failure)
 
 
-def _changes(
-    home: Headrace, statement: ChangeStatement, table: Table, relations: Relations, read_rows: ReadRows
-) -> Changes:
+def _changes(core: Core, statement: ChangeStatement, table: Table, relations: Relations, read: ReadRows) -> Changes:
     if isinstance(statement, Insert):
         names = _target_columns(table, statement)
-        rows = read_rows(_inserted(table, statement, names), relations)
+        rows = read(_inserted(table, statement, names), relations)
         return {table.name: _insertions(table, _whole_rows(table, rows, names))}
     if isinstance(statement, Delete):
-        return {table.name: _removals(table, read_rows(_deleted(table, statement), relations))}
-    rows = read_rows(_updated(home.catalyst, table, statement), relations)
+        return {table.name: _removals(table, read(_deleted(table, statement), relations))}
+    rows = read(_updated(core.sessions.catalyst, table, statement), relations)
     before, after = _halves(table, rows)
     if any(name.lower() in dict(statement.assignments) for name in table.contract.key):
         refuse_taken_keys(table, relations[table.name][0], before, after)
     return {table.name: _replacements(table, before, after)}
 
 
-class _Read(Mapping[str, tuple[Snapshot, StructType]]):
+class _LookedAt(Mapping[str, tuple[Snapshot, StructType]]):
     """Relations that remember which of them were looked at."""
 
     def __init__(self, relations: Relations) -> None:

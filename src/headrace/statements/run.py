@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headrace.catalog.catalog import Table, View, ViewDefinition
-from headrace.catalog.make import make_table, table_contract
-from headrace.definitions.adopt import adopt, restore_names
+from headrace.definitions.adopt import adopt
 from headrace.definitions.alter import alter_table
-from headrace.definitions.sources import change_source, shown_sources
+from headrace.definitions.sources import change_source
+from headrace.epoch.core import Core
+from headrace.epoch.loop import Loop
 from headrace.epoch.receipt import Receipt
-from headrace.epoch.work import Work
 from headrace.errors import (
     HeadraceError,
     QueryError,
@@ -23,9 +21,7 @@ from headrace.errors import (
     UnsupportedStatement,
     ViewError,
 )
-from headrace.interrupts import interrupts_held
 from headrace.reading.as_of import relations_of
-from headrace.reading.explain import explain_view
 from headrace.sql.statements import (
     AlterTable,
     CreateSource,
@@ -45,10 +41,8 @@ from headrace.sql.statements import (
     parse,
 )
 from headrace.statements.changes import ChangeStatement, ReadRows, work_out
-
-if TYPE_CHECKING:
-    from headrace.home import Headrace
-
+from headrace.statements.create import create_table, create_view, drop
+from headrace.statements.show import describe, explain, explain_query, show
 
 Result = pa.Table | Receipt | None
 # What a statement comes to, and the epoch that it made, if it made one.
@@ -57,12 +51,12 @@ Ran = tuple[Result, int | None]
 _NAMED = 8
 
 
-def run_script(home: Headrace, sql: str) -> Result:
+def run_script(loop: Loop, sql: str) -> Result:
     """Run all statements of a script in order; the result is that of the last."""
-    return run_statements(home, parse(sql))
+    return run_statements(loop, parse(sql))
 
 
-def run_statements(home: Headrace, statements: Iterable[Statement]) -> Result:
+def run_statements(loop: Loop, statements: Iterable[Statement]) -> Result:
     """Run statements in order; the result is that of the last. An error tells which of them are carried out.
 
     Sources wait for the definitions that follow them, so that all of a script are read into one epoch.
@@ -76,7 +70,7 @@ def run_statements(home: Headrace, statements: Iterable[Statement]) -> Result:
     def create_sources() -> None:
         nonlocal about, result
         about = tuple(waiting)
-        result, epoch = _create_sources(home, list(waiting.values()))
+        result, epoch = _create_sources(loop, list(waiting.values()))
         done.update(dict.fromkeys(waiting, epoch))
         waiting.clear()
 
@@ -88,7 +82,7 @@ def run_statements(home: Headrace, statements: Iterable[Statement]) -> Result:
             if waiting and not isinstance(statement, (CreateTable, CreateView)):
                 create_sources()
             about = (number,)
-            result, done[number] = _run_whole(home, statement)
+            result, done[number] = _run_whole(loop, statement)
         if waiting:
             create_sources()
     except BaseException as error:
@@ -118,26 +112,26 @@ def _and(words: Sequence[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
-def _create_sources(home: Headrace, statements: Sequence[CreateSource]) -> Ran:
+def _create_sources(loop: Loop, statements: Sequence[CreateSource]) -> Ran:
     """Read sources into one epoch; those that are known already are left alone where that was asked."""
 
     def make() -> None:
-        wanted = [one for one in statements if not (one.if_not_exists and one.name in home.catalog.sources)]
+        wanted = [one for one in statements if not (one.if_not_exists and one.name in loop.core.catalog.sources)]
         if wanted:
-            adopt(home, sources=wanted)
+            adopt(loop.core, sources=wanted)
 
-    return _define(home, make)
+    return _define(loop, make)
 
 
-def run_statement(home: Headrace, statement: Statement) -> Result:
+def run_statement(loop: Loop, statement: Statement) -> Result:
     """Run one statement; an error that names no place of its own names the statement's."""
-    return _run_whole(home, statement)[0]
+    return _run_whole(loop, statement)[0]
 
 
-def _run_whole(home: Headrace, statement: Statement) -> Ran:
+def _run_whole(loop: Loop, statement: Statement) -> Ran:
     needed = isinstance(statement, Query | Explain | ExplainQuery)
-    with told_where(statement), home.renewal.working(needed=needed):
-        return _run_statement(home, statement)
+    with told_where(statement), loop.core.spark.working(needed=needed):
+        return _run_statement(loop, statement)
 
 
 @contextmanager
@@ -151,45 +145,48 @@ def told_where(statement: Statement) -> Generator[None, None, None]:
         raise
 
 
-def _run_statement(home: Headrace, statement: Statement) -> Ran:
+def _run_statement(loop: Loop, statement: Statement) -> Ran:
+    core = loop.core
     if isinstance(statement, Insert | Update | Delete):
-        receipt = home.submit(lambda: work_out(home, statement))
+        receipt = loop.change(lambda: work_out(core, statement))
         return receipt, receipt.epoch
     if isinstance(statement, SourceAction):
-        return _define(home, lambda: change_source(home, statement))
+        return _define(loop, lambda: change_source(core, statement))
     if isinstance(statement, CreateTable):
-        return _define(home, lambda: _create_table(home, statement))
+        return _define(loop, lambda: create_table(core, statement))
     if isinstance(statement, CreateView):
-        return _define(home, lambda: _create_view(home, statement))
+        return _define(loop, lambda: create_view(core, statement))
     if isinstance(statement, Drop):
-        return _define(home, lambda: _drop(home, statement))
+        return _define(loop, lambda: drop(core, statement))
     if isinstance(statement, AlterTable):
-        return _define(home, lambda: alter_table(home, statement))
-    return _read(home, statement), None
+        return _define(loop, lambda: alter_table(core, statement))
+    return _read(loop, statement), None
 
 
-def _define(home: Headrace, make: Callable[[], None]) -> Ran:
+def _define(loop: Loop, make: Callable[[], None]) -> Ran:
     """Run a definition; one that changes nothing makes no epoch."""
+    core = loop.core
 
     def made() -> int | None:
-        before = home.epoch
+        before = core.epoch
         make()
-        return home.epoch if home.epoch > before else None
+        return core.epoch if core.epoch > before else None
 
-    return None, home.define(made)
+    return None, loop.define(made)
 
 
-def _read(home: Headrace, statement: Statement) -> pa.Table:
+def _read(loop: Loop, statement: Statement) -> pa.Table:
+    core = loop.core
     if isinstance(statement, Query):
-        return _run_query(home, statement, None)
+        return _run_query(core, statement, None)
     if isinstance(statement, Explain):
-        return _explain(home, statement)
+        return explain(loop, statement)
     if isinstance(statement, ExplainQuery):
-        return _lines(home.queries.frame(statement.query.plain_sql, home.relations())._jdf.queryExecution().toString())
+        return explain_query(core, statement)
     if isinstance(statement, Show):
-        return _show(home, statement)
+        return show(core, statement)
     if isinstance(statement, Describe):
-        return _describe(home, statement)
+        return describe(core, statement)
     raise UnsupportedStatement(
         "this statement is not available",
         line=statement.line,
@@ -198,16 +195,16 @@ def _read(home: Headrace, statement: Statement) -> pa.Table:
     )
 
 
-def run_change(home: Headrace, statement: ChangeStatement, read_rows: ReadRows) -> Receipt:
+def run_change(loop: Loop, statement: ChangeStatement, read: ReadRows) -> Receipt:
     """Run a statement whose rows are had from elsewhere; no epoch waits for them, however often it is overtaken.
 
     It is the reader that ends it, when there is no more time; changes that were worked out are carried through.
     """
     with told_where(statement):
-        return home.submit(lambda: work_out(home, statement, read_rows), in_turn=False)
+        return loop.change(lambda: work_out(loop.core, statement, read), in_turn=False)
 
 
-def run_query_text(home: Headrace, sql: str, epoch: int | None) -> pa.Table:
+def run_query_text(core: Core, sql: str, epoch: int | None) -> pa.Table:
     """The rows of one query."""
     statements = parse(sql)
     if len(statements) != 1 or not isinstance(statements[0], Query):
@@ -217,138 +214,10 @@ def run_query_text(home: Headrace, sql: str, epoch: int | None) -> pa.Table:
             line=1,
             column=1,
         )
-    return _run_query(home, statements[0], epoch)
+    return _run_query(core, statements[0], epoch)
 
 
-def _run_query(home: Headrace, query: Query, epoch: int | None) -> pa.Table:
+def _run_query(core: Core, query: Query, epoch: int | None) -> pa.Table:
     """The rows of a query."""
-    _, relations = relations_of(home, query, epoch, lambda sql: home.queries.run(sql, {}))
-    return home.queries.run(query.plain_sql, relations, query.line, query.column)
-
-
-def _create_table(home: Headrace, statement: CreateTable) -> None:
-    if statement.name in home.catalog:
-        if statement.if_not_exists:
-            return
-        raise RelationNameError(f"{statement.name} exists already", hint="choose another name, or write IF NOT EXISTS")
-    adopt(home, [make_table(table_contract(home.catalyst, statement))])
-
-
-def view_of(home: Headrace, statement: CreateView) -> ViewDefinition:
-    """The definition that a statement gives, under the columns that the next epoch knows."""
-    return ViewDefinition(
-        statement.name,
-        statement.query,
-        statement.columns_spelled,
-        statement.materialized,
-        statement.policy,
-        statement.query_line,
-        statement.query_column,
-        home.epoch + 1,
-    )
-
-
-def _create_view(home: Headrace, statement: CreateView) -> None:
-    existing = home.catalog.relations.get(statement.name)
-    if existing is not None:
-        if isinstance(existing, Table):
-            raise RelationNameError(f"{statement.name} is a table", hint="choose another name for the view")
-        if statement.if_not_exists:
-            return
-        if not statement.or_replace:
-            raise RelationNameError(
-                f"{statement.name} exists already", hint="write CREATE OR REPLACE VIEW to change it"
-            )
-    adopt(home, views=[view_of(home, statement)])
-
-
-def _drop(home: Headrace, statement: Drop) -> None:
-    relation = home.catalog.relations.get(statement.name)
-    if relation is None:
-        if statement.if_exists:
-            return
-        home.catalog.get(statement.name)
-        return
-    kind = "table" if isinstance(relation, Table) else "view"
-    if (statement.kind == "table") != (kind == "table"):
-        raise RelationNameError(f"{statement.name} is a {kind}", hint=f"write DROP {kind.upper()} {statement.name}")
-    users = [view.name for view in home.catalog.users(statement.name)]
-    sources = [source.name for source in home.catalog.sources.values() if source.table == statement.name]
-    if sources:
-        raise RelationNameError(
-            f"{statement.name} is in use",
-            detail=f"Its rows come from source {', '.join(sources)}.",
-            hint=f"write DROP SOURCE {sources[0]} first",
-        )
-    if users:
-        raise RelationNameError(
-            f"{statement.name} is in use",
-            detail=f"It is read by {', '.join(users)}.",
-            hint=f"drop {'them' if len(users) > 1 else 'it'} first",
-        )
-    left = home.catalog.without(statement.name)
-    with interrupts_held():
-        home.commit(Work({}, home.settings.small_bound), home.tick(), {"drop": [statement.name]}, left)
-        restore_names(home, [relation], left.relations)
-        if isinstance(relation, View):
-            relation.context.clear()
-
-
-def _explain(home: Headrace, statement: Explain) -> pa.Table:
-    if isinstance(statement.target, str):
-        return _lines(str(home.explain(statement.target)))
-    created = statement.target
-
-    def explained() -> str:
-        view = home.make_view(view_of(home, created))
-        try:
-            return str(explain_view(view))
-        finally:
-            view.context.clear()
-
-    # The analyzer knows the names of one catalog at a time, and a definition under way has its own.
-    return _lines(home.between_epochs(explained))
-
-
-def _lines(text: str) -> pa.Table:
-    return pa.table({"plan": pa.array(text.splitlines(), type=pa.string())})
-
-
-def _show(home: Headrace, statement: Show) -> pa.Table:
-    held = {name: snapshot.count for name, (snapshot, _) in home.relations().items()}
-    if statement.what == "tables":
-        tables = [one for one in home.catalog.tables() if one.name in held]
-        return pa.table(
-            {
-                "name": pa.array([t.name for t in tables], type=pa.string()),
-                "key": pa.array([", ".join(t.contract.key) for t in tables], type=pa.string()),
-                "rows": pa.array([held[t.name] for t in tables], type=pa.int64()),
-            }
-        )
-    if statement.what == "views":
-        views = [one for one in home.catalog.views() if one.name in held]
-        return pa.table(
-            {
-                "name": pa.array([v.name for v in views], type=pa.string()),
-                "incremental": pa.array([v.incremental for v in views], type=pa.bool_()),
-                "reads": pa.array([", ".join(v.resolved.reads) for v in views], type=pa.string()),
-                "rows": pa.array([held[v.name] for v in views], type=pa.int64()),
-            }
-        )
-    if statement.what == "sources":
-        return shown_sources(home.catalog.sources)
-    return pa.table({"name": pa.array([], type=pa.string())})
-
-
-def _describe(home: Headrace, statement: Describe) -> pa.Table:
-    relation = home.catalog.get(statement.name)
-    key = relation.contract.key if isinstance(relation, Table) else relation.key
-    fields = relation.schema.fields
-    return pa.table(
-        {
-            "col_name": pa.array([f.name for f in fields], type=pa.string()),
-            "data_type": pa.array([f.dataType.simpleString() for f in fields], type=pa.string()),
-            "nullable": pa.array([f.nullable and f.name not in key for f in fields], type=pa.bool_()),
-            "key": pa.array([f.name in key for f in fields], type=pa.bool_()),
-        }
-    )
+    _, relations = relations_of(core, query, epoch, lambda sql: core.sessions.queries.run(sql, {}))
+    return core.sessions.queries.run(query.plain_sql, relations, query.line, query.column)

@@ -81,12 +81,12 @@ def shapes_of(stores: Iterable[Store], catalog: Catalog) -> dict[str, Shape]:
     return {store.name: shape_of(store.name, catalog.relations.get(store.name), store.schema) for store in stores}
 
 
-def moment_of(present: Present, stores: Sequence[Store]) -> Moment:
+def moment_of(present: Present, held: Sequence[tuple[Store, Snapshot]]) -> Moment:
     """What is to be folded at the newest epoch."""
-    shapes, changed_at = shapes_of(stores, present.catalog), present.changed_at
+    shapes, changed_at = shapes_of([store for store, _ in held], present.catalog), present.changed_at
     foldable = {
-        one.name: Foldable(shapes[one.name], one.snapshot(), changed_at.get(one.name, 0), _shaped_at(present, one.name))
-        for one in stores
+        one.name: Foldable(shapes[one.name], snapshot, changed_at.get(one.name, 0), _shaped_at(present, one.name))
+        for one, snapshot in held
     }
     return Moment(present.epoch, foldable)
 

@@ -12,29 +12,23 @@ import threading
 import time
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from subprocess import Popen
-from typing import TYPE_CHECKING
+from typing import Any
 
 from pyspark.sql import SparkSession
 
 from headrace.catalog.catalog import Catalog, View
 from headrace.catalog.make import make_view
+from headrace.epoch.loop import Loop
 from headrace.errors import HeadraceError, SparkLost, WorkFailed
-from headrace.plans.catalyst import Catalyst
 from headrace.plans.failures import FAILURES, is_of_connection
 from headrace.reading.files import Files
-from headrace.reading.frames import Frames
-from headrace.reading.queries import Queries
+from headrace.reading.sessions import Sessions, open_sessions
 from headrace.spark.jvm import has_ended
-from headrace.spark.session import large_session, process_of, small_session, use_spark
-from headrace.sql.one_row import CLOCK, CLOCK_SCHEMA
+from headrace.spark.session import process_of, use_spark
 from headrace.sql.resolve import register
 from headrace.upkeep.rehearse import rehearse_epoch, rehearse_query
-
-if TYPE_CHECKING:
-    from headrace.home import Headrace
 
 _log = logging.getLogger("headrace.spark")
 # A call that comes while Spark is started waits for it, but for no longer than a client would.
@@ -45,29 +39,12 @@ _ENDING_SECONDS = 1.0
 _REHEARSAL_SECONDS = 30.0
 
 
-@dataclass(frozen=True)
-class Doors:
-    """What of a home points into a JVM, beside its views."""
-
-    catalyst: Catalyst
-    frames: Frames
-    queries: Queries
-
-
-def open_doors(spark: SparkSession, files: Files) -> Doors:
-    """The sessions of a home in a Spark, with what is made of them."""
-    catalyst = Catalyst(small_session(spark))
-    frames = Frames(Catalyst(large_session(spark)), files)
-    register(catalyst, CLOCK, CLOCK_SCHEMA)
-    return Doors(catalyst, frames, Queries(frames))
-
-
 class Renewal:
     """Knows whether the Spark of a home lives, and brings the home to the next one."""
 
-    def __init__(self, home: Headrace, spark: SparkSession, leaves: Path, files: Files) -> None:
-        self._home = home
-        self._leaves = leaves
+    def __init__(self, loop: Loop, spark: SparkSession, files: Files) -> None:
+        self._loop = loop
+        self._core = loop.core
         self._files = files
         self._there = threading.Event()
         self._lost_at = 0.0
@@ -78,6 +55,7 @@ class Renewal:
 
     def _begin(self, spark: SparkSession) -> None:
         """Be told when this Spark ends."""
+        self._spark = spark
         self._process: Popen[bytes] | None = process_of(spark)
         self._ours = use_spark(spark, self)
 
@@ -94,7 +72,12 @@ class Renewal:
     @property
     def has_ended(self) -> bool:
         """Whether the process of the home's Spark is gone, and nobody starts another."""
-        return not self._ours and self._is_gone()
+        return (not self._ours and self._is_gone()) or self._is_stopped()
+
+    def _is_stopped(self) -> bool:
+        """Whether somebody has stopped Spark, whose process may live on."""
+        context: Any = self._spark.sparkContext
+        return context._jsc is None
 
     def _is_gone(self) -> bool:
         return self._process is not None and self._process.poll() is not None
@@ -123,7 +106,7 @@ class Renewal:
 
     def take_spark(self, spark: SparkSession) -> None:
         """Bring the home to a new Spark; if that one ends too, the next is waited for."""
-        if self._home.closed:
+        if self._core.closed:
             return
         self._begin(spark)
         self._renew(spark)
@@ -137,50 +120,50 @@ class Renewal:
         self.failure = str(error) or type(error).__name__
 
     def _renew(self, spark: SparkSession) -> None:
-        home = self._home
-        doors = open_doors(spark, self._files)
+        core = self._core
+        sessions = open_sessions(spark, self._files)
         made: dict[str, View] = {}
 
         def swap() -> None:
-            if not home.closed:
+            if not core.closed:
                 # Once more, for what was defined meanwhile; most often that is nothing.
-                self._make_views(doors, home.catalog, made)
-                before = home.catalog.views()
-                home.swap_spark(doors, list(made.values()))
+                self._make_views(sessions, core.catalog, made)
+                before = core.catalog.views()
+                core.swap_spark(sessions, list(made.values()))
                 _clear(before)
 
         try:
-            self._make_views(doors, home.catalog, made)
-            self._rehearse(doors, list(made.values()))
-            home.between_epochs(swap)
+            self._make_views(sessions, core.catalog, made)
+            self._rehearse(sessions, list(made.values()))
+            self._loop.between_epochs(swap)
         except BaseException:
             _clear(made.values())
             raise
 
-    def _rehearse(self, doors: Doors, views: list[View]) -> None:
+    def _rehearse(self, sessions: Sessions, views: list[View]) -> None:
         """Plan and compile what the first calls will need: they must not wait for it."""
-        home = self._home
-        catalog = home.catalog.having(*views)
+        core = self._core
+        catalog = core.catalog.having(*views)
         try:
-            work = home.begin(home.tick(), catalog)
+            work = core.begin(core.tick(), catalog)
             rehearse_epoch(work, [table.name for table in catalog.tables()], catalog.views(), _REHEARSAL_SECONDS)
-            rehearse_query(doors.queries, home.relations())
+            rehearse_query(sessions.queries, core.relations())
         except (HeadraceError, *FAILURES) as error:
             _log.info("the first epoch could not be rehearsed: %s", error)
 
-    def _make_views(self, doors: Doors, catalog: Catalog, made: dict[str, View]) -> None:
+    def _make_views(self, sessions: Sessions, catalog: Catalog, made: dict[str, View]) -> None:
         """Make each view of a catalog over the new Spark, with the stores that it has; those made before are kept."""
         new = catalog
         for table in catalog.tables():
-            register(doors.catalyst, table.name, table.schema)
+            register(sessions.catalyst, table.name, table.schema)
         for view in catalog.views():
             known = made.get(view.name)
             if known is None or known.definition != view.definition:
                 _clear([known] if known is not None else [])
-                known = make_view(doors.catalyst, new, self._leaves, view.definition)
+                known = make_view(sessions.catalyst, new, self._core.leaves, view.definition)
             made[view.name] = known = replace(known, store=view.store, hidden=view.hidden)
             new = new.having(known)
-            register(doors.catalyst, view.name, view.schema)
+            register(sessions.catalyst, view.name, view.schema)
         for name in [name for name in made if name not in catalog.relations]:
             _clear([made.pop(name)])
 

@@ -4,19 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime
 
-import numpy as np
-import pyarrow as pa
-
-from headrace.catalog.catalog import Catalog
-from headrace.epoch.work import Work
 from headrace.errors import HomeBroken, OwnerLost
-from headrace.sql.one_row import CLOCK
-from headrace.state.delta import consolidate
 from headrace.upkeep.failures import Failures
 
-_ONE = np.ones(1, dtype=np.int64)
 # A view that fails by the clock alone is tried again at least this often; it fails loudly at the next change.
 _LONGEST_PAUSE = 60.0
 
@@ -61,17 +52,3 @@ class Ticker:
                 return
             except BaseException as error:
                 self.failures.note(error)
-
-
-def move_clock(work: Work, catalog: Catalog, now: datetime, resolution: float) -> None:
-    """Set the clock of an epoch under way, if any view reads it."""
-    if not catalog.reads_clock and not work.before(CLOCK).runs:
-        return
-    moment = datetime.fromtimestamp(now.timestamp() // resolution * resolution, UTC)
-    known = work.before(CLOCK).all()
-    schema = work.before(CLOCK).schema
-    rows = [*known.rows.column(0).to_pylist(), moment]
-    table = pa.table([pa.array(rows, type=schema.types[0])], schema=schema)
-    delta = consolidate(table, np.concatenate([-known.weights, _ONE]))
-    if len(delta):
-        work.record(CLOCK, delta)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fastapi import APIRouter, FastAPI, Request
 
-from headrace.home import Headrace
 from headrace.serving.feldera import listening, pipelines, pushes, queries
 from headrace.serving.feldera.standing import Standing
 from headrace.serving.feldera.wording import WordedRoute
@@ -26,9 +25,9 @@ async def not_answered(rest: str, request: Request) -> None:
     )
 
 
-def install(app: FastAPI, hr: Headrace) -> None:
+def install(app: FastAPI, home: str) -> None:
     """Answer the client; its API is another project's and described there, so our own document leaves it out."""
-    app.state.standing = Standing(str(hr.path))
+    app.state.standing = Standing(home)
     for group in (pipelines, pushes, queries, listening):
         app.include_router(group.router, include_in_schema=False)
     app.include_router(_rest, include_in_schema=False)

@@ -47,10 +47,10 @@ async def egress(
     if format != "json":
         raise Refusal(400, "unsupported_format", f"format {format} is not offered", hint="listen with json")
     standing.refuse_stopped()
-    found = service.hr.catalog.get(unquoted(relation)).name
+    found = service.readings.catalog.get(unquoted(relation)).name
     # Noted before the client hears anything: what it pushes after the greeting comes later than this. And before a
     # place is taken, since a relation that is gone by now is an error.
-    position = service.hr.following.begin(found, None if send_snapshot else service.hr.epoch)
+    position = service.readings.following.begin(found, None if send_snapshot else service.readings.epoch)
     place = service.streams.enter()
     chunks = follow(service, place, standing, position)
     patience = service.settings.serve_patience.total_seconds()

@@ -68,7 +68,7 @@ async def config() -> dict[str, Any]:
 @router.get("/cluster_healthz")
 async def cluster_healthz(service: OfService) -> dict[str, Any]:
     """What the client asks after a gateway failed."""
-    part = {"healthy": not service.hr.closed, "message": "", "unchanged_since": None, "checked_at": None}
+    part = {"healthy": not service.home.core.closed, "message": "", "unchanged_since": None, "checked_at": None}
     return {"all_healthy": part["healthy"], "runner": part, "compiler": part}
 
 
@@ -79,7 +79,7 @@ async def pipelines(
     selector: Annotated[Literal["all", "status"], Query()] = "status",
 ) -> list[dict[str, Any]]:
     """The one pipeline there is, under each of its names."""
-    names = service.settings.serve_pipelines or (service.hr.path.name,)
+    names = service.settings.serve_pipelines or (service.home.path.name,)
     return [describe(name, service, standing, whole=selector == "all") for name in names]
 
 
@@ -133,7 +133,7 @@ async def stats(service: OfService, standing: OfStanding) -> dict[str, Any]:
     """What went through this door since the server started."""
     standing.refuse_stopped()
     received, waiting = standing.counts.received, standing.counts.waiting
-    steps = service.hr.epoch
+    steps = service.readings.epoch
     started = int(standing.started_at.timestamp())
     return {
         "global_metrics": {
@@ -177,7 +177,7 @@ def describe(name: str, service: Service, standing: Standing, *, whole: bool) ->
     described: dict[str, Any] = {
         "id": standing.id,
         "name": name,
-        "description": f"the Headrace home {service.hr.path.name}",
+        "description": f"the Headrace home {service.home.path.name}",
         "tags": [],
         "created_at": born,
         "version": 1,
@@ -207,7 +207,7 @@ def describe(name: str, service: Service, standing: Standing, *, whole: bool) ->
         "storage_status_details": None,
     }
     if whole:
-        relations = list(service.hr.catalog.relations.values())
+        relations = list(service.readings.catalog.relations.values())
         tables = [_described(one) for one in relations if isinstance(one, Table)]
         views = [_described(one) for one in relations if not isinstance(one, Table)]
         clean = {"exit_code": 0, "stdout": "", "stderr": ""}

@@ -1,0 +1,62 @@
+"""One caller's changes on their way into an epoch, and how long each stage of it took."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from headrace.epoch.batch import Changes
+from headrace.epoch.receipt import Receipt
+
+
+class Outdated(Exception):
+    """Changes were worked out from what is no longer so."""
+
+
+@dataclass(frozen=True)
+class Basis:
+    """What changes were worked out from: relations as of an epoch, under the definitions of that time."""
+
+    epoch: int
+    definitions: int
+    relations: frozenset[str]
+
+
+@dataclass(eq=False)
+class Call:
+    """One caller's changes; those of a statement, or why there are none, hold as long as their basis does."""
+
+    changes: Changes
+    key: str | None = None
+    digest: str = ""
+    quiet: bool = False
+    basis: Basis | None = None
+    failure: Exception | None = None
+    taken: bool = False
+    done: bool = False
+    # Whether its verdict is that of another call, which had its key before.
+    repeats: bool = False
+    receipt: Receipt | None = None
+    error: BaseException | None = None
+    applied: dict[str, int] = field(default_factory=dict[str, int])
+    stale: dict[str, int] = field(default_factory=dict[str, int])
+
+
+class Stopwatch:
+    """Seconds by stage."""
+
+    def __init__(self) -> None:
+        self.started_at = time.perf_counter()
+        self._last = self.started_at
+        self.stages: dict[str, float] = {}
+
+    def lap(self, stage: str) -> None:
+        """The time since the last lap belongs to this stage."""
+        now = time.perf_counter()
+        self.stages[stage] = self.stages.get(stage, 0.0) + now - self._last
+        self._last = now
+
+    @property
+    def seconds(self) -> float:
+        """The time since the start."""
+        return time.perf_counter() - self.started_at
