@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import headrace
+from headrace.epoch.core import Core
 from headrace.errors import ChangesRejected, HeadraceError, ReadOnly
 from headrace.face import home_of
 
@@ -414,13 +415,13 @@ def test_a_definition_that_fails_is_seen_by_nobody(home: Any, monkeypatch: pytes
     home.apply({"o": [{"insert": {"id": 1, "g": 0}}]})
     before, epoch = home_of(home).core.catalog, home.epoch
     seen: list[bool] = []
-    real = type(home).commit
+    real = Core.commit
 
     def look(self: Any, *given: Any) -> None:
         seen.append("w" in self.catalog)
         real(self, *given)
 
-    monkeypatch.setattr(type(home), "commit", look)
+    monkeypatch.setattr(Core, "commit", look)
     with pytest.raises(headrace.HeadraceError):
         home.execute("CREATE VIEW w AS SELECT 1 DIV g AS x, raise_error('no') AS y FROM o")
     assert home_of(home).core.catalog is before

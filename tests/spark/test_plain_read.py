@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.face import home_of
-from headrace.query_processes.queries import read_home_plainly
+from headrace.query_processes.queries import read_plain_text
 
 EVERYTHING = """
 CREATE TABLE everything (
@@ -79,18 +79,20 @@ FOR_SPARK = [
 def test_plain_reads_give_what_spark_gives(home: Any) -> None:
     home.execute(EVERYTHING)
     for sql in PLAIN:
-        plain = read_home_plainly(home, sql, None)
+        plain = read_plain_text(home_of(home).core, sql, None)
         assert plain is not None, sql
         assert _rows(home.query(sql)) == _rows(plain), sql
         by_spark = home_of(home).core.sessions.queries.run(sql, home_of(home).core.relations())
         assert plain.schema.equals(by_spark.schema), sql
         assert _rows(plain) == _rows(by_spark), sql
     for sql in FOR_SPARK:
-        assert read_home_plainly(home, sql, None) is None, sql
+        assert read_plain_text(home_of(home).core, sql, None) is None, sql
     before = home.epoch
     home.execute("DELETE FROM pairs WHERE k = 'a'")
     assert _rows(home.query("SELECT * FROM pairs WHERE k = 'a' AND v = 2")) == []
-    then = read_home_plainly(home, f"SELECT * FROM pairs VERSION AS OF {before} WHERE k = 'a' AND v = 2", None)
+    then = read_plain_text(
+        home_of(home).core, f"SELECT * FROM pairs VERSION AS OF {before} WHERE k = 'a' AND v = 2", None
+    )
     assert then is not None
     assert then.num_rows == 1
     assert home.query("SELECT * FROM pairs", epoch=before).num_rows == 3
@@ -103,11 +105,11 @@ def test_a_large_relation_is_read_by_its_key(home: Any, monkeypatch: pytest.Monk
     )
     home.apply({"numbers": [{"insert": {"id": i, "name": f"n{i}"}} for i in range(100)]})
     for relation in ("numbers", "twice"):
-        found = read_home_plainly(home, f"SELECT * FROM {relation} WHERE id = 42", None)
+        found = read_plain_text(home_of(home).core, f"SELECT * FROM {relation} WHERE id = 42", None)
         assert found is not None
         assert found.to_pylist() == [{"id": 42, "name": "n42"}]
-        assert read_home_plainly(home, f"SELECT * FROM {relation} WHERE name = 'n42'", None) is None
-        assert read_home_plainly(home, f"SELECT * FROM {relation}", None) is None
+        assert read_plain_text(home_of(home).core, f"SELECT * FROM {relation} WHERE name = 'n42'", None) is None
+        assert read_plain_text(home_of(home).core, f"SELECT * FROM {relation}", None) is None
 
 
 def _rows(table: pa.Table) -> list[str]:

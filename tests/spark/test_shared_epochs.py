@@ -16,7 +16,7 @@ import pytest
 import headrace
 from headrace import HeadraceError, Receipt
 from headrace.epoch.calls import Call
-from headrace.epoch.loop import _Intake
+from headrace.epoch.run import Intake
 from headrace.face import home_of
 
 SETUP = """
@@ -88,7 +88,7 @@ def decided(hr: Any, calls: Sequence[Sent]) -> tuple[list[Any], list[int]]:
     outcomes: list[Any] = [None] * len(calls)
     brought: dict[Call, int] = {}
     last_looked_at: dict[int, int] = {}
-    enter, take = loop.enter, _Intake.take
+    enter, take = loop.enter, Intake.take
 
     def send_one(place: int) -> None:
         outcomes[place] = send(hr, calls[place])
@@ -97,14 +97,14 @@ def decided(hr: Any, calls: Sequence[Sent]) -> tuple[list[Any], list[int]]:
         brought[call] = int(threading.current_thread().name)
         return enter(call)
 
-    def note_take(intake: _Intake, call: Call) -> None:
+    def note_take(intake: Intake, call: Call) -> None:
         place = brought[call] if call in brought else int(threading.current_thread().name)
         last_looked_at.pop(place, None)
         last_looked_at[place] = len(last_looked_at)
         take(intake, call)
 
     threads = [threading.Thread(target=send_one, args=(place,), name=str(place)) for place in range(len(calls))]
-    with patch.object(loop, "enter", note_enter), patch.object(_Intake, "take", note_take):
+    with patch.object(loop, "enter", note_enter), patch.object(Intake, "take", note_take):
         with loop.turn:
             for place, thread in enumerate(threads):
                 thread.start()
