@@ -21,21 +21,14 @@ HERE = "http://127.0.0.1:8080"
 
 def _home(**parts: Any) -> Any:
     """What /readyz looks at of a home that is well, but for these parts."""
-    context = SimpleNamespace(_jsc=object())
-    session = SimpleNamespace(sparkContext=context)
-    well = {
-        "closed": False,
-        "broken": None,
-        "epoch": 7,
-        "renewal": SimpleNamespace(under_way=False, has_ended=False, failure=None),
-        "frames": SimpleNamespace(catalyst=SimpleNamespace(session=session)),
-    }
-    return SimpleNamespace(**{**well, **parts})
+    renewal = parts.pop("renewal", SimpleNamespace(under_way=False, has_ended=False, failure=None))
+    well = {"closed": False, "broken": None, "epoch": 7}
+    return SimpleNamespace(core=SimpleNamespace(**{**well, **parts}), renewal=renewal)
 
 
 def _app(home: Any, lost: OwnerLost | None = None, keys: tuple[str, ...] = ()) -> FastAPI:
     app = FastAPI()
-    app.state.service = SimpleNamespace(hr=home, submissions=SimpleNamespace(lost=lost))
+    app.state.service = SimpleNamespace(home=home, submissions=SimpleNamespace(lost=lost))
     problems.install(app)
     app.include_router(health.router)
     app.add_middleware(Guarded, keys=keys)
