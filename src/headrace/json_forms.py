@@ -71,7 +71,7 @@ def scalar_form(value: Any) -> Any:
     if pa.types.is_timestamp(kind):
         return moment_text(value.value, kind.unit) + ("" if kind.tz is None else "+00:00")
     if pa.types.is_struct(kind):
-        return {field.name: scalar_form(value[place]) for place, field in enumerate(kind)}
+        return {field.name: scalar_form(value[index]) for index, field in enumerate(kind)}
     if pa.types.is_map(kind):
         pairs = [(scalar_form(entry[0]), scalar_form(entry[1])) for entry in value.values]
         return {str(key): item for key, item in pairs} if _has_plain_keys(kind) else [list(pair) for pair in pairs]
@@ -82,10 +82,10 @@ def scalar_form(value: Any) -> Any:
 
 def with_readable_text(table: pa.Table) -> pa.Table:
     """The table with U+FFFD for every broken byte of its text, so that any reader of Arrow takes it."""
-    for place, column in enumerate(table.columns):
+    for index, column in enumerate(table.columns):
         if has_text(column.type) and not is_readable(column):
             whole = pa.array([_readable(value) for value in column], column.type)
-            table = table.set_column(place, table.field(place), whole)
+            table = table.set_column(index, table.field(index), whole)
     return table
 
 
@@ -102,7 +102,7 @@ def has_text(kind: pa.DataType) -> bool:
     """Whether a type is text or has text inside."""
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return True
-    return any(has_text(kind.field(place).type) for place in range(kind.num_fields))
+    return any(has_text(kind.field(index).type) for index in range(kind.num_fields))
 
 
 def date_text(days: int) -> str:
@@ -147,7 +147,7 @@ def _readable(value: Any) -> Any:
     if not value.is_valid or not has_text(kind):
         return value if value.is_valid else None
     if pa.types.is_struct(kind):
-        return {field.name: _readable(value[place]) for place, field in enumerate(kind)}
+        return {field.name: _readable(value[index]) for index, field in enumerate(kind)}
     if pa.types.is_map(kind):
         return [(_readable(entry[0]), _readable(entry[1])) for entry in value.values]
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
@@ -158,4 +158,4 @@ def _readable(value: Any) -> Any:
 def _has_plain_keys(kind: pa.DataType) -> bool:
     if pa.types.is_map(kind) and not (pa.types.is_string(kind.key_type) or pa.types.is_integer(kind.key_type)):
         return False
-    return all(_has_plain_keys(kind.field(place).type) for place in range(kind.num_fields))
+    return all(_has_plain_keys(kind.field(index).type) for index in range(kind.num_fields))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from headrace.intake.overlay import Found, KeptCell, Net, Overlay, Tombstone, Verdict
+from headrace.intake.overlay import Found, KeptCell, Net, Overlay, Taken, Tombstone
 from headrace.intake.table import TableContract
 
 NOW = datetime(2024, 1, 1, tzinfo=UTC)
@@ -114,12 +114,12 @@ KEYED: list[tuple[str, list[object], Net]] = [
 @pytest.mark.parametrize(("what", "changes", "net"), KEYED, ids=[case[0] for case in KEYED])
 def test_changes_by_key(what: str, changes: list[object], net: Net) -> None:
     together = Committed([(1, 1, "a")]).overlay()
-    assert together.take(changes, NOW) == Verdict(len(changes))
+    assert together.take(changes, NOW) == Taken(len(changes))
     assert together.net() == net
     assert bool(together.net()) == (net != Net())
     apart = Committed([(1, 1, "a")]).overlay()
     for change in changes:
-        assert apart.take([change], NOW) == Verdict(1)
+        assert apart.take([change], NOW) == Taken(1)
     assert apart.net() == net
 
 
@@ -201,7 +201,7 @@ SEQUENCED: list[tuple[str, list[object], int, Net]] = [
 @pytest.mark.parametrize(("what", "changes", "stale", "net"), SEQUENCED, ids=[case[0] for case in SEQUENCED])
 def test_changes_by_sequence(what: str, changes: list[object], stale: int, net: Net) -> None:
     together = Committed([(1, 5, "a")], {2: 5}).overlay(sequence="seq")
-    assert together.take(changes, NOW) == Verdict(len(changes) - stale, stale)
+    assert together.take(changes, NOW) == Taken(len(changes) - stale, stale)
     assert together.net() == net
     apart = Committed([(1, 5, "a")], {2: 5}).overlay(sequence="seq")
     assert sum(apart.take([change], NOW).stale for change in changes) == stale
@@ -210,9 +210,9 @@ def test_changes_by_sequence(what: str, changes: list[object], stale: int, net: 
 
 def test_a_change_without_its_sequence_is_rejected() -> None:
     overlay = Committed().overlay(sequence="seq")
-    verdict = overlay.take([insert(1, 1), insert(1), delete(id=1), delete(id=1, seq=None)], NOW)
-    assert [rejection.index for rejection in verdict.rejections] == [1, 2, 3]
-    assert all("SEQUENCE BY needs it" in rejection.reason for rejection in verdict.rejections)
+    taken = overlay.take([insert(1, 1), insert(1), delete(id=1), delete(id=1, seq=None)], NOW)
+    assert [rejection.index for rejection in taken.rejections] == [1, 2, 3]
+    assert all("SEQUENCE BY needs it" in rejection.reason for rejection in taken.rejections)
     assert overlay.net() == Net()
 
 
@@ -238,28 +238,28 @@ BAG: list[tuple[str, list[object], list[int], Net]] = [
 @pytest.mark.parametrize(("what", "changes", "rejected", "net"), BAG, ids=[case[0] for case in BAG])
 def test_changes_without_a_key(what: str, changes: list[object], rejected: list[int], net: Net) -> None:
     overlay = Committed([ONE, ONE, (2, 2, "b")]).overlay(key=())
-    verdict = overlay.take(changes, NOW)
-    assert [(rejection.index, rejection.reason) for rejection in verdict.rejections] == [
+    taken = overlay.take(changes, NOW)
+    assert [(rejection.index, rejection.reason) for rejection in taken.rejections] == [
         (index, ABSENT) for index in rejected
     ]
-    assert verdict.applied == (0 if rejected else len(changes))
+    assert taken.applied == (0 if rejected else len(changes))
     assert overlay.net() == net
 
 
 def test_every_rejection_is_listed_with_its_change() -> None:
     overlay = Committed().overlay(key=())
     changes = [insert(1), {"insert": {"id": "x"}}, delete(id=5), "nonsense"]
-    verdict = overlay.take(changes, NOW)
-    assert verdict.applied == verdict.stale == 0
-    assert [(r.table, r.index, r.change) for r in verdict.rejections] == [("t", n, changes[n]) for n in (1, 2, 3)]
+    taken = overlay.take(changes, NOW)
+    assert taken.applied == taken.stale == 0
+    assert [(r.table, r.index, r.change) for r in taken.rejections] == [("t", n, changes[n]) for n in (1, 2, 3)]
     assert overlay.net() == Net()
 
 
 def test_a_later_call_stands_on_the_earlier_ones() -> None:
     overlay = Committed([ONE]).overlay(key=())
-    assert overlay.take([delete(id=1, seq=1, name="a"), insert(5)], NOW) == Verdict(2)
+    assert overlay.take([delete(id=1, seq=1, name="a"), insert(5)], NOW) == Taken(2)
     assert overlay.take([delete(id=1, seq=1, name="a")], NOW).rejections
-    assert overlay.take([delete(id=5)], NOW) == Verdict(1)
+    assert overlay.take([delete(id=5)], NOW) == Taken(1)
     assert overlay.net() == Net(removed_rows=[(ONE, 1)])
 
 
@@ -272,7 +272,7 @@ def test_a_call_is_undone_as_if_it_had_not_come() -> None:
     assert overlay.net() != before
     overlay.rollback(mark)
     assert overlay.net() == before
-    assert overlay.take([insert(1, 7)], NOW) == Verdict(1)
+    assert overlay.take([insert(1, 7)], NOW) == Taken(1)
 
 
 def test_the_committed_state_is_asked_once_a_call_and_once_a_key() -> None:
@@ -304,7 +304,7 @@ def test_a_failed_look_leaves_the_overlay_as_it_was() -> None:
     with pytest.raises(OSError, match="disk"):
         overlay.take([insert(2, 4)], NOW)
     broken.append(False)
-    assert overlay.take([insert(2, 4)], NOW) == Verdict(0, 1)
+    assert overlay.take([insert(2, 4)], NOW) == Taken(0, 1)
 
 
 def test_an_overlay_without_its_looks_is_a_mistake() -> None:
@@ -331,16 +331,16 @@ def test_an_update_without_a_row_to_keep_is_refused_with_its_call(calls: list[li
     *accepted, last = calls
     assert all(not overlay.take(call, NOW).rejections for call in accepted)
     before = overlay.net()
-    verdict = overlay.take(last, NOW)
-    assert {one.index for one in verdict.rejections} == refused
-    assert all("no row of this key" in one.reason for one in verdict.rejections)
-    assert (verdict.applied, overlay.net()) == (0, before)
+    taken = overlay.take(last, NOW)
+    assert {one.index for one in taken.rejections} == refused
+    assert all("no row of this key" in one.reason for one in taken.rejections)
+    assert (taken.applied, overlay.net()) == (0, before)
 
 
 def test_an_update_that_is_too_old_is_stale_whether_or_not_there_is_a_row() -> None:
     overlay = Committed([(1, 5, "a")], {2: 5}).overlay(sequence="seq")
-    verdict = overlay.take([update(id=1, seq=4), update(id=2, seq=4), update(id=1, seq=5)], NOW)
-    assert verdict == Verdict(1, 2)
+    taken = overlay.take([update(id=1, seq=4), update(id=2, seq=4), update(id=1, seq=5)], NOW)
+    assert taken == Taken(1, 2)
     assert overlay.take([update(id=2, seq=6)], NOW).rejections
     assert "part of the key" in overlay.take([update(seq=6)], NOW).rejections[0].reason
     assert "SEQUENCE BY" in overlay.take([update(id=1)], NOW).rejections[0].reason
@@ -348,6 +348,6 @@ def test_an_update_that_is_too_old_is_stale_whether_or_not_there_is_a_row() -> N
 
 def test_a_table_without_a_key_has_nothing_to_keep() -> None:
     overlay = Committed([(1, 5, "a")]).overlay(key=())
-    assert overlay.take([{"update": {"id": 1, "seq": 5, "name": "b"}}], NOW) == Verdict(1)
+    assert overlay.take([{"update": {"id": 1, "seq": 5, "name": "b"}}], NOW) == Taken(1)
     overlay = Committed([(1, 5, "a")]).overlay(key=())
     assert "id is missing" in overlay.take([update(seq=5)], NOW).rejections[0].reason

@@ -112,24 +112,24 @@ def run_keyed(contract: TableContract, history: list[list[Call]]) -> None:
         overlay = Overlay(contract, lookup=lookup, tombstones=find_tombstones)
         for call, bad, undone in epoch:
             mark = overlay.checkpoint()
-            verdict = overlay.take([*call, BAD] if bad else call, NOW)
+            taken = overlay.take([*call, BAD] if bad else call, NOW)
             if bad:
-                assert (verdict.applied, verdict.stale, len(verdict.rejections)) == (0, 0, 1)
+                assert (taken.applied, taken.stale, len(taken.rejections)) == (0, 0, 1)
                 continue
             trial = deepcopy(model)
             outcomes = [trial.apply(change) for change in call]
             refused = [index for index, outcome in enumerate(outcomes) if outcome is None]
-            assert [one.index for one in verdict.rejections] == refused
+            assert [one.index for one in taken.rejections] == refused
             if refused:
                 continue
-            assert (verdict.applied, verdict.stale) == (outcomes.count(True), outcomes.count(False))
+            assert (taken.applied, taken.stale) == (outcomes.count(True), outcomes.count(False))
             if undone:
                 overlay.rollback(mark)
             else:
                 model = trial
         assert len(asked) == len(set(asked))
         net = overlay.net()
-        kept = {(cell.row, cell.place): stored[cell.handle][cell.place] for cell in net.kept_cells}
+        kept = {(cell.row, cell.column): stored[cell.handle][cell.column] for cell in net.kept_cells}
         assert len(set(net.removed_handles)) == len(net.removed_handles)
         for handle in net.removed_handles:
             assert isinstance(handle, int)
@@ -181,7 +181,7 @@ def test_bags_follow_the_model(history: list[list[Call]]) -> None:
         overlay = Overlay(contract, count=count)
         for call, bad, undone in epoch:
             mark = overlay.checkpoint()
-            verdict = overlay.take([*call, BAD] if bad else call, NOW)
+            taken = overlay.take([*call, BAD] if bad else call, NOW)
             trial = Counter(model)
             rejected: list[int] = []
             for index, change in enumerate(call):
@@ -195,10 +195,10 @@ def test_bags_follow_the_model(history: list[list[Call]]) -> None:
                     rejected.append(index)
             if bad:
                 rejected.append(len(call))
-            assert [rejection.index for rejection in verdict.rejections] == rejected
+            assert [rejection.index for rejection in taken.rejections] == rejected
             if rejected:
                 continue
-            assert verdict.applied == len(call)
+            assert taken.applied == len(call)
             if undone:
                 overlay.rollback(mark)
             else:

@@ -222,9 +222,9 @@ class Catalog:
             then = self.history.at(table.name, definition.as_of)
             if then is None or then.schema is None:
                 continue
-            places = {one: place for place, one in enumerate(table.ids)}
+            indexes = {one: index for index, one in enumerate(table.ids)}
             pairs = zip(then.ids, then.schema.names, strict=True)
-            seen = tuple((places[one], name) for one, name in pairs if one in places)
+            seen = tuple((indexes[one], name) for one, name in pairs if one in indexes)
             if seen != tuple(enumerate(table.schema.names)):
                 narrowed[table.name] = seen
         return narrowed

@@ -118,12 +118,12 @@ def converted(rows: pa.Table, weights: Any, old: Columns, new: Columns) -> Delta
 def convert(rows: pa.Table, old: Columns, new: Columns) -> pa.Table:
     """Rows of some columns under others, column by column."""
     assert new.arrow is not None
-    places = {one: place for place, one in enumerate(old.ids)}
+    indexes = {one: index for index, one in enumerate(old.ids)}
     columns: list[pa.ChunkedArray] = []
     for field, one in zip(new.arrow, new.ids, strict=True):
-        if one not in places:
+        if one not in indexes:
             columns.append(pa.chunked_array([pa.nulls(rows.num_rows, field.type)]))
             continue
-        column = rows.column(places[one])
+        column = rows.column(indexes[one])
         columns.append(column if column.type.equals(field.type) else column.cast(field.type))
     return pa.table(columns, schema=new.arrow)

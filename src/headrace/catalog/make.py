@@ -91,7 +91,7 @@ def refuse_type(what: str, kind: DataType) -> None:
 
 
 def make_table(contract: TableContract, ids: Sequence[int] | None = None) -> Table:
-    """An empty table, not yet known to the analyzer; without ids given, those of its columns are their places."""
+    """An empty table, not yet known to the analyzer; without ids given, those of its columns are their indexes."""
     store = Store(contract.name, arrow_schema(f.dataType for f in contract.schema.fields))
     tombstones = None
     if contract.sequence is not None:
@@ -236,11 +236,11 @@ def _derived_key(catalog: Catalog, node: Node, schema: StructType) -> tuple[str,
     elif isinstance(base, Scan):
         relation = catalog.get(base.relation) if base.relation in catalog else None
         names = relation.contract.key if isinstance(relation, Table) else relation.key if relation else ()
-        places = {place: a.id for place, a in zip(base.columns, base.output, strict=True)}
+        ids_by_index = {index: a.id for index, a in zip(base.columns, base.output, strict=True)}
         wanted = [relation.schema.names.index(name) for name in names] if relation else []
-        if not wanted or any(place not in places for place in wanted):
+        if not wanted or any(index not in ids_by_index for index in wanted):
             return ()
-        ids = [places[place] for place in wanted]
+        ids = [ids_by_index[index] for index in wanted]
     else:
         return ()
     for step in steps:

@@ -96,10 +96,10 @@ class _TableSoFar:
         if self._pending is None:
             buried = None if self._table.tombstones is None else self._after(self._table.tombstones.name)
             self._pending = Pending(self._table, self._after(self.name), buried)
-        verdict = self._pending.overlay.take(listed, self._now)
-        if verdict.rejections:
-            raise ChangesRejected(verdict.rejections)
-        return verdict.applied, verdict.stale
+        taken = self._pending.overlay.take(listed, self._now)
+        if taken.rejections:
+            raise ChangesRejected(taken.rejections)
+        return taken.applied, taken.stale
 
     def mark(self) -> _Mark:
         """A mark of what is accepted so far."""

@@ -103,7 +103,7 @@ class Pending:
         begins = np.cumsum([table.num_rows, *(len(found) for found in self._found)])
         by_index: dict[int, list[KeptCell]] = {}
         for cell in cells:
-            by_index.setdefault(cell.place, []).append(cell)
+            by_index.setdefault(cell.column, []).append(cell)
         for index, kept in by_index.items():
             origin = np.arange(table.num_rows)
             for cell in kept:

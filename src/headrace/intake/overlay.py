@@ -32,15 +32,15 @@ class Tombstone(NamedTuple):
 
 
 class KeptCell(NamedTuple):
-    """A value of an added row, by the place of the row and of its column, that stays what a committed row has there."""
+    """A value of an added row that stays as a committed row has it: its position, and the column's index."""
 
     row: int
-    place: int
+    column: int
     handle: object
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Taken:
     """What became of one call's changes; with any rejection nothing of the call was applied."""
 
     applied: int
@@ -99,7 +99,7 @@ class Overlay:
                 raise ValueError(f"table {contract.name} has no key: its committed rows must be counted")
             self._pending = _Bag(count)
 
-    def take(self, changes: Sequence[object], now: datetime) -> Verdict:
+    def take(self, changes: Sequence[object], now: datetime) -> Taken:
         """Apply one call's changes in order, or none of them if any is rejected."""
         decoded, reasons = self.contract.decode_all(changes)
         mark = self.checkpoint()
@@ -111,10 +111,10 @@ class Overlay:
         else:
             reasons.update(self._pending.take(decoded))
         if not reasons:
-            return Verdict(len(changes) - stale, stale)
+            return Taken(len(changes) - stale, stale)
         self.rollback(mark)
         name = self.contract.name
-        return Verdict(0, 0, tuple(Rejection(name, i, reasons[i], changes[i]) for i in sorted(reasons)[:MOST_REASONS]))
+        return Taken(0, 0, tuple(Rejection(name, i, reasons[i], changes[i]) for i in sorted(reasons)[:MOST_REASONS]))
 
     def checkpoint(self) -> int:
         """A mark of what is accepted so far."""
@@ -183,8 +183,8 @@ class _Keys:
         if before.row is None:
             return None
         row = list(change.row or ())
-        for place in change.kept:
-            row[place] = before.row[place]
+        for column in change.kept:
+            row[column] = before.row[column]
         return change._replace(row=tuple(row), kept=tuple(set(change.kept).intersection(before.kept)))
 
     def _learn(self, changes: Sequence[Decoded]) -> None:
@@ -218,9 +218,9 @@ class _Keys:
             if found is not None:
                 net.removed_handles.append(found.handle)
             if change.row is not None:
-                for place in change.kept:
+                for column in change.kept:
                     assert found is not None, "only of a row that is there is anything kept"
-                    net.kept_cells.append(KeptCell(len(net.added_rows), place, found.handle))
+                    net.kept_cells.append(KeptCell(len(net.added_rows), column, found.handle))
                 net.added_rows.append((change.row, 1))
                 if mark in self._buried:
                     net.tombstones_removed.append(change.key)

@@ -22,10 +22,10 @@ class BadValue(ValueError):
         super().__init__(reason)
         self.reason = reason
 
-    def within(self, place: str) -> BadValue:
-        """The same refusal, seen from the outside of `place`."""
+    def within(self, path: str) -> BadValue:
+        """The same refusal, seen from the outside of `path`."""
         separator = "" if self.reason.startswith(("[", ".")) else ": "
-        return BadValue(f"{place}{separator}{self.reason}")
+        return BadValue(f"{path}{separator}{self.reason}")
 
 
 def shown(value: object) -> str:

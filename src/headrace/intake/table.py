@@ -25,7 +25,7 @@ MOST_REASONS = 10_000
 class Decoded(NamedTuple):
     """One change with exact values; the row of a delete by key is None.
 
-    At the places that are `kept`, where its row has None, an update leaves the values of the row that is there.
+    At the indexes that are `kept`, where its row has None, an update leaves the values of the row that is there.
     """
 
     delete: bool
@@ -68,7 +68,7 @@ class TableContract:
 
     @cached_property
     def key_indexes(self) -> tuple[int, ...]:
-        """The places of the key's columns, in the order of the key."""
+        """The indexes of the key's columns, in the order of the key."""
         return tuple(self.schema.names.index(name) for name in self.key)
 
     @cached_property
@@ -130,7 +130,7 @@ class _Columns:
         return self.exact_part(row)[0]
 
     def exact_part(self, row: dict[str, Any], may_lack: Collection[str] = ()) -> tuple[Row, tuple[int, ...]]:
-        """The same of a row that may lack some columns, which are None; and their places."""
+        """The same of a row that may lack some columns, which are None; and their indexes."""
         exact: list[object] = []
         lacking: list[int] = []
         reasons: list[str] = []
@@ -287,11 +287,11 @@ def _finisher(
     return finish
 
 
-def _tuple_getter(places: Sequence[Any]) -> Callable[[Any], Row]:
-    """Picks the values at the places, always as a tuple."""
-    if not places:
+def _tuple_getter(indexes: Sequence[Any]) -> Callable[[Any], Row]:
+    """Picks the values at the indexes, always as a tuple."""
+    if not indexes:
         return lambda _: ()
-    if len(places) == 1:
-        (place,) = places
-        return lambda row: (row[place],)
-    return itemgetter(*places)
+    if len(indexes) == 1:
+        (index,) = indexes
+        return lambda row: (row[index],)
+    return itemgetter(*indexes)

@@ -87,10 +87,10 @@ def read_utc_texts(values: Sequence[str]) -> list[datetime] | None:
     length = len(values[0])
     if not 20 <= length <= 27 or any(map(length.__ne__, map(len, values))):
         return None
-    # One long text tells of all values at once whether a character is at its place.
+    # One long text tells of all values at once whether a character is at its offset.
     together = "".join(values)
     marks = ((4, "-"), (7, "-"), (10, "T"), (13, ":"), (16, ":"), (length - 1, "Z"))
-    if any(together[place::length] != mark * len(values) for place, mark in marks):
+    if any(together[offset::length] != mark * len(values) for offset, mark in marks):
         return None
     try:
         return list(map(datetime.fromisoformat, values))

@@ -25,7 +25,7 @@ from headrace.sql.allowed_functions import (
 )
 from headrace.sql.allowed_plans import PARSED_EXPRESSIONS, PARSED_PLANS, RESOLVED_EXPRESSIONS, RESOLVED_PLANS
 from headrace.sql.made_query import Piece
-from headrace.sql.query_errors import place_in_script, query_error
+from headrace.sql.query_errors import position_in_script, query_error
 
 _BUILT_IN = ("system.builtin.", "builtin.")
 _HINTS = {
@@ -143,7 +143,7 @@ def _resolved_fault(catalyst: Catalyst, part: Part) -> HeadraceError | None:
 
 
 def _bare(name: str) -> str:
-    """The name of a function without the place where all of Spark's own are."""
+    """The name of a function without the catalog and schema of Spark's own."""
     lowered = name.lower()
     return next((lowered.removeprefix(start) for start in _BUILT_IN if lowered.startswith(start)), lowered)
 
@@ -178,11 +178,11 @@ def _function_fault(name: str, refused: Mapping[str, str], listed: Iterable[str]
 
 
 def _placed(fault: HeadraceError, part: Part, parsed: Parsed) -> HeadraceError:
-    """The error with the place in the script where its cause was met."""
+    """The error with the position in the script where its cause was met."""
     if part.line is None or part.position is None:
         return fault
-    place = place_in_script(part.line, part.position, parsed.line, parsed.column, parsed.pieces)
-    if place is not None:
-        fault.line, fault.column = place
-        fault.detail = f"line {place[0]}, column {place[1]}: {fault.detail}".rstrip(": ")
+    position = position_in_script(part.line, part.position, parsed.line, parsed.column, parsed.pieces)
+    if position is not None:
+        fault.line, fault.column = position
+        fault.detail = f"line {position[0]}, column {position[1]}: {fault.detail}".rstrip(": ")
     return fault

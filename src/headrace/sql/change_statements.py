@@ -37,7 +37,7 @@ def read_insert(reader: Reader, sql: str, line: int, column: int) -> Insert:
     if not reader.at_query():
         choices = ("VALUES", "SELECT", "WITH", "TABLE", "FROM")
         raise reader.expected(*choices) if columns else reader.expected("'(' and the columns", *choices)
-    query_line, query_column = reader.place()
+    query_line, query_column = reader.position()
     query: str | None = None
     values: str | None = None
     if reader.accept("VALUES"):
@@ -127,7 +127,7 @@ def _read_target(reader: Reader, qualifiers: tuple[str, str | None]) -> Name:
 
 def _read_expression(reader: Reader) -> Expression:
     begin = reader.index
-    place = reader.place()
+    position = reader.position()
     while not (reader.at_end or reader.at_symbol(",") or reader.at("WHERE")):
         if reader.at_symbol("(") or reader.at_symbol("["):
             reader.skip_brackets()
@@ -139,7 +139,7 @@ def _read_expression(reader: Reader) -> Expression:
     if text.upper() == "DEFAULT":
         reader.index = begin
         raise reader.unsupported("columns have no DEFAULT", hint="write NULL or the value itself")
-    return Expression(text, *place)
+    return Expression(text, *position)
 
 
 def _read_where(reader: Reader) -> Expression | None:
@@ -150,5 +150,5 @@ def _read_where(reader: Reader) -> Expression | None:
     reader.expect("WHERE")
     if reader.at_end:
         raise reader.expected("a condition")
-    line, column = reader.place()
+    line, column = reader.position()
     return Expression(reader.rest(), line, column)

@@ -32,7 +32,7 @@ _FOREIGN = {
 
 
 def read_type(reader: Reader) -> str:
-    """The exact text of the type that begins here; an unknown type is an error with its place."""
+    """The exact text of the type that begins here; an unknown type is an error with its position."""
     begin = reader.index
     name = reader.keyword()
     if not name:

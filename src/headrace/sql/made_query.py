@@ -1,6 +1,6 @@
 """A query made of a statement's own expressions: every one of them stays what it is, and known by where it was written.
 
-An expression stands between brackets on lines of its own, so that nothing in it reaches past them and a place in the
+An expression stands between brackets on lines of its own, so that nothing in it reaches past them and a position in the
 made query, which nobody has seen, is found again in the script.
 """
 
@@ -21,7 +21,7 @@ class Piece:
     expression: Expression
 
     def written_at(self, line: int, column: int) -> tuple[int, int] | None:
-        """The script's line and column of a place in the made query, if it lies in this expression."""
+        """The script's line and column of a position in the made query, if it lies in this expression."""
         down = line - self.line
         if not 0 <= down <= self.expression.text.count("\n"):
             return None
@@ -37,9 +37,9 @@ class MadeQuery:
 
 
 def written_at(pieces: Iterable[Piece], line: int, column: int) -> tuple[int, int] | None:
-    """The script's line and column of a place in a made query; None where no expression of the script stands."""
+    """The script's line and column of a position in a made query; None where no expression of the script stands."""
     found = (piece.written_at(line, column) for piece in pieces)
-    return next((place for place in found if place is not None), None)
+    return next((position for position in found if position is not None), None)
 
 
 def make_query(

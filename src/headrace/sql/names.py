@@ -17,7 +17,7 @@ _SHOWN = 60
 
 @dataclass(frozen=True)
 class Name:
-    """A name in lower case, by which it is found, and as it was spelled, with its place."""
+    """A name in lower case, by which it is found, and as it was spelled, with its position."""
 
     name: str
     spelled: str

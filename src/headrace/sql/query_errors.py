@@ -1,4 +1,4 @@
-"""Spark's complaints about a query as errors of Headrace, with the place in the script."""
+"""Spark's complaints about a query as errors of Headrace, with the position in the script."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from headrace.errors import HeadraceError, QueryError, RelationNameError, Statem
 from headrace.plans.failures import first_line, is_of_query, work_failed
 from headrace.sql.made_query import Piece, written_at
 
-_PLACE = re.compile(r"\(line (\d+), pos (\d+)\)")
+_POSITION = re.compile(r"\(line (\d+), pos (\d+)\)")
 _UNKNOWN = ("TABLE_OR_VIEW_NOT_FOUND",)
 
 
 def query_error(error: Exception, line: int = 1, column: int = 1, pieces: Sequence[Piece] = ()) -> HeadraceError:
-    """Spark's complaint about a query as ours: short message, detail, hint, and the place in the script.
+    """Spark's complaint about a query as ours: short message, detail, hint, and the position in the script.
 
     The query begins there at this line and column, or is made of these pieces of the script. What
     failed by no fault of its own is `WorkFailed`.
@@ -29,46 +29,46 @@ def query_error(error: Exception, line: int = 1, column: int = 1, pieces: Sequen
     text = str(captured)
     condition = captured.getCondition() if isinstance(captured, PySparkException) else None
     first = f"{first_line(captured)}." if text.strip() else "Spark refused the query."
-    found = _PLACE.search(text) or re.search(r"line (\d+) pos (\d+)", text)
-    place: tuple[int, int] | None = None
+    found = _POSITION.search(text) or re.search(r"line (\d+) pos (\d+)", text)
+    position: tuple[int, int] | None = None
     if found:
-        place = place_in_script(int(found.group(1)), int(found.group(2)), line, column, pieces)
-    where = f"line {place[0]}, column {place[1]}: " if place else ""
+        position = position_in_script(int(found.group(1)), int(found.group(2)), line, column, pieces)
+    where = f"line {position[0]}, column {position[1]}: " if position else ""
     detail = f"{where}{first}"
     if condition == "PARSE_SYNTAX_ERROR" or (condition or "").startswith("PARSE"):
         return StatementError(
             "the query cannot be read",
             detail=detail,
             hint="check the spelling and the commas near that place; the query is Spark SQL",
-            line=place[0] if place else line,
-            column=place[1] if place else column,
+            line=position[0] if position else line,
+            column=position[1] if position else column,
         )
     if isinstance(captured, PySparkException) and condition in _UNKNOWN:
         refusal = RelationNameError(
             "unknown table or view", detail=detail, hint="SHOW TABLES and SHOW VIEWS list what there is"
         )
         refusal.unknown = (captured.getMessageParameters() or {}).get("relationName", "").strip("`").lower()
-        # The detail tells the place already; a script need not tell that of the statement as well.
-        refusal.line, refusal.column = place or (None, None)
+        # The detail tells the position already; a script need not tell that of the statement as well.
+        refusal.line, refusal.column = position or (None, None)
         return refusal
     if condition and condition.startswith("UNRESOLVED_COLUMN"):
         return QueryError(
             "unknown column",
             detail=detail,
             hint="DESCRIBE the relation to see its columns",
-            line=place[0] if place else None,
-            column=place[1] if place else None,
+            line=position[0] if position else None,
+            column=position[1] if position else None,
         )
     return QueryError(
         "Spark refused the query",
         detail=detail,
         hint="mend the query; it must be valid Spark SQL",
-        line=place[0] if place else None,
-        column=place[1] if place else None,
+        line=position[0] if position else None,
+        column=position[1] if position else None,
     )
 
 
-def place_in_script(
+def position_in_script(
     at_line: int, at_position: int, line: int, column: int, pieces: Sequence[Piece]
 ) -> tuple[int, int] | None:
     """The script's line and column of a line, from 1, and a position, from 0, of a query in it."""

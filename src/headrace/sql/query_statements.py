@@ -13,7 +13,7 @@ _CHANGE_VERBS = ("INSERT", "UPDATE", "DELETE", "MERGE")
 def read_query(reader: Reader) -> Query:
     """The query that reaches from here to the end of the statement."""
     _refuse_change_after_with(reader)
-    first, tokens = reader.place(), reader.tokens[reader.index :]
+    first, tokens = reader.position(), reader.tokens[reader.index :]
     sql = reader.rest()
     time_travel = find_time_travel(reader.source, tokens)
     return Query(sql=sql, line=first[0], column=first[1], time_travel=time_travel, plain_sql=blank(sql, time_travel))

@@ -1,4 +1,4 @@
-"""Reading one statement token by token, with errors that tell the place and the expected form."""
+"""Reading one statement token by token, with errors that tell the position and the expected form."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def near_miss(word: str, choices: Iterable[str]) -> str:
 
 
 class Reader:
-    """A place within the tokens of one statement; `form` is what its errors advise to write."""
+    """A position within the tokens of one statement; `form` is what its errors advise to write."""
 
     def __init__(self, source: str, tokens: Sequence[Token], form: str = "") -> None:
         self.source = source
@@ -185,7 +185,7 @@ class Reader:
             if depth == 0:
                 return
 
-    def place(self) -> tuple[int, int]:
+    def position(self) -> tuple[int, int]:
         """The line and the column of the token here, or of the statement's end."""
         token = self.peek()
         if token:
@@ -196,7 +196,7 @@ class Reader:
         """The error that something else stands here; near misses of keywords are named."""
         token = self.peek()
         found = f"'{_shorten(token.text)}'" if token else "the end of the statement"
-        line, column = self.place()
+        line, column = self.position()
         known = [choice.split()[0] for choice in choices if choice.isupper()]
         hint = self._advice(near_miss(token.text, known) if token and token.kind == "word" else "")
         if token and token.text.startswith('"') and any("name of" in choice for choice in choices):
@@ -204,13 +204,13 @@ class Reader:
         return StatementError(f"expected {_either(choices)}, found {found}", hint=hint, line=line, column=column)
 
     def fail(self, message: str, *, hint: str = "") -> StatementError:
-        """An error at this place, with the form as the hint unless another is given."""
-        line, column = self.place()
+        """An error at this position, with the form as the hint unless another is given."""
+        line, column = self.position()
         return StatementError(message, hint=hint or self._advice(), line=line, column=column)
 
     def unsupported(self, message: str, *, hint: str = "") -> UnsupportedStatement:
-        """A refusal at this place, with the form as the hint unless another is given."""
-        line, column = self.place()
+        """A refusal at this position, with the form as the hint unless another is given."""
+        line, column = self.position()
         return self._unsupported_at(line, column, message, hint or self._advice())
 
     def _unsupported_at(self, line: int, column: int, message: str, hint: str) -> UnsupportedStatement:

@@ -82,7 +82,7 @@ _SUBQUERY_EXPRESSIONS = frozenset(
 )
 
 
-# The columns of a relation that a view's text knows: place and name of each.
+# The columns of a relation that a view's text knows: index and name of each.
 Seen = tuple[tuple[int, str], ...]
 
 
@@ -106,11 +106,11 @@ def register(catalyst: Catalyst, name: str, schema: StructType, seen: Seen | Non
         [
             StructField(
                 label,
-                schema.fields[place].dataType,
-                schema.fields[place].nullable,
-                {RELATION_MARK: name, COLUMN_MARK: place},
+                schema.fields[index].dataType,
+                schema.fields[index].nullable,
+                {RELATION_MARK: name, COLUMN_MARK: index},
             )
-            for place, label in (seen if seen is not None else enumerate(schema.names))
+            for index, label in (seen if seen is not None else enumerate(schema.names))
         ]
     )
     catalyst.session.createDataFrame([], marked).createOrReplaceTempView(quoted(name))
@@ -235,7 +235,7 @@ def _leaves_of_subqueries(plan: Java) -> list[str]:
 
 
 def columns_read(resolved: Resolved) -> set[tuple[str, int]]:
-    """The columns, as relation and place, that a view's text names, if only through a star, or that settle its ties."""
+    """The columns, as relation and index, that a view's text names, if only through a star, or that settle its ties."""
     found: set[tuple[str, int]] = set()
     for plan in (resolved.analyzed, resolved.plan):
         _collect_read(plan, found)

@@ -13,7 +13,7 @@ _CLOSES = frozenset(_CLOSING.values())
 
 @dataclass(frozen=True)
 class ScriptStatement:
-    """One statement of a script, from its first token to its last; all places are places in the script."""
+    """One statement of a script, from its first token to its last; all positions are positions in the script."""
 
     text: str
     start: int
@@ -47,7 +47,7 @@ def _statement(source: str, tokens: list[Token]) -> list[ScriptStatement]:
 
 
 def check_brackets(tokens: tuple[Token, ...]) -> None:
-    """Refuse a bracket without its partner, at the place of the lonely one."""
+    """Refuse a bracket without its partner, at the position of the single one."""
     opened: list[Token] = []
     for token in tokens:
         if token.kind != "operator":

@@ -63,18 +63,18 @@ def _read_options(reader: Reader) -> dict[str, OptionValue]:
     reader.expect_symbol("(")
     options: dict[str, OptionValue] = {}
     while True:
-        place = reader.place()
+        position = reader.position()
         name = _option_name(reader)
         if name not in _OPTIONS:
             meant = near_miss(name, [option.upper() for option in _OPTIONS]).lower()
             raise StatementError(
                 f"a Delta source has no option {name}",
                 hint=f"did you mean {meant}?" if meant else f"its options are {', '.join(_OPTIONS)}",
-                line=place[0],
-                column=place[1],
+                line=position[0],
+                column=position[1],
             )
         if name in options:
-            raise StatementError(f"option {name} is given twice", hint="keep one", line=place[0], column=place[1])
+            raise StatementError(f"option {name} is given twice", hint="keep one", line=position[0], column=position[1])
         reader.expect_symbol("=")
         options[name] = _option_value(reader, name)
         if not reader.accept_symbol(","):
@@ -94,15 +94,15 @@ def _option_name(reader: Reader) -> str:
 def _option_value(reader: Reader, name: str) -> OptionValue:
     token = reader.peek()
     if name == "mode":
-        place = reader.place()
+        position = reader.position()
         mode = reader.string("the mode as a string").lower()
         if mode not in _MODES:
             meant = near_miss(mode, [one.upper() for one in _MODES]).lower()
             raise StatementError(
                 f"there is no mode '{mode}'",
                 hint=f"did you mean '{meant}'?" if meant else "write mode = 'snapshot'",
-                line=place[0],
-                column=place[1],
+                line=position[0],
+                column=position[1],
             )
         return mode
     if token is None or token.kind != "number" or not token.text.isdigit():

@@ -144,34 +144,34 @@ def _read_statement(reader: Reader, piece: ScriptStatement) -> Statement:
     if reader.at_query():
         return read_query(reader)
     verb = reader.keyword()
-    place = (piece.text, piece.line, piece.column)
+    origin = (piece.text, piece.line, piece.column)
     if verb in ("PAUSE", "RESUME"):
         if reader.keyword(1) != "SOURCE":
             raise _unavailable(reader, verb)
         reader.index += 2
-        return read_source_action(reader, "pause" if verb == "PAUSE" else "resume", *place)
+        return read_source_action(reader, "pause" if verb == "PAUSE" else "resume", *origin)
     if verb not in _VERBS:
         raise _unknown_verb(reader)
     reader.index += 1
     match verb:
         case "CREATE":
-            return _read_create(reader, *place)
+            return _read_create(reader, *origin)
         case "DROP":
-            return _read_drop(reader, *place)
+            return _read_drop(reader, *origin)
         case "ALTER":
-            return _read_alter(reader, *place)
+            return _read_alter(reader, *origin)
         case "INSERT":
-            return read_insert(reader, *place)
+            return read_insert(reader, *origin)
         case "UPDATE":
-            return read_update(reader, *place)
+            return read_update(reader, *origin)
         case "DELETE":
-            return read_delete(reader, *place)
+            return read_delete(reader, *origin)
         case "EXPLAIN":
-            return _read_explain(reader, *place)
+            return _read_explain(reader, *origin)
         case "SHOW":
-            return _read_show(reader, *place)
+            return _read_show(reader, *origin)
         case _:
-            return _read_describe(reader, *place)
+            return _read_describe(reader, *origin)
 
 
 def _read_create(reader: Reader, sql: str, line: int, column: int) -> CreateTable | CreateView | CreateSource:
@@ -251,7 +251,7 @@ def _read_explain(reader: Reader, sql: str, line: int, column: int) -> Explain |
     alone = reader.peek(1) is None
     if reader.at("CREATE") and not alone:
         begin = reader.index
-        target_line, target_column = reader.place()
+        target_line, target_column = reader.position()
         reader.index += 1
         created = _read_create(
             reader,

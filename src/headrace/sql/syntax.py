@@ -1,7 +1,7 @@
 """The statements as data: frozen, without behaviour.
 
 Names are in lower case; where the spelling shows to the user it is kept in a field of its own, `spelled`.
-Lines and columns count from 1 and are places in the whole script.
+Lines and columns count from 1 and are positions in the whole script.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class TimeTravel:
 
 @dataclass(frozen=True, kw_only=True)
 class Query(Statement):
-    """A query; `plain_sql` is its text with the AS OF clauses blanked, so that places stay the same."""
+    """A query; `plain_sql` is its text with the AS OF clauses blanked, so that positions stay the same."""
 
     time_travel: tuple[TimeTravel, ...]
     plain_sql: str
@@ -115,7 +115,7 @@ class Drop(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class AlterTable(Statement):
-    """One change of a table's definition; `column` stays the place of the statement, as everywhere."""
+    """One change of a table's definition; `column` stays the position of the statement, as everywhere."""
 
     table: str
 

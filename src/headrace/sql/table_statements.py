@@ -264,7 +264,7 @@ def _refuse_unenforced(reader: Reader) -> None:
 
 
 def _read_sequence(reader: Reader, columns: Sequence[ColumnDefinition], *, has_key: bool) -> str | None:
-    line, column = reader.place()
+    line, column = reader.position()
     if not reader.accept("SEQUENCE"):
         if not reader.at_end and reader.keyword() not in _UNSUPPORTED_TABLE_OPTIONS:
             raise reader.expected("SEQUENCE BY", "the end of the statement")
@@ -293,5 +293,5 @@ def _known(name: Name, columns: Sequence[ColumnDefinition], what: str) -> None:
         raise _at(name, f"unknown column '{name.spelled}' in the {what}", f"the columns are {listed}")
 
 
-def _at(place: Name | ColumnDefinition, message: str, hint: str) -> StatementError:
-    return StatementError(message, hint=hint, line=place.line, column=place.column)
+def _at(named: Name | ColumnDefinition, message: str, hint: str) -> StatementError:
+    return StatementError(message, hint=hint, line=named.line, column=named.column)

@@ -16,7 +16,7 @@ from pyspark.sql.classic.column import Column
 from headrace.plans.catalyst import Catalyst, rewrite
 from headrace.plans.trees import Java, children, columns_of, id_of, items, kind_of, optional, references, walk
 
-_PLACE_IN_ORDER = frozenset({"RowNumber", "NTile", "Lag", "Lead"})
+_BY_POSITION = frozenset({"RowNumber", "NTile", "Lag", "Lead"})
 _PEERS_ALIKE = frozenset({"Rank", "DenseRank", "PercentRank", "CumeDist"})
 _BY_INPUT_ORDER = frozenset(
     {"First", "Last", "NthValue", "CollectList", "CollectSet", "ListAgg", "MaxBy", "MinBy", "MaxMinByK"}
@@ -95,16 +95,16 @@ def _break_window(catalyst: Catalyst, plan: Java, notes: list[str]) -> Java:
     order = items(plan.orderSpec())
     full = total_order(catalyst, order, columns_of(plan.child()))
     tied = len(full) > len(order)
-    place = catalyst.alias(_row_number(catalyst, plan, full), "_place")
+    position = catalyst.alias(_row_number(catalyst, plan, full), "_position")
     strict: list[Java] = []
     loose: list[Java] = []
     finishes: dict[int, Finish] = {}
-    by_place = False
+    by_position = False
     for alias in items(plan.windowExpressions()):
         felt = tied and _feels_ties(alias)
         if _picks_a_row(alias) and (tied or _picks_by_count(alias)):
-            aggregate, finishes[id_of(alias)] = _picked(catalyst, alias, place.toAttribute())
-            by_place = by_place or not _picks_by_count(alias)
+            aggregate, finishes[id_of(alias)] = _picked(catalyst, alias, position.toAttribute())
+            by_position = by_position or not _picks_by_count(alias)
             alias = _with_window(catalyst, alias, aggregate, full if felt else order)
         elif felt:
             alias = _with_window(catalyst, alias, items(alias.child().children())[0], full)
@@ -114,8 +114,8 @@ def _break_window(catalyst: Catalyst, plan: Java, notes: list[str]) -> Java:
     notes.append("window: rows that tie in its order are ordered by all of their columns")
     window = catalyst.plan_class("Window")
     rows = plan.child()
-    if by_place:
-        strict.append(place)
+    if by_position:
+        strict.append(position)
     if strict:
         rows = window(catalyst.seq(strict), plan.partitionSpec(), catalyst.seq(full), rows, catalyst.none)
     if loose:
@@ -133,7 +133,7 @@ def _break_window(catalyst: Catalyst, plan: Java, notes: list[str]) -> Java:
 
 
 def _row_number(catalyst: Catalyst, plan: Java, order: Sequence[Java]) -> Java:
-    """The place of each row in a window's partition, in a total order."""
+    """The position of each row in a window's partition, in a total order."""
     parts = "org.apache.spark.sql.catalyst.expressions."
     frame = catalyst.expression_class("SpecifiedWindowFrame")(
         *(catalyst.module(parts + name) for name in ("RowFrame", "UnboundedPreceding", "CurrentRow"))
@@ -155,7 +155,7 @@ def _feels_ties(alias: Java) -> bool:
     name = kind_of(inner)
     if name in _PEERS_ALIKE:
         return False
-    if name in _PLACE_IN_ORDER:
+    if name in _BY_POSITION:
         return True
     if kind_of(frame) != "SpecifiedWindowFrame" or kind_of(frame.frameType()) != "RowFrame":
         return False
@@ -175,11 +175,11 @@ def _picks_by_count(alias: Java) -> bool:
     return kind_of(inner) == "Mode" and not inner.reverseOpt().isDefined()
 
 
-def _picked(catalyst: Catalyst, alias: Java, place: Java) -> tuple[Java, Finish]:
-    """A window's function as one over the same frame that goes by the rows' places, and what makes its result."""
+def _picked(catalyst: Catalyst, alias: Java, position: Java) -> tuple[Java, Finish]:
+    """A window's function as one over the same frame that goes by the rows' positions, and what makes its result."""
     function, inner, _ = _parts(alias)
     condition = optional(function.filter()) if kind_of(function) == "AggregateExpression" else None
-    aggregate, finish = _in_order(catalyst, inner, condition, False, [place])
+    aggregate, finish = _in_order(catalyst, inner, condition, False, [position])
     return catalyst.expression(aggregate), finish
 
 

@@ -1,4 +1,4 @@
-"""AS OF clauses within a query: found, taken out, and every place kept.
+"""AS OF clauses within a query: found, taken out, and every position kept.
 
 After the name of a relation the clause belongs to that relation, as in Spark; at the very end of a query,
 after anything else, it holds for the whole statement.

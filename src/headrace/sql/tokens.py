@@ -1,4 +1,4 @@
-"""Spark SQL text as tokens, each with its place; what lies between them is white space and comments.
+"""Spark SQL text as tokens, each with its position; what lies between them is white space and comments.
 
 Only as much of Spark's lexer as statement heads need: strings, names, comments and brackets are exact, so
 that a keyword or a ';' inside them never counts. '>>' is two tokens, since in a type it closes two brackets.

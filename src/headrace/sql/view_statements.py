@@ -44,7 +44,7 @@ def read_create_view(
             raise reader.expected("AS", *missing)
     if not reader.at_query():
         raise reader.expected("SELECT", "WITH", "VALUES", "TABLE", "FROM")
-    query_line, query_column = reader.place()
+    query_line, query_column = reader.position()
     _refuse_time_travel(reader)
     return CreateView(
         sql=sql,

@@ -124,7 +124,7 @@ def _create_sources(loop: Loop, statements: Sequence[CreateSource]) -> Ran:
 
 
 def run_statement(loop: Loop, statement: Statement) -> Result:
-    """Run one statement; an error that names no place of its own names the statement's."""
+    """Run one statement; an error that names no position of its own names the statement's."""
     return _run_whole(loop, statement)[0]
 
 
@@ -136,7 +136,7 @@ def _run_whole(loop: Loop, statement: Statement) -> Ran:
 
 @contextmanager
 def told_where(statement: Statement) -> Generator[None, None, None]:
-    """Inside, an error that names no place of its own comes to name the statement's."""
+    """Inside, an error that names no position of its own comes to name the statement's."""
     try:
         yield
     except (RelationNameError, StatementError, ViewError, QueryError) as error:
