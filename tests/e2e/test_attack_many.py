@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 
+from headrace.face import home_of
 from tests.e2e.conftest import Served
 
 
@@ -62,4 +63,4 @@ def test_a_handful_of_dense_bodies_takes_no_more_than_the_room(server_with: Call
         assert most < 500
         dense = served.client.post(path, content=body * 2)
         assert (dense.status_code, dense.json()["code"]) == (413, "too_large")
-        assert sum(served.hr.relations()["notes"][0].all().weights.tolist()) == 150_000 * statuses[200]
+        assert sum(home_of(served.hr).core.relations()["notes"][0].all().weights.tolist()) == 150_000 * statuses[200]

@@ -19,6 +19,7 @@ from typing import Any
 import httpx
 import pytest
 
+from headrace.face import home_of
 from tests.e2e.conftest import Served
 
 KEY = "a key of the server"
@@ -51,7 +52,7 @@ def test_a_key_is_needed_where_there_is_one(server_with: Callable[..., Any]) -> 
             assert stranger.get("/metrics", headers=headers).status_code == 200, headers
         document = stranger.get("/openapi.json", headers={"X-API-Key": "first-key"}).json()
         assert set(document["components"]["securitySchemes"]) == {"bearer", "header"}
-    assert served.hr.relations()["parts"][0].size == 0
+    assert home_of(served.hr).core.relations()["parts"][0].size == 0
 
 
 def test_without_a_key_pages_of_other_sites_are_refused(server: Served) -> None:

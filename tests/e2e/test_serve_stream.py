@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 import headrace
+from headrace.face import home_of
 from headrace.serving import changes as route
 from tests.e2e.conftest import Served, running
 
@@ -117,7 +118,7 @@ def test_what_cannot_be_streamed_is_told(server: Served, path: str, last: str | 
 
 def test_an_expired_epoch_is_gone(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     newest = server.push("parts", '{"insert": {"id": 1}}').json()["epoch"]
-    numbers = server.hr.ledger._folder.numbers
+    numbers = home_of(server.hr).core.ledger._folder.numbers
     monkeypatch.setitem(numbers, "headrace-oldest", newest)
     answer = server.client.get(f"/v1/changes/parts?since={newest - 1}")
     assert (answer.status_code, answer.json()["code"]) == (410, "epoch_expired")
