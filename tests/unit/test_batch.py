@@ -48,7 +48,9 @@ def held(batch: Batch, name: str) -> dict[Any, int]:
 
 
 def test_a_call_counts_what_it_applied(batch: Batch) -> None:
-    assert batch.take({"t": [put(1), put(2)], "bag": [put(1)]}) == ({"t": 2, "bag": 1}, {"t": 0, "bag": 0})
+    taken = batch.take({"t": [put(1), put(2)], "bag": [put(1)]})
+    assert (taken.applied, taken.stale) == ({"t": 2, "bag": 1}, {"t": 0, "bag": 0})
+    assert (taken.dead, taken.rejections) == ({"t": 0, "bag": 0}, ())
     assert held(batch, "t") == {(1, 0): 1, (2, 0): 1}
 
 
@@ -102,6 +104,39 @@ def test_a_change_that_came_and_went_changes_nothing(batch: Batch) -> None:
 def test_late_changes_are_stale_also_behind_a_delete_of_the_same_epoch(batch: Batch) -> None:
     batch.take({"s": [put(1, 5)]})
     batch.take({"s": [{"delete": {"id": 1, "n": 7}}]})
-    assert batch.take({"s": [put(1, 6)]}) == ({"s": 0}, {"s": 1})
+    late = batch.take({"s": [put(1, 6)]})
+    assert (late.applied, late.stale) == ({"s": 0}, {"s": 1})
     assert held(batch, "s") == {}
     assert len(batch.deltas()["s#tombstones"]) == 1
+
+
+def test_changes_that_stand_each_for_itself_are_taken_but_for_those_rejected(batch: Batch) -> None:
+    bad, unknown = {"insert": {"id": "no", "n": 1}}, {"delete": {"id": 9, "n": 9}}
+    taken = batch.take({"t": [put(1), bad, put(2)], "bag": [put(1), unknown]}, each=True)
+    assert (taken.applied, taken.dead) == ({"t": 2, "bag": 1}, {"t": 1, "bag": 1})
+    assert [(one.table, one.index) for one in taken.rejections] == [("t", 1), ("bag", 1)]
+    assert [one.change for one in taken.rejections] == [bad, unknown]
+    assert held(batch, "t") == {(1, 0): 1, (2, 0): 1}
+    assert held(batch, "bag") == {(1, 0): 1}
+
+
+def test_an_update_of_a_row_that_was_refused_is_refused_alone(batch: Batch) -> None:
+    changes = [
+        {"insert": {"id": 1, "n": "no"}},
+        {"update": {"id": 1}},
+        {"update": {"id": 2}},
+        put(2),
+        {"update": {"id": 2}},
+    ]
+    taken = batch.take({"t": changes}, each=True)
+    assert [one.index for one in taken.rejections] == [0, 1, 2]
+    assert held(batch, "t") == {(2, 0): 1}
+
+
+def test_a_batch_goes_back_to_a_mark(batch: Batch) -> None:
+    batch.take({"t": [put(1)]})
+    mark = batch.mark()
+    batch.take({"t": [put(1, 5), put(2)], "bag": [put(3)]})
+    batch.rollback(mark)
+    assert held(batch, "t") == {(1, 0): 1}
+    assert held(batch, "bag") == {}

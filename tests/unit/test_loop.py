@@ -327,3 +327,31 @@ def test_who_comes_while_an_epoch_runs_shares_the_next(host: Host, loop: Loop) -
         thread.join(20)
     assert [call.receipt.epoch for call in calls if call.receipt] == [1, 2, 2, 2, 2, 2]
     assert len(host.holds("v")) == 6
+
+
+def test_what_a_source_keeps_of_its_changes_is_part_of_their_epoch() -> None:
+    host: Any = Host(table("t"), table("kept"))
+    seen: list[Any] = []
+
+    def after(verdicts: Any) -> Any:
+        seen.append(verdicts)
+        return {"kept": [{"insert": {"id": len(verdicts.rejections), "n": verdicts.applied["t"]}}]}
+
+    changes = {"t": [{"insert": {"id": 1, "n": 0}}, {"insert": {"id": "no"}}]}
+    receipt = Loop(host).submit(Call(changes, after=after))
+    assert (receipt.applied, receipt.dead) == ({"t": 1}, {"t": 1})
+    assert host.epoch == 1
+    assert (host.holds("t"), host.holds("kept")) == ({(1, 0)}, {(1, 1)})
+    assert seen[0].rejections[0].reason.startswith("column id")
+
+
+def test_a_source_that_cannot_keep_its_changes_changes_nothing() -> None:
+    host: Any = Host(table("t"), table("kept"))
+    loop = Loop(host)
+    first = loop.enter(
+        Call({"t": [{"insert": {"id": 1, "n": 0}}]}, after=lambda _: {"kept": [{"insert": {"id": "no"}}]})
+    )
+    loop.submit(Call({"t": [{"insert": {"id": 2, "n": 0}}]}))
+    with pytest.raises(ChangesRejected):
+        loop.wait_for(first)
+    assert host.holds("t") == {(2, 0)}

@@ -142,7 +142,7 @@ def test_an_epoch_may_wait_for_whoever_is_sending(home: Home, submissions: Submi
     arrivals, expected = Arrivals(), list[bool]()
     app = FastAPI()
     app.state.service = SimpleNamespace(
-        hr=home.host,
+        readings=home.host,
         submissions=submissions,
         pushes=Pushes(2, 1000, 100_000),
         arrivals=arrivals,
@@ -169,7 +169,7 @@ def test_an_epoch_may_wait_for_whoever_is_sending(home: Home, submissions: Submi
 def test_a_row_of_no_weight_is_held_to_the_table(home: Home, submissions: Submissions) -> None:
     app = FastAPI()
     app.state.service = SimpleNamespace(
-        hr=home.host,
+        readings=home.host,
         submissions=submissions,
         pushes=Pushes(2, 1000, 100_000),
         arrivals=Arrivals(),

@@ -72,10 +72,10 @@ def read_sources(
         parts = (part for one in readings if one.table is table for part in _rows(core, one, counts))
         changes[table.name] = _changes(table, mapped.rows(table.store.schema, parts))
     batch = Batch(catalog, work, now, core.tombstone_retention)
-    applied, stale = batch.take(changes)
+    taken = batch.take(changes)
     for name, delta in batch.deltas().items():
         work.record(name, delta)
-    return Readings([_read(one, counts[one.source.name]) for one in readings], applied, stale)
+    return Readings([_read(one, counts[one.source.name]) for one in readings], taken.applied, taken.stale)
 
 
 def open_reading(catalog: Catalog, statement: CreateSource) -> _Reading:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from headrace.catalog.catalog import Catalog, Table
@@ -10,6 +12,7 @@ from headrace.epoch.bulk import Bulk, bulk_delta
 from headrace.epoch.pending import Pending
 from headrace.epoch.work import Work
 from headrace.errors import ChangesRejected, Rejection
+from headrace.intake.overlay import Taken
 from headrace.state.delta import Delta, concat
 from headrace.state.store import Run, Snapshot
 
@@ -17,6 +20,21 @@ Changes = Mapping[str, Sequence[object] | Bulk]
 Counts = dict[str, int]
 _Runs = Mapping[str, tuple[Run, ...]]
 _Mark = tuple[_Runs, Pending | None, int]
+BatchMark = Mapping[str, tuple["_TableSoFar", _Mark]]
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """What became of one call's changes: how many of each table were applied, or were stale, and those rejected."""
+
+    applied: Counts
+    stale: Counts
+    rejections: tuple[Rejection, ...] = ()
+
+    @property
+    def dead(self) -> Counts:
+        """How many of each table were rejected."""
+        return {**dict.fromkeys(self.applied, 0), **Counter(one.table for one in self.rejections)}
 
 
 class Batch:
@@ -29,8 +47,8 @@ class Batch:
         self._retention = retention
         self._tables: dict[str, _TableSoFar] = {}
 
-    def take(self, changes: Changes) -> tuple[Counts, Counts]:
-        """Take one call's changes, or none of them: how many of each table were applied, and how many were stale."""
+    def take(self, changes: Changes, *, each: bool = False) -> Verdicts:
+        """Take one call's changes, or none of them if any is rejected; with `each`, all but those that are."""
         applied: Counts = {}
         stale: Counts = {}
         rejections: list[Rejection] = []
@@ -40,19 +58,32 @@ class Batch:
                 table = self._so_far(self._catalog.table(name))
                 marks.append((table, table.mark()))
                 try:
-                    taken, old = table.take(listed)
+                    taken = table.take(listed, each)
                 except ChangesRejected as error:
                     rejections.extend(error.rejections)
                     continue
-                applied[table.name] = applied.get(table.name, 0) + taken
-                stale[table.name] = stale.get(table.name, 0) + old
-            if rejections:
+                rejections.extend(taken.rejections)
+                applied[table.name] = applied.get(table.name, 0) + taken.applied
+                stale[table.name] = stale.get(table.name, 0) + taken.stale
+            if rejections and not each:
                 raise ChangesRejected(rejections)
         except BaseException:
             for table, mark in reversed(marks):
                 table.rollback(mark)
             raise
-        return applied, stale
+        return Verdicts(applied, stale, tuple(rejections))
+
+    def mark(self) -> BatchMark:
+        """A mark of what is accepted so far."""
+        return {name: (table, table.mark()) for name, table in self._tables.items()}
+
+    def rollback(self, mark: BatchMark) -> None:
+        """Undo everything taken since the mark."""
+        for name, table in list(self._tables.items()):
+            if name in mark:
+                table.rollback(mark[name][1])
+            else:
+                del self._tables[name]
 
     def changes(self, name: str) -> bool:
         """Whether the accepted calls change what a relation holds, or may change it as far as can be told by now."""
@@ -88,18 +119,18 @@ class _TableSoFar:
         self._runs: _Runs = {store.name: () for store in stores}
         self._pending: Pending | None = None
 
-    def take(self, listed: Sequence[object] | Bulk) -> tuple[int, int]:
-        """Take changes of this table: how many were applied, and how many were stale."""
+    def take(self, listed: Sequence[object] | Bulk, each: bool) -> Taken:
+        """Take changes of this table, all or none of them, or each by itself."""
         if isinstance(listed, Bulk):
             self._add({self.name: bulk_delta(self._table, self.snapshot(), listed)})
-            return len(listed), 0
+            return Taken(len(listed))
         if self._pending is None:
             buried = None if self._table.tombstones is None else self._after(self._table.tombstones.name)
             self._pending = Pending(self._table, self._after(self.name), buried)
-        taken = self._pending.overlay.take(listed, self._now)
-        if taken.rejections:
+        taken = self._pending.overlay.take(listed, self._now, each=each)
+        if taken.rejections and not each:
             raise ChangesRejected(taken.rejections)
-        return taken.applied, taken.stale
+        return taken
 
     def mark(self) -> _Mark:
         """A mark of what is accepted so far."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from headrace.epoch.batch import Changes
+from headrace.epoch.batch import Changes, Verdicts
 from headrace.epoch.receipt import Receipt
 
 
@@ -38,8 +39,12 @@ class Call:
     repeats: bool = False
     receipt: Receipt | None = None
     error: BaseException | None = None
+    # Given by a source, whose changes stand each for itself: what else is changed once it is known what became of them.
+    # Those that are rejected are left out of the epoch, and it is for this to keep them.
+    after: Callable[[Verdicts], Changes] | None = None
     applied: dict[str, int] = field(default_factory=dict[str, int])
     stale: dict[str, int] = field(default_factory=dict[str, int])
+    dead: dict[str, int] = field(default_factory=dict[str, int])
 
 
 class Stopwatch:

@@ -49,10 +49,7 @@ def run_epoch(core: Core, calls: list[Call], join: Join | None = None) -> Mappin
             call.receipt = Receipt(core.epoch)
         return watch.stages
     epoch = core.epoch + 1
-    receipts = {
-        call: Receipt(epoch, call.applied, call.stale, dict.fromkeys(call.applied, 0), digest=call.digest)
-        for call in accepted
-    }
+    receipts = {call: Receipt(epoch, call.applied, call.stale, call.dead, digest=call.digest) for call in accepted}
     head = _head(receipts)
     receipts = intake.with_twins(receipts)
     # Ledger: an interrupt waits until each call has its receipt, for all of them are committed by then.
@@ -102,13 +99,24 @@ class Intake:
             return
         try:
             self._refuse_outdated(call)
-            call.applied, call.stale = self._batch.take(call.changes)
+            self._take(call)
         except Exception as error:
             call.error = error
             return
         self.accepted.append(call)
         if call.key is not None:
             self._keys[call.key] = call
+
+    def _take(self, call: Call) -> None:
+        mark = self._batch.mark()
+        verdicts = self._batch.take(call.changes, each=call.after is not None)
+        if call.after is not None:
+            try:
+                self._batch.take(call.after(verdicts))
+            except BaseException:
+                self._batch.rollback(mark)
+                raise
+        call.applied, call.stale, call.dead = verdicts.applied, verdicts.stale, verdicts.dead
 
     def with_twins(self, receipts: Mapping[Call, Receipt]) -> dict[Call, Receipt]:
         """The receipts of those accepted, and for each who brought the same under the same key that of the first."""

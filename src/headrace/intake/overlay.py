@@ -6,6 +6,7 @@ What remains at the end is the net change: what must leave the committed state, 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -41,7 +42,7 @@ class KeptCell(NamedTuple):
 
 @dataclass(frozen=True)
 class Taken:
-    """What became of one call's changes; with any rejection nothing of the call was applied."""
+    """What became of one call's changes; with any rejection nothing was applied, unless each stood alone."""
 
     applied: int
     stale: int = 0
@@ -99,22 +100,25 @@ class Overlay:
                 raise ValueError(f"table {contract.name} has no key: its committed rows must be counted")
             self._pending = _Bag(count)
 
-    def take(self, changes: Sequence[object], now: datetime) -> Taken:
-        """Apply one call's changes in order, or none of them if any is rejected."""
-        decoded, reasons = self.contract.decode_all(changes)
+    def take(self, changes: Sequence[object], now: datetime, *, each: bool = False) -> Taken:
+        """Apply one call's changes in order, or none of them if any is rejected; with `each`, all but those."""
+        decoded, reasons = self.contract.decode_all(changes, most=len(changes) if each else None)
         mark = self.checkpoint()
         stale = 0
         if isinstance(self._pending, _Keys):
             # What an update keeps may come from a change that is refused: a rejected call is looked at no further.
-            if not reasons:
-                stale, reasons = self._pending.take([change for change in decoded if change is not None], now)
+            if each or not reasons:
+                stale, lacking = self._pending.take(decoded, now)
+                reasons.update(lacking)
         else:
             reasons.update(self._pending.take(decoded))
         if not reasons:
             return Taken(len(changes) - stale, stale)
+        rejections = (Rejection(self.contract.name, i, reasons[i], changes[i]) for i in sorted(reasons))
+        if each:
+            return Taken(len(changes) - stale - len(reasons), stale, tuple(rejections))
         self.rollback(mark)
-        name = self.contract.name
-        return Taken(0, 0, tuple(Rejection(name, i, reasons[i], changes[i]) for i in sorted(reasons)[:MOST_REASONS]))
+        return Taken(0, 0, tuple(itertools.islice(rejections, MOST_REASONS)))
 
     def checkpoint(self) -> int:
         """A mark of what is accepted so far."""
@@ -147,7 +151,7 @@ class _Keys:
         self._latest: dict[Identity, _Taken] = {}
         self.journal: list[tuple[Identity, _Taken | None]] = []
 
-    def take(self, changes: Sequence[Decoded], now: datetime) -> tuple[int, dict[int, str]]:
+    def take(self, changes: Sequence[Decoded | None], now: datetime) -> tuple[int, dict[int, str]]:
         """Take the changes in order; the number of stale ones, and the reasons against those that must be rejected."""
         self._learn(changes)
         latest, floors, rank_of, journal = self._latest, self._floor, self._rank, self.journal
@@ -155,6 +159,8 @@ class _Keys:
         stale = 0
         reasons: dict[int, str] = {}
         for index, change in enumerate(changes):
+            if change is None:
+                continue
             mark = change.identity
             before = latest.get(mark)
             if rank_of is not None:
@@ -187,9 +193,9 @@ class _Keys:
             row[column] = before.row[column]
         return change._replace(row=tuple(row), kept=tuple(set(change.kept).intersection(before.kept)))
 
-    def _learn(self, changes: Sequence[Decoded]) -> None:
+    def _learn(self, changes: Sequence[Decoded | None]) -> None:
         """Find the committed rows and tombstones of keys not asked for before."""
-        unknown = {change.identity: change.key for change in changes if change.identity not in self._found}
+        unknown = {one.identity: one.key for one in changes if one is not None and one.identity not in self._found}
         if not unknown:
             return
         found = self._lookup(list(unknown.values()))

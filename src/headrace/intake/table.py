@@ -94,9 +94,11 @@ class TableContract:
         """The change with exact values, or `BadValue` with every reason against it."""
         return self._decoder.decode(change)
 
-    def decode_all(self, changes: Sequence[object]) -> tuple[list[Decoded | None], dict[int, str]]:
-        """The changes in order, None where one is refused, and the reasons by position, `MOST_REASONS` at most."""
-        return self._decoder.decode_all(changes)
+    def decode_all(
+        self, changes: Sequence[object], most: int | None = None
+    ) -> tuple[list[Decoded | None], dict[int, str]]:
+        """The changes in order, None where one is refused, and the reasons by position, so many at most."""
+        return self._decoder.decode_all(changes, MOST_REASONS if most is None else most)
 
 
 class _Columns:
@@ -183,7 +185,7 @@ class _Decoder:
             return self._finish_insert([exact])[0]._replace(kept=kept)
         return self._finish_insert([self._insert.exact_row(row)])[0]
 
-    def decode_all(self, changes: Sequence[object]) -> tuple[list[Decoded | None], dict[int, str]]:
+    def decode_all(self, changes: Sequence[object], most: int) -> tuple[list[Decoded | None], dict[int, str]]:
         decoded: list[Decoded | None] = [None] * len(changes)
         reasons: dict[int, str] = {}
         inserts: list[int] = []
@@ -197,7 +199,7 @@ class _Decoder:
                     decoded[index] = self.decode(change)
             except BadValue as bad:
                 reasons[index] = bad.reason
-                if len(reasons) >= MOST_REASONS:
+                if len(reasons) >= most:
                     break
                 continue
             if kind == "update":
@@ -223,7 +225,7 @@ class _Decoder:
                         decoded[index] = self.decode(changes[index])
                     except BadValue as bad:
                         reasons[index] = bad.reason
-                        if len(reasons) >= MOST_REASONS:
+                        if len(reasons) >= most:
                             break
                 continue
             for index, change in zip(indexes, done, strict=True):
