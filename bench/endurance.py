@@ -121,13 +121,13 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     bench.CHANGES = options.changes
-    spark = start_spark(Settings(spark_memory="4g"))
+    spark = start_spark(Settings(spark_memory="4g", pause_garbage_collection=True))
     home = Path(tempfile.mkdtemp(prefix="headrace-endurance-"))
     rng = random.Random(11)
     times: list[tuple[float, float]] = []
     sizes: list[dict[str, int]] = []
     try:
-        settings = Settings(vacuum_grace=timedelta(seconds=options.grace))
+        settings = Settings(vacuum_grace=timedelta(seconds=options.grace), pause_garbage_collection=True)
         hr = headrace.open(home, spark=spark, settings=settings)
         bench.load(hr, options.rows)
         started = time.perf_counter()

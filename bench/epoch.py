@@ -150,7 +150,7 @@ def measure(rows: int, epochs: int, recomputes: int, spark: Any) -> dict[str, An
     home = Path(tempfile.mkdtemp(prefix="headrace-bench-"))
     rng = random.Random(7)
     try:
-        with headrace.open(home, spark=spark) as hr:
+        with headrace.open(home, spark=spark, pause_garbage_collection=True) as hr:
             started = time.perf_counter()
             load(hr, rows)
             loaded = time.perf_counter()
@@ -202,7 +202,7 @@ def main() -> None:
     parser.add_argument("--recomputes", type=int, default=3)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    spark = start_spark(Settings(spark_memory="4g"))
+    spark = start_spark(Settings(spark_memory="4g", pause_garbage_collection=True))
     results: list[dict[str, Any]] = []
     for rows in options.rows:
         print(f"{rows:,} orders, {CUSTOMERS:,} customers, {PRODUCTS:,} products", flush=True)

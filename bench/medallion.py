@@ -187,12 +187,12 @@ def play_tricks(hr: headrace.Headrace) -> float:
 
 def measure(scale: float, data: Path, hours: int, others: int, place: int) -> dict[str, Any]:
     """One scale: all three ways."""
-    spark = start_spark(Settings())
+    spark = start_spark(Settings(pause_garbage_collection=True))
     folder = Path(tempfile.mkdtemp(prefix="headrace-bench-"))
     session = large_session(spark)
     try:
         project = open_project(EXAMPLE, {"data": str(data)})
-        with headrace.open(folder / "home", spark=spark) as hr:
+        with headrace.open(folder / "home", spark=spark, pause_garbage_collection=True) as hr:
             with _turns.take(place):
                 console.print(f"scale {scale}: backfill")
                 started = time.perf_counter()

@@ -85,7 +85,10 @@ def main() -> None:
     results: dict[str, dict[str, list[float]]] = {}
     header = f"{'view':<20} {'row at':<7} {'reads':<7} {f'{few:,} rows':>14} {f'{many:,} rows':>14} {'ratio':>7}"
     print(header, flush=True)
-    with tempfile.TemporaryDirectory() as folder, headrace.open(str(Path(folder) / "home")) as hr:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        headrace.open(str(Path(folder) / "home"), pause_garbage_collection=True) as hr,
+    ):
         for number, (view, (place, _)) in enumerate(VIEWS.items()):
             for way in WAYS:
                 found = results.setdefault(view, {}).setdefault(way, [])

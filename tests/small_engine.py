@@ -14,6 +14,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 from headrace.catalog.catalog import Catalog, Table, View, ViewDefinition
 from headrace.epoch.calls import Basis
 from headrace.epoch.receipt import Receipt
+from headrace.epoch.threads import ViewThreads
 from headrace.epoch.work import Work, follow
 from headrace.errors import HomeBroken, ViewEvaluationError
 from headrace.intake.table import TableContract
@@ -23,6 +24,7 @@ from headrace.state.store import Snapshot, Store
 
 COLUMNS = StructType([StructField("id", LongType(), False), StructField("n", IntegerType())])
 Follow = Callable[[Any], Delta]
+THREADS = ViewThreads()
 
 
 class Following:
@@ -108,7 +110,7 @@ class Host:
 
     def follow(self, work: Work) -> None:
         frames: Any = None
-        follow(work, self.catalog, frames)
+        follow(work, self.catalog, frames, THREADS)
 
     def commit(self, work: Work, now: datetime, head: Mapping[str, Any], *_: Any, **__: Any) -> None:
         self.before_commit()

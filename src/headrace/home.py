@@ -63,6 +63,7 @@ class Home:
         self.readers = Readers(path, may_write=ownership is not None)
         self.core = Core(path, ledger, settings, sessions, self._leaves.path, ownership, read_only=ownership is None)
         self.loop = Loop(self.core)
+        self.loop.pauses_collector = settings.pause_garbage_collection
         self._merger = Merger(self.loop.idle)
         self.core.tidy = self._merger.submit
         self.renewal = Renewal(self.loop, spark, files)
@@ -70,6 +71,7 @@ class Home:
         try:
             outdated = self._load(ownership)
         except BaseException:
+            self.core.threads.close()
             self._leaves.close()
             self._disk.close()
             raise
@@ -131,6 +133,7 @@ class Home:
             self.core.closed = True
             self.core.following.end()
             self._merger.close()
+            self.core.threads.close()
             self._leaves.close()
             self._disk.close()
             if self._ownership is not None:

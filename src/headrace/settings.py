@@ -223,6 +223,12 @@ class Settings(BaseSettings):
         description="Names of pipelines under which the home answers the feldera client; a JSON array in the "
         "environment. Without any, it answers to every name, so that a script's own name needs no change.",
     )
+    pause_garbage_collection: bool = Field(
+        default=False,
+        description="Whether Python's garbage collector rests while an epoch runs, and never looks at what was loaded "
+        "when Spark had started: epochs are a little faster. It is the whole process's, so a program that opens a home "
+        "must ask for it; headrace serve, run and their kin do, unless they are told otherwise.",
+    )
     storage_options: dict[str, str] = Field(
         default_factory=dict[str, str],
         repr=False,

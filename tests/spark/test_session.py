@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,10 @@ def test_small_and_large_share_delta_but_not_settings(tmp_path: Path) -> None:
     assert {session.conf.get("spark.sql.session.timeZone") for session in (small, large)} == {"UTC"}
     assert {session.conf.get("spark.sql.ansi.enabled") for session in (small, large)} == {"true"}
     assert given.conf.get("spark.sql.shuffle.partitions") == before
+
+
+def test_what_is_loaded_is_left_to_the_collector_of_who_started_spark(spark: Any) -> None:
+    assert gc.get_freeze_count() == 0
 
 
 def test_a_running_spark_is_taken_as_it_is() -> None:

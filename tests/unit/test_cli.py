@@ -8,6 +8,7 @@ from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -32,6 +33,7 @@ class StandInHome:
 
     epoch: int = 7
     executed: list[str] = field(default_factory=list)
+    opened_with: dict[str, Any] = field(default_factory=dict)
 
     def __enter__(self) -> StandInHome:
         return self
@@ -74,7 +76,12 @@ class StandInHome:
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandInHome:
     stand_in = StandInHome()
-    monkeypatch.setattr(headrace, "open", lambda home, **options: stand_in)
+
+    def opened(home: str, **options: Any) -> StandInHome:
+        stand_in.opened_with = options
+        return stand_in
+
+    monkeypatch.setattr(headrace, "open", opened)
     monkeypatch.setenv("HEADRACE_HOME", str(tmp_path))
     return stand_in
 
@@ -370,15 +377,15 @@ def test_a_named_home_goes_before_the_project_and_leaves_its_settings(
 ) -> None:
     opened: list[tuple[str, object]] = []
 
-    def stand_in(home: str, *, settings: object, **options: object) -> StandInHome:
-        opened.append((home, settings))
+    def stand_in(home: str, *, settings: headrace.Settings, **options: object) -> StandInHome:
+        opened.append((home, settings.small_bound))
         return StandInHome()
 
     monkeypatch.setattr(headrace, "open", stand_in)
     in_a_project(tmp_path, monkeypatch)
     (tmp_path / "other").mkdir()
     assert code_of("status", "--home", str(tmp_path / "other")) == 0
-    assert opened == [(str(tmp_path / "other"), None)]
+    assert opened == [(str(tmp_path / "other"), headrace.Settings().small_bound)]
 
 
 @pytest.mark.parametrize("verb", [("run", "-"), ("serve",)])
@@ -402,3 +409,13 @@ def test_a_script_that_makes_tables_makes_its_home_and_says_so(
     monkeypatch.chdir(tmp_path)
     assert code_of("run", "-") == 0
     assert "made a new home at headrace-home" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("told", "pauses"), [(None, True), ("false", False)])
+def test_the_process_is_the_verbs_own_unless_it_is_told_otherwise(
+    home: StandInHome, monkeypatch: pytest.MonkeyPatch, told: str | None, pauses: bool
+) -> None:
+    if told is not None:
+        monkeypatch.setenv("HEADRACE_PAUSE_GARBAGE_COLLECTION", told)
+    assert code_of("query", "SELECT 1") == 0
+    assert home.opened_with["settings"].pause_garbage_collection is pauses

@@ -217,9 +217,24 @@ def test_an_interrupt_reaches_who_runs_the_epoch_and_settles_all(host: Host, loo
         loop.wait_for(first)
     assert told.value.transient
     assert loop.idle.is_set()
-    assert gc.isenabled()
     host.before_commit = lambda: None
     assert loop.submit(insert(3)).epoch == 1
+
+
+@pytest.mark.parametrize("pauses", [True, False])
+def test_the_garbage_collector_rests_during_an_epoch_only_if_told(host: Host, loop: Loop, pauses: bool) -> None:
+    loop.pauses_collector = pauses
+    enabled: list[bool] = []
+
+    def interrupted() -> None:
+        enabled.append(gc.isenabled())
+        raise KeyboardInterrupt
+
+    host.before_commit = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        loop.submit(insert(1))
+    assert enabled == [not pauses]
+    assert gc.isenabled()
 
 
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, RuntimeError])

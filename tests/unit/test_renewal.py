@@ -25,7 +25,7 @@ from headrace.spark import session
 from headrace.spark.jvm import Gateway, Guard, Jvm
 from headrace.upkeep import renew
 from headrace.upkeep.renew import Renewal
-from tests.small_engine import Host, table, view
+from tests.small_engine import THREADS, Host, table, view
 
 
 class User:
@@ -307,6 +307,7 @@ def test_callers_of_one_epoch_wait_once_for_what_became_of_spark(
     host: Any = Host(table("t"), view("v", "t"))
     loop = loop_over(renewal, host)
     host.sessions, host._last_work = SimpleNamespace(frames=None), None
+    host.threads = THREADS
     host.follow = lambda work: Core.follow(host, work)
     calls = [loop.enter(Call({"t": [{"insert": {"id": one, "n": 0}}]})) for one in range(5)]
     began = time.monotonic()

@@ -18,7 +18,7 @@ from headrace.epoch.work import Work, follow
 from headrace.errors import ChangesRejected, ViewEvaluationError, WorkFailed
 from headrace.rules.base import TooLarge
 from headrace.state.delta import Delta, consolidate
-from tests.small_engine import Following, Host, rows, table, view
+from tests.small_engine import THREADS, Following, Host, rows, table, view
 
 NO_FRAMES: Any = None
 
@@ -54,7 +54,7 @@ def test_a_view_runs_after_what_it_reads_and_only_if_that_changed() -> None:
         table("u"),
     )
     work = worked(host)
-    follow(work, host.catalog, NO_FRAMES)
+    follow(work, host.catalog, NO_FRAMES, THREADS)
     assert rows(work.after("last")) == {(1, 1): 1}
     assert (gone.runs, still.runs, below.runs) == (1, 0, 0)
 
@@ -67,7 +67,7 @@ def test_views_that_do_not_read_each_other_run_side_by_side() -> None:
         return epoch.delta_of("t")
 
     host = Host(table("t"), view("a", "t", rule=Following(meet)), view("b", "t", rule=Following(meet)))
-    follow(worked(host), host.catalog, NO_FRAMES)
+    follow(worked(host), host.catalog, NO_FRAMES, THREADS)
 
 
 def test_a_view_that_fails_ends_the_epoch_and_nobody_follows_it() -> None:
@@ -77,7 +77,7 @@ def test_a_view_that_fails_ends_the_epoch_and_nobody_follows_it() -> None:
     after = Following(lambda epoch: epoch.delta_of("a"))
     host = Host(table("t"), view("a", "t", rule=Following(fail)), view("b", "a", rule=after), view("c", "t"))
     with pytest.raises(ViewEvaluationError):
-        follow(worked(host), host.catalog, NO_FRAMES)
+        follow(worked(host), host.catalog, NO_FRAMES, THREADS)
     assert after.runs == 0
     assert host.holds("t") == set(), "nothing is changed until the epoch is committed"
 
@@ -86,7 +86,7 @@ def test_views_that_are_filled_otherwise_are_left_out() -> None:
     left = Following(lambda epoch: epoch.delta_of("t"))
     host = Host(table("t"), view("a", "t", rule=left), view("b", "t"))
     work = worked(host)
-    follow(work, host.catalog, NO_FRAMES, but={"a"})
+    follow(work, host.catalog, NO_FRAMES, THREADS, but={"a"})
     assert left.runs == 0
     assert work.changed("b")
 
@@ -105,7 +105,7 @@ def test_what_a_rule_cannot_bring_to_the_driver_is_filled_anew(refilled: list[st
 
     host = Host(table("t"), view("a", "t", rule=Following(too_large), hidden=("a#0",)))
     work = worked(host)
-    follow(work, host.catalog, NO_FRAMES)
+    follow(work, host.catalog, NO_FRAMES, THREADS)
     assert refilled == ["a"]
     assert "a#0" not in work.deltas, "what the rule had left is forgotten"
 
@@ -118,14 +118,14 @@ def test_a_large_change_is_a_fill(
     host = Host(table("t"), view("a", "t"))
     if rows_held:
         host.stores["t"].apply(delta_of(host, *((i, 0) for i in range(rows_held))))
-    follow(worked(host, *((100 + i, 0) for i in range(changed)), bound=10), host.catalog, NO_FRAMES)
+    follow(worked(host, *((100 + i, 0) for i in range(changed)), bound=10), host.catalog, NO_FRAMES, THREADS)
     assert refilled == (["a"] if filled else [])
 
 
 def test_a_view_without_a_rule_is_filled(refilled: list[str]) -> None:
     host = Host(table("t"), view("a", "t"))
     host.catalog.view("a").rule = None
-    follow(worked(host), host.catalog, NO_FRAMES)
+    follow(worked(host), host.catalog, NO_FRAMES, THREADS)
     assert refilled == ["a"]
 
 

@@ -17,6 +17,7 @@ from headrace.cli.homes import ChosenHome
 from headrace.errors import HeadraceError, SetupError
 from headrace.offline import existing, is_there
 from headrace.remote_home import ask_home
+from headrace.settings import Settings, read_settings
 
 
 def report(error: HeadraceError, *, as_json: bool) -> None:
@@ -65,11 +66,19 @@ def opened(home: ChosenHome, *, write: bool = False, create: bool = False) -> Ge
     if not create:
         existing(home.location, home.settings)
     with Console(stderr=True).status("Starting Spark and opening the home"):
-        hr = headrace.open(home.location, read_only=not write, settings=home.settings)
+        hr = headrace.open(home.location, read_only=not write, settings=_settings_of(home))
     if new:
         typer.echo(f"made a new home at {home.location}", err=True)
     with hr:
         yield hr
+
+
+def _settings_of(home: ChosenHome) -> Settings:
+    """A home's settings, as a program takes them that has its process to itself."""
+    settings = home.settings or read_settings()
+    if "pause_garbage_collection" in settings.model_fields_set:
+        return settings
+    return settings.model_copy(update={"pause_garbage_collection": True})
 
 
 def through_owner(home: ChosenHome, verb: str, **arguments: Any) -> dict[str, Any] | None:

@@ -84,7 +84,8 @@ def serve(
             chosen = ChosenHome(home or opened_project.home, opened_project.content.settings, named=True)
         settings = chosen.settings or read_settings()
         if api_key:
-            settings = read_settings(**{**settings.model_dump(), "api_keys": (*settings.api_keys, *api_key)})
+            given = {**settings.model_dump(exclude_unset=True), "api_keys": (*settings.api_keys, *api_key)}
+            settings = read_settings(**given)
         refuse_open_listening(host, settings.api_keys)
         chosen = replace(chosen, settings=settings)
 

@@ -62,7 +62,7 @@ def adopt(
         readings = read_sources(core, catalog, work, now, sources)
         watch.lap("intake")
         # The clock has moved for all who read it, not only for the views made here.
-        follow(work, catalog, core.sessions.frames, but={one.name for one in made})
+        follow(work, catalog, core.sessions.frames, core.threads, but={one.name for one in made})
         fill_views(core, catalog, work, made)
         watch.lap("views")
         for name, content in settled.closed.items():

@@ -23,6 +23,7 @@ from headrace.epoch.calls import Basis
 from headrace.epoch.clock import move_clock
 from headrace.epoch.present import Prepared, Present, prepare
 from headrace.epoch.receipt import Receipt, Receipts
+from headrace.epoch.threads import ViewThreads
 from headrace.epoch.work import Work, follow
 from headrace.errors import EpochExpired, HomeBroken, HomeClosed, ReadOnly, ViewEvaluationError
 from headrace.interrupts import interrupts_held
@@ -77,6 +78,7 @@ class Core:
         self.read_only = read_only
         self.closed = False
         self.progress = Progress()
+        self.threads = ViewThreads()
         self.clock = Store(CLOCK, arrow_schema(f.dataType for f in CLOCK_SCHEMA.fields))
         self.following = Following(ledger, 0, self.newest_of)
         # How many definitions were made or tried: what was worked out under an older number may no longer hold.
@@ -248,7 +250,7 @@ class Core:
         self._last_work = work
         # Here and not by each caller: what became of Spark is looked at once for an epoch, and all hear the same.
         with self.spark.working(needed=False):
-            follow(work, self.catalog, self.sessions.frames)
+            follow(work, self.catalog, self.sessions.frames, self.threads)
 
     def moves_anything(self, work: Work) -> bool:
         """Whether an epoch changes more than the clock."""
@@ -260,7 +262,7 @@ class Core:
         def try_change(name: str, change: Delta) -> None:
             work = Work(self._stores(self.catalog), self.settings.small_bound)
             work.record(name, change)
-            follow(work, self.catalog, self.sessions.frames)
+            follow(work, self.catalog, self.sessions.frames, self.threads)
 
         return error if self._last_work is None else with_guilty_row(error, self._last_work, self.catalog, try_change)
 

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TypeVar
 
 from headrace.epoch.calls import Call, Outdated
@@ -47,6 +47,8 @@ class Loop:
         self.turn = threading.RLock()
         # Called after each definition, still in turn.
         self.defined: Callable[[], None] = lambda: None
+        # Whether Python's garbage collector rests while an epoch runs.
+        self.pauses_collector = False
         self.idle = threading.Event()
         self.idle.set()
 
@@ -214,7 +216,7 @@ class Loop:
         """Bring every call to its verdict, and where others may join them, those in line and late comers."""
         try:
             self.idle.clear()
-            with _collector_resting():
+            with _collector_resting() if self.pauses_collector else nullcontext():
                 self._run_together(calls, join)
         except BaseException as error:
             suspects = len(calls) if isinstance(error, ViewEvaluationError) else 0

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-import os
-import threading
 from collections.abc import Collection, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 
 from pyspark.errors import AnalysisException
 
 from headrace.catalog.catalog import Catalog, View
 from headrace.epoch.fill import refill
+from headrace.epoch.threads import ViewThreads
 from headrace.errors import HeadraceError, ViewEvaluationError
 from headrace.plans.failures import FAILURES, data_fault, first_line, refuses_plan, work_failed
 from headrace.progress import Listener, silent
@@ -22,8 +21,6 @@ from headrace.state.delta import Delta, empty
 from headrace.state.store import Run, Snapshot, Store
 
 _log = logging.getLogger("headrace.views")
-_CREW = ThreadPoolExecutor(max_workers=max(2, os.cpu_count() or 2), thread_name_prefix="headrace-view")
-_FILLING = threading.Lock()
 # From so many rows on, what comes into empty relations is followed by a fill, which reads no more than the rule would.
 _FIRST_FILL = 20_000
 
@@ -84,7 +81,7 @@ class Work:
         return delta is not None and len(delta) > 0
 
 
-def follow(work: Work, catalog: Catalog, frames: Frames, but: Collection[str] = ()) -> None:
+def follow(work: Work, catalog: Catalog, frames: Frames, threads: ViewThreads, but: Collection[str] = ()) -> None:
     """Bring every view that depends on a change up to date, but for those that are filled otherwise.
 
     Views that do not read each other are worked out side by side.
@@ -101,7 +98,7 @@ def follow(work: Work, catalog: Catalog, frames: Frames, but: Collection[str] = 
             del waiting[view.name]
             reads = [*view.resolved.reads, *([CLOCK] if view.resolved.uses_clock else [])]
             if any(work.changed(name) for name in reads):
-                running[_CREW.submit(follow_view, work, catalog, frames, view)] = view.name
+                running[threads.submit(follow_view, work, catalog, frames, threads, view)] = view.name
                 under_way.add(view.name)
         if not running:
             break
@@ -115,7 +112,7 @@ def follow(work: Work, catalog: Catalog, frames: Frames, but: Collection[str] = 
             raise failures[view.name]
 
 
-def follow_view(work: Work, catalog: Catalog, frames: Frames, view: View) -> None:
+def follow_view(work: Work, catalog: Catalog, frames: Frames, threads: ViewThreads, view: View) -> None:
     """Work out one view's delta: by its rule, or, where that reads too much or cannot be asked, by a fill."""
     try:
         if view.rule is not None and not _is_large(work, view):
@@ -129,8 +126,7 @@ def follow_view(work: Work, catalog: Catalog, frames: Frames, view: View) -> Non
                     _log.warning("view %s is filled anew, for Spark refuses a plan: %s", view.name, first_line(error))
                 for name in view.hidden:
                     work.deltas.pop(name, None)
-        # One at a time: a fill uses all cores by itself, and memory too.
-        with _FILLING:
+        with threads.one_fill:
             refill(work, catalog, frames, view)
     except FAILURES as error:
         raise evaluation_error(view.name, error) from None

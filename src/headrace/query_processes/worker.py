@@ -190,7 +190,9 @@ def _is_over_bound(error: BaseException | None) -> bool:
 
 
 def _spark(begin: Mapping[str, Any]) -> SparkSession:
-    settings = Settings(spark_memory=begin["memory"], spark_cores=begin["slots"], jars=begin["jars"])
+    settings = Settings(
+        spark_memory=begin["memory"], spark_cores=begin["slots"], jars=begin["jars"], pause_garbage_collection=True
+    )
     return start_spark(
         settings,
         java_options=f"-XX:MaxDirectMemorySize={_BESIDE_VECTORS + 2 * begin['bytes']} -XX:TieredStopAtLevel=1",

@@ -100,7 +100,12 @@ def start_spark(settings: Settings, java_options: str = "", **changed: str | Non
         forget_ended()
         if SparkContext._active_spark_context is not None:  # pyright: ignore[reportPrivateUsage]
             return _running_session()
-        return _started(settings, java_options, changed)
+        spark = _started(settings, java_options, changed)
+        # What is loaded by now stays for good: Python need not look through it for garbage, epoch after epoch. Not so
+        # what a Spark that has ended leaves behind, which is loaded when the next is started.
+        if settings.pause_garbage_collection and gc.get_freeze_count() == 0:
+            gc.freeze()
+        return spark
 
 
 def use_spark(spark: SparkSession, user: SparkUser) -> bool:
@@ -292,10 +297,6 @@ def _context(options: Mapping[str, str]) -> SparkSession:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
     # So does Py4J with every call that a Spark which ended leaves unanswered.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    # What is loaded by now stays for good: Python need not look through it for garbage, epoch after epoch. Not so what
-    # a Spark that has ended leaves behind, which is loaded when the next is started.
-    if gc.get_freeze_count() == 0:
-        gc.freeze()
     return spark
 
 
