@@ -75,6 +75,7 @@ def serve(
     from headrace.serving.app import build_app
     from headrace.serving.auth import refuse_open_listening
     from headrace.serving.server import Server, run_until_told
+    from headrace.spark.make_class_archive import Making
 
     with errors_reported(as_json=as_json, debug=debug):
         if project is None:
@@ -100,7 +101,9 @@ def serve(
     with errors_reported(as_json=as_json, debug=debug), opened(chosen, write=True, create=chosen.named) as hr:
         home_of(hr).offer(RUN_PROJECT, run_for_others(hr))
         server = Server(build_app(hr, settings), host, port, listening)
-        run_until_told(server, server.bind())
+        taken = server.bind()
+        with Making(settings):
+            run_until_told(server, taken)
 
 
 def _to_try(names: list[str], url: str, *, keyed: bool) -> str:

@@ -19,11 +19,12 @@ from pyspark import SparkContext
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from headrace.errors import SetupError
+from headrace.errors import SetupError, SparkLost
 from headrace.settings import Settings
 from headrace.spark import jars
+from headrace.spark.class_archive import archive_of, options_to_use
 from headrace.spark.java import find_java, launcher_home
-from headrace.spark.jvm import Gateway, Jvm
+from headrace.spark.jvm import Gateway, Jvm, has_ended
 from headrace.spark.launch import Launched, environment_of, forget_ended, is_given, launched
 from headrace.storage.scratch import Scratch
 
@@ -115,6 +116,21 @@ def use_spark(spark: SparkSession, user: SparkUser) -> bool:
         if jvm is not None:
             _users[jvm].add(user)
         return jvm is not None
+
+
+def end_spark(spark: SparkSession, seconds: float) -> bool:
+    """Have a Spark that was started here end; whether it did in good order, within so many seconds.
+
+    No other is started for those who used it.
+    """
+    with _starting:
+        jvm = jvm_of(spark)
+        if jvm is None:
+            return False
+        _users[jvm].clear()
+    if jvm.process.stdin is not None:
+        jvm.process.stdin.close()
+    return has_ended(jvm.process, seconds) and jvm.process.returncode == 0
 
 
 def process_of(spark: SparkSession) -> subprocess.Popen[bytes] | None:
@@ -211,6 +227,22 @@ def _pauses() -> Iterator[float]:
 
 
 def _started(settings: Settings, java_options: str, changed: Mapping[str, str | None]) -> SparkSession:
+    """A new Spark, which finds its classes in an archive if there is one that it can start with."""
+    archive = archive_of(settings)
+    if is_given() or not archive.exists():
+        return _begun(settings, java_options, changed)
+    try:
+        return _begun(settings, java_options, changed, options_to_use(archive))
+    except (SetupError, SparkLost):
+        spark = _begun(settings, java_options, changed)
+        _log.warning("Spark started only without the archive of its classes, which was removed: %s", archive)
+        archive.unlink(missing_ok=True)
+        return spark
+
+
+def _begun(
+    settings: Settings, java_options: str, changed: Mapping[str, str | None], archive_options: str = ""
+) -> SparkSession:
     """A new Spark that is watched; whatever is raised on the way leaves no JVM, and PySpark as it was before."""
     scratch = Scratch()
     atexit.register(scratch.close)
@@ -224,7 +256,7 @@ def _started(settings: Settings, java_options: str, changed: Mapping[str, str | 
         _replace(jvm, lambda: start_spark(settings, java_options, **changed))
 
     try:
-        with _options(settings, java_options, changed, scratch.path) as options:
+        with _options(settings, f"{java_options} {archive_options}", changed, scratch.path) as options:
             java_home = launcher_home(find_java(), settings.jars.parent / "java")
             if is_given():
                 with environment_of({"JAVA_HOME": str(java_home)}):
