@@ -36,6 +36,9 @@ from headrace.progress import Step
 from headrace.reading.explain import Explanation
 from headrace.reading.judge import Difference, Verdict
 from headrace.settings import Settings
+from headrace.version import release as _release
+
+__version__ = _release()
 
 __all__ = [
     "ChangesRejected",

@@ -1,12 +1,10 @@
-"""An archive of Spark's classes made by a real Java: it is used, and one that is broken keeps no Spark from starting."""
+"""An archive of Spark's classes made by a real Java is used, and one that is broken keeps no Spark from starting."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from pathlib import Path
-
 import pytest
 
 from headrace.settings import Settings
@@ -55,15 +53,8 @@ def test_spark_maps_an_archive_and_starts_with_a_broken_one(settings: Settings) 
     archive = archive_of(settings)
     assert run(settings, "-m", "headrace.spark.make_class_archive") == f"{archive}\n"
     assert run(settings, "-c", _START) == "mapped\n"
-    whole = archive.read_bytes()
-    _replace(archive, b"no archive at all" * 1000)
-    assert run(settings, "-c", _START) == "not mapped\n"
-    # With a part of one a JVM begins, and crashes.
-    _replace(archive, whole[: len(whole) // 2])
+    archive.chmod(0o644)
+    # With a part of one a JVM begins, and crashes; one that is no archive at all it passes over.
+    os.truncate(archive, archive.stat().st_size // 2)
     assert "not mapped\n" in run(settings, "-c", _START)
     assert not archive.exists()
-
-
-def _replace(archive: Path, content: bytes) -> None:
-    archive.unlink()
-    archive.write_bytes(content)

@@ -42,10 +42,8 @@ def test_another_java_or_jar_has_another_archive(settings: Settings, tmp_path: P
 
 def test_an_archive_is_there_only_when_it_is_whole(tmp_path: Path) -> None:
     archive = tmp_path / "classes" / "one.jsa"
-    with pytest.raises(KeyboardInterrupt), drafted(archive) as draft:
-        assert draft is not None
-        draft.write_text("half")
-        raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(archive)
     with pytest.raises(SetupError, match="no archive"), drafted(archive):
         pass
     assert not archive.exists()
@@ -57,6 +55,13 @@ def test_an_archive_is_there_only_when_it_is_whole(tmp_path: Path) -> None:
     with drafted(archive) as draft:
         assert draft is None
     assert {path.name for path in archive.parent.iterdir()} == {"one.jsa", "making.lock"}
+
+
+def interrupted(archive: Path) -> None:
+    with drafted(archive) as draft:
+        assert draft is not None
+        draft.write_text("half")
+        raise KeyboardInterrupt
 
 
 def test_only_one_process_makes_one(tmp_path: Path) -> None:

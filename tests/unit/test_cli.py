@@ -3,6 +3,7 @@ from __future__ import annotations
 import datetime as dt
 import io
 import json
+import tomllib
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
@@ -105,6 +106,13 @@ def test_the_command_alone_lists_its_verbs(capsys: pytest.CaptureFixture[str]) -
     assert code_of("--help") == 0
     said = capsys.readouterr().out
     assert all(f"\n  {verb} " in said for verb in VERBS)
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert headrace.__version__ == project["version"]
+    assert code_of("--version") == 0
+    assert capsys.readouterr().out == f"headrace {project['version']}\n"
 
 
 def test_rows_are_a_table_or_json(home: StandInHome, capsys: pytest.CaptureFixture[str]) -> None:

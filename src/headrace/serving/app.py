@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from importlib.metadata import PackageNotFoundError, version
 
 from fastapi import FastAPI
 from fastapi.concurrency import run_in_threadpool
@@ -20,6 +19,7 @@ from headrace.serving.feldera import installing as feldera
 from headrace.serving.metrics import Measured
 from headrace.serving.service import service_for
 from headrace.settings import Settings
+from headrace.version import release
 
 
 def build_app(hr: Headrace, settings: Settings, processes: QueryProcesses | None = None) -> FastAPI:
@@ -38,7 +38,7 @@ def build_app(hr: Headrace, settings: Settings, processes: QueryProcesses | None
     app = FastAPI(
         title="Headrace",
         description="Tables, views that are always current, and their changes, over HTTP.",
-        version=_version(),
+        version=release(),
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
@@ -54,11 +54,3 @@ def build_app(hr: Headrace, settings: Settings, processes: QueryProcesses | None
     app.add_middleware(Lingering)
     app.add_middleware(Measured, metrics=service.metrics)
     return app
-
-
-def _version() -> str:
-    try:
-        return version("headrace")
-    except PackageNotFoundError:
-        # Run from its sources, without having been installed.
-        return "0"
