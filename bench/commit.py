@@ -26,7 +26,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from headrace.ledger.ledger import Ledger, now_utc
 from headrace.state.delta import Delta, consolidate
-from headrace.storage.objects import Place
+from headrace.storage.objects import Location
 
 RELATIONS = 5
 ROWS = 1_000
@@ -38,7 +38,7 @@ def delta() -> Delta:
     return consolidate(pa.table(columns, names=["c0", "c1"]), np.ones(ROWS, dtype=np.int64))
 
 
-def by_ledger(folder: Place) -> Callable[[int], None]:
+def by_ledger(folder: Location) -> Callable[[int], None]:
     """Commits as the engine makes them."""
     ledger = Ledger(folder, inline_bytes=4 * 1024 * 1024)
     ledger.open()
@@ -71,7 +71,7 @@ def to_object_store(commits: int) -> tuple[float, float]:
     from tests.object_store import ObjectStore
 
     with ObjectStore() as store:
-        return timed(by_ledger(store.place("home")), commits)
+        return timed(by_ledger(store.location("home")), commits)
 
 
 def main() -> None:

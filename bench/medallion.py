@@ -107,13 +107,13 @@ class Turns:
     """Lets processes work one after the other, round by round."""
 
     def __init__(self, context: SpawnContext, count: int) -> None:
-        self._batons = [context.Semaphore(int(place == 0)) for place in range(count)]
+        self._batons = [context.Semaphore(int(turn == 0)) for turn in range(count)]
         self._broken = context.Event()
 
     @contextmanager
-    def take(self, place: int) -> Generator[None, None, None]:
+    def take(self, turn: int) -> Generator[None, None, None]:
         """Work when it is this one's turn; the next one's comes after."""
-        while not self._batons[place].acquire(timeout=5):
+        while not self._batons[turn].acquire(timeout=5):
             if self._broken.is_set():
                 raise SystemExit("another scale failed")
         try:
@@ -122,7 +122,7 @@ class Turns:
             self._broken.set()
             raise
         finally:
-            self._batons[(place + 1) % len(self._batons)].release()
+            self._batons[(turn + 1) % len(self._batons)].release()
 
 
 _turns: Turns
@@ -134,7 +134,7 @@ def join(turns: Turns) -> None:
     _turns = turns
 
 
-def push_hours(hr: headrace.Headrace, data: Path, spark: Any, hours: int, place: int) -> dict[str, Any]:
+def push_hours(hr: headrace.Headrace, data: Path, spark: Any, hours: int, turn: int) -> dict[str, Any]:
     """Warm up, and measure."""
     names = hour_names(data)
     seconds: list[float] = []
@@ -143,7 +143,7 @@ def push_hours(hr: headrace.Headrace, data: Path, spark: Any, hours: int, place:
     stages: list[dict[str, float]] = []
     jobs = 0
     for number, hour in enumerate(names[: FIRST + hours]):
-        with _turns.take(place):
+        with _turns.take(turn):
             changes = changes_of(data, hour)
             if number == FIRST:
                 jobs = spark_jobs(hr)
@@ -185,7 +185,7 @@ def play_tricks(hr: headrace.Headrace) -> float:
     return statistics.median(tricks)
 
 
-def measure(scale: float, data: Path, hours: int, others: int, place: int) -> dict[str, Any]:
+def measure(scale: float, data: Path, hours: int, others: int, turn: int) -> dict[str, Any]:
     """One scale: all three ways."""
     spark = start_spark(Settings(pause_garbage_collection=True))
     folder = Path(tempfile.mkdtemp(prefix="headrace-bench-"))
@@ -193,14 +193,14 @@ def measure(scale: float, data: Path, hours: int, others: int, place: int) -> di
     try:
         project = open_project(EXAMPLE, {"data": str(data)})
         with headrace.open(folder / "home", spark=spark, pause_garbage_collection=True) as hr:
-            with _turns.take(place):
+            with _turns.take(turn):
                 console.print(f"scale {scale}: backfill")
                 started = time.perf_counter()
                 run_project(hr, read_definitions(project))
                 backfill = time.perf_counter() - started
             results: dict[str, Any] = {"scale": scale, "backfill": backfill}
-            results.update(push_hours(hr, data, spark, hours, place))
-            with _turns.take(place):
+            results.update(push_hours(hr, data, spark, hours, turn))
+            with _turns.take(turn):
                 results["supplier_trick_median"] = play_tricks(hr)
                 compare(hr, results, data, session, folder, others)
     finally:
@@ -275,8 +275,8 @@ def main() -> None:
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(count, context, join, (Turns(context, count),)) as processes:
         under_way = [
-            processes.submit(measure, scale, data, options.hours, options.others, place)
-            for place, (scale, data) in enumerate(zip(options.scales, made, strict=True))
+            processes.submit(measure, scale, data, options.hours, options.others, turn)
+            for turn, (scale, data) in enumerate(zip(options.scales, made, strict=True))
         ]
         scales = [one.result() for one in under_way]
     results: dict[str, Any] = {"machine": machine(), "scales": scales}

@@ -24,7 +24,7 @@ from headrace.rules import build
 
 WARM_UP = 4
 
-# Each view with the place in the order at which its one row changes.
+# Each view with the position in the order at which its one row changes.
 VIEWS = {
     "first 3 rows": (
         "top",
@@ -53,19 +53,19 @@ def prepare(hr: Any, way: str, view: str, rows: int, number: int) -> str:
     return table
 
 
-def changes(place: str, rows: int) -> Iterator[dict[str, Any]]:
+def changes(where: str, rows: int) -> Iterator[dict[str, Any]]:
     """New rows, one to an epoch."""
     number = 0
     while True:
         number += 1
-        at = rows * 5 + number if place == "middle" else rows * 10 + number
+        at = rows * 5 + number if where == "middle" else rows * 10 + number
         yield {"insert": {"id": rows + number, "account": 1, "at": at, "amount": "1.25"}}
 
 
-def measure(hr: Any, table: str, place: str, rows: int, epochs: int) -> float:
+def measure(hr: Any, table: str, where: str, rows: int, epochs: int) -> float:
     """The median milliseconds of an epoch with one changed row."""
     times: list[float] = []
-    for number, change in enumerate(changes(place, rows)):
+    for number, change in enumerate(changes(where, rows)):
         if number == WARM_UP + epochs:
             break
         started = time.perf_counter()
@@ -89,14 +89,14 @@ def main() -> None:
         tempfile.TemporaryDirectory() as folder,
         headrace.open(str(Path(folder) / "home"), pause_garbage_collection=True) as hr,
     ):
-        for number, (view, (place, _)) in enumerate(VIEWS.items()):
+        for number, (view, (where, _)) in enumerate(VIEWS.items()):
             for way in WAYS:
                 found = results.setdefault(view, {}).setdefault(way, [])
                 for rows in (few, many):
                     table = prepare(hr, way, view, rows, number)
-                    found.append(measure(hr, table, place, rows, options.epochs))
+                    found.append(measure(hr, table, where, rows, options.epochs))
                 small, large = found
-                line = f"{view:<20} {place:<7} {way:<7} {small:>11.0f} ms {large:>11.0f} ms {large / small:>6.1f}x"
+                line = f"{view:<20} {where:<7} {way:<7} {small:>11.0f} ms {large:>11.0f} ms {large / small:>6.1f}x"
                 print(line, flush=True)
         verdict = hr.verify()
         print("every view equals its recompute" if verdict.ok else verdict.differences)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.storage.objects import Place
+from headrace.storage.objects import Location
 from tests.object_store import ObjectStore
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     yield
     number, of = map(int, config.getoption("--share").split("/"))
     mine = items[number - 1 :: of]
-    config.hook.pytest_deselected(items=[item for place, item in enumerate(items) if place % of != number - 1])
+    config.hook.pytest_deselected(items=[item for index, item in enumerate(items) if index % of != number - 1])
     items[:] = mine
 
 
@@ -39,7 +39,7 @@ def _needs_java(item: pytest.Item) -> bool:
     if _UNIT not in item.path.parents:
         return True
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
-    return "object_store" in getattr(item, "fixturenames", ()) or parameters.get("place") == "object store"
+    return "object_store" in getattr(item, "fixturenames", ()) or parameters.get("location") == "object store"
 
 
 @pytest.fixture(scope="session")
@@ -70,9 +70,9 @@ def object_store() -> Iterator[ObjectStore]:
 
 
 @pytest.fixture(params=["disk", "object store"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """An empty place for a home, of either making."""
+def location(request: pytest.FixtureRequest, tmp_path: Path) -> Location:
+    """An empty location for a home, of either making."""
     if request.param == "disk":
         return tmp_path
     store: ObjectStore = request.getfixturevalue("object_store")
-    return store.place(tmp_path.name)
+    return store.location(tmp_path.name)

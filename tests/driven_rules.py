@@ -169,5 +169,5 @@ def repeated(rows: Rows) -> list[Row]:
 
 def epochs(**relations: st.SearchStrategy[Row]) -> st.SearchStrategy[list[Epoch]]:
     """Some epochs over relations of such rows: rows come, are doubled, and go again."""
-    places = st.one_of([st.tuples(st.just(name), row) for name, row in relations.items()])
-    return st.lists(st.dictionaries(places, st.integers(0, 2), min_size=1, max_size=6), min_size=1, max_size=6)
+    relation_rows = st.one_of([st.tuples(st.just(name), row) for name, row in relations.items()])
+    return st.lists(st.dictionaries(relation_rows, st.integers(0, 2), min_size=1, max_size=6), min_size=1, max_size=6)

@@ -70,7 +70,7 @@ class ObjectStore:
         """The URI of a home in it."""
         return f"s3://{BUCKET}/{name}"
 
-    def place(self, name: str) -> ObjectPath:
+    def location(self, name: str) -> ObjectPath:
         """A home in it, over a connection of its own."""
         return ObjectPath(Bucket(self.uri(name), self.options))
 

@@ -10,7 +10,7 @@ from headrace.ledger.base import Base, Shape
 from headrace.ledger.ledger import Ledger, summed
 from headrace.ledger.names import is_hidden, plain_name
 from headrace.state.delta import Delta, consolidate, weights_of
-from headrace.storage.objects import Place, name_below, size_of
+from headrace.storage.objects import Location, name_below, size_of
 
 SCHEMA = pa.schema([("c0", pa.int64()), ("c1", pa.string())])
 TABLE, STATE = "t", "t#tombstones"
@@ -24,13 +24,13 @@ def row(epoch: int, width: int = 10) -> Delta:
     return consolidate(pa.table(columns, schema=SCHEMA), weights_of([1]))
 
 
-def opened(home: Place, inline_bytes: int = 4096) -> Ledger:
+def opened(home: Location, inline_bytes: int = 4096) -> Ledger:
     ledger = Ledger(home, inline_bytes)
     ledger.open()
     return ledger
 
 
-def make_home(home: Place, epochs: int, inline_bytes: int = 4096) -> Ledger:
+def make_home(home: Location, epochs: int, inline_bytes: int = 4096) -> Ledger:
     ledger = opened(home, inline_bytes)
     ledger.claim(1)
     for epoch in range(1, epochs + 1):
@@ -44,11 +44,11 @@ def add_epoch(ledger: Ledger, epoch: int, width: int = 10) -> None:
     ledger.commit(epoch, at, head, {TABLE: row(epoch, width), STATE: row(epoch, width)})
 
 
-def base_folder(home: Place, name: str) -> Place:
+def base_folder(home: Location, name: str) -> Location:
     return home / ("state" if is_hidden(name) else "tables") / plain_name(name)
 
 
-def fold(home: Place, ledger: Ledger, epoch: int) -> None:
+def fold(home: Location, ledger: Ledger, epoch: int) -> None:
     for name, shape in SHAPES.items():
         base = Base(base_folder(home, name))
         net = summed(SCHEMA, list(ledger.entries(name, base.epoch, epoch)))
@@ -58,27 +58,27 @@ def fold(home: Place, ledger: Ledger, epoch: int) -> None:
             base.replace(shape, iter([net]), epoch)
 
 
-def rows_at(home: Place, epoch: int) -> Rows:
+def rows_at(home: Location, epoch: int) -> Rows:
     """The table at an epoch, from the log alone."""
     return _rows(summed(SCHEMA, list(opened(home).entries(TABLE, 0, epoch))))
 
 
-def rows_of_base(home: Place, name: str = TABLE) -> Rows:
+def rows_of_base(home: Location, name: str = TABLE) -> Rows:
     return sorted(one for content in Base(base_folder(home, name)).contents(SHAPES[name]) for one in _rows(content))
 
 
-def files_of(folder: Place) -> dict[str, int]:
+def files_of(folder: Location) -> dict[str, int]:
     """Every file with its size: equal before and after means that nothing was left behind."""
     return {name_below(folder, path): size_of(path) for path in folder.rglob("*") if path.is_file()}
 
 
-def flip(path: Place, place: int | None = None) -> None:
+def flip(path: Location, position: int | None = None) -> None:
     content = bytearray(path.read_bytes())
-    content[len(content) // 2 if place is None else place] ^= 0xFF
+    content[len(content) // 2 if position is None else position] ^= 0xFF
     path.write_bytes(content)
 
 
-def cut(path: Place, share: float = 0.5) -> bytes:
+def cut(path: Location, share: float = 0.5) -> bytes:
     """Cut a file off; what it was before."""
     content = path.read_bytes()
     path.write_bytes(content[: int(len(content) * share)])

@@ -13,7 +13,7 @@ from pyspark.sql.types import DataType, LongType, StringType, StructField, Struc
 from headrace.catalog.catalog import Table
 from headrace.catalog.columns import ColumnHistory
 from headrace.catalog.make import make_table
-from headrace.intake.arrow import arrow_schema
+from headrace.intake.arrow import table_schema
 from headrace.intake.table import TableContract
 from headrace.ledger.ledger import Ledger, summed
 from headrace.reading.following import Following, Newest
@@ -113,7 +113,7 @@ def moment(epoch: int) -> datetime:
 def delta_of(table: Table, inserts: Iterable[Row] = (), deletes: Iterable[Row] = ()) -> Delta:
     inserts, deletes = list(inserts), list(deletes)
     rows = [*deletes, *inserts]
-    kinds = arrow_schema(table.schema).types
+    kinds = table_schema(table.schema).types
     columns = [pa.array([row[i] for row in rows], kind) for i, kind in enumerate(kinds)]
     weights = weights_of([-1] * len(deletes) + [1] * len(inserts))
     return consolidate(pa.table(columns, schema=table.store.schema), weights)

@@ -260,39 +260,39 @@ class Shop:
             }
         )
 
-    def stock_table(self, places: Numbers) -> pa.Table:
+    def stock_table(self, numbers: Numbers) -> pa.Table:
         """Stock movements."""
         return pa.table(
             {
-                "inventory_event_id": places + 1,
-                "product_id": self.stock["product_id"][places],
-                "warehouse_id": self.stock["warehouse_id"][places],
-                "event_type": named(self.stock["event_type"][places], MOVEMENTS),
-                "quantity_change": pa.array(self.stock["quantity_change"][places], pa.int32()),
-                "event_timestamp": instants(self.stock_at[places]),
-                "ingested_at": instants(self.stock_at[places] + 2.0),
+                "inventory_event_id": numbers + 1,
+                "product_id": self.stock["product_id"][numbers],
+                "warehouse_id": self.stock["warehouse_id"][numbers],
+                "event_type": named(self.stock["event_type"][numbers], MOVEMENTS),
+                "quantity_change": pa.array(self.stock["quantity_change"][numbers], pa.int32()),
+                "event_timestamp": instants(self.stock_at[numbers]),
+                "ingested_at": instants(self.stock_at[numbers] + 2.0),
             }
         )
 
-    def clicks_table(self, places: Numbers) -> pa.Table:
+    def clicks_table(self, numbers: Numbers) -> pa.Table:
         """Clicks."""
-        clicks = {name: column[places] for name, column in self.clicks.items()}
+        clicks = {name: column[numbers] for name, column in self.clicks.items()}
         product = clicks["product_id"]
         pages = pc.if_else(pa.array(product > 0), numbered("/product/", product), "/")
         return pa.table(
             {
-                "event_id": places + 1,
+                "event_id": numbers + 1,
                 "user_id": numbers_or_null(clicks["user_id"]),
                 "session_id": numbered("s", clicks["session_id"]),
                 "event_type": named(clicks["event_type"], CLICKS),
                 "page_url": pages,
                 "product_id": numbers_or_null(product),
-                "referrer": pa.nulls(len(places), pa.string()),
+                "referrer": pa.nulls(len(numbers), pa.string()),
                 "device_type": named(clicks["device_type"], DEVICES),
                 "geo_country": named(clicks["geo_country"], COUNTRIES),
-                "geo_region": pa.nulls(len(places), pa.string()),
-                "event_timestamp": instants(self.click_at[places]),
-                "ingested_at": instants(self.click_at[places] + 2.0),
+                "geo_region": pa.nulls(len(numbers), pa.string()),
+                "event_timestamp": instants(self.click_at[numbers]),
+                "ingested_at": instants(self.click_at[numbers] + 2.0),
             }
         )
 
@@ -328,7 +328,7 @@ class Shop:
             ("clickstream_events", self.clicks_table, within(self.click_at)),
             ("inventory_events", self.stock_table, within(self.stock_at)),
         ]
-        changes = {name: [{"insert": row} for row in as_json(make(places))] for name, make, places in plain}
+        changes = {name: [{"insert": row} for row in as_json(make(numbers))] for name, make, numbers in plain}
         changes["orders"] = self._order_changes(start, end)
         return changes
 

@@ -19,7 +19,7 @@ from headrace.reading.explain import Explanation
 from headrace.reading.judge import Verdict
 from headrace.settings import Settings, read_settings
 from headrace.spark.session import start_spark
-from headrace.storage.objects import place_of
+from headrace.storage.objects import location_of
 
 
 def open_home(
@@ -43,7 +43,7 @@ def open_home(
     chosen = settings or read_settings()
     if overrides:
         chosen = read_settings(**{**chosen.model_dump(), **overrides})
-    path = place_of(home, chosen.storage_options)
+    path = location_of(home, chosen.storage_options)
     # Before Spark is started: a refusal should not take seconds.
     ownership = None if read_only else take_ownership(path, chosen.owner_timeout)
     try:

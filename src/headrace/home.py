@@ -37,7 +37,7 @@ from headrace.sql.resolve import forget
 from headrace.state import mapped
 from headrace.statements.answers import Result, to_answer
 from headrace.statements.run import run_query_text, run_script
-from headrace.storage.objects import Place, place_of
+from headrace.storage.objects import Location, location_of
 from headrace.storage.scratch import Scratch, memory_folder
 from headrace.upkeep.fold import Fold, Moment, moment_of, shapes_of, sweep_after_crash
 from headrace.upkeep.merger import Merger
@@ -51,7 +51,7 @@ _READ_ATTEMPTS = 3
 class Home:
     """One open home, read-only for one who does not own it."""
 
-    def __init__(self, path: Place, spark: SparkSession, settings: Settings, ownership: Ownership | None) -> None:
+    def __init__(self, path: Location, spark: SparkSession, settings: Settings, ownership: Ownership | None) -> None:
         self.path = path
         self.settings = settings
         self._ownership = ownership
@@ -218,10 +218,10 @@ class Home:
         return self._fold.failures.text
 
     def backup(self, destination: str | os.PathLike[str]) -> dict[str, Any]:
-        """Copy the newest epoch, older ones included, to an empty place, while epochs go on."""
+        """Copy the newest epoch, older ones included, to an empty location, while epochs go on."""
         self.core.check_owner()
         with self._fold.held_off():
-            return backup(self.path, place_of(destination, self.settings.storage_options))
+            return backup(self.path, location_of(destination, self.settings.storage_options))
 
     def status(self) -> dict[str, Any]:
         """What others may ask about the home while it is open here."""

@@ -11,7 +11,7 @@ from headrace.ledger.durable import Progress, no_progress
 from headrace.ledger.inspection import Inspection, inspect_storage
 from headrace.owner.ownership import take_ownership
 from headrace.settings import Settings, read_settings
-from headrace.storage.objects import Place, place_of
+from headrace.storage.objects import Location, location_of
 
 
 def backup_home(
@@ -25,7 +25,7 @@ def backup_home(
     path = existing(home, settings)
     ownership = take_ownership(path, settings.owner_timeout)
     try:
-        return backup(path, place_of(destination, settings.storage_options), progress)
+        return backup(path, location_of(destination, settings.storage_options), progress)
     finally:
         ownership.release()
 
@@ -34,7 +34,7 @@ def restore_home(
     source: str | os.PathLike[str], home: str | os.PathLike[str], progress: Progress = no_progress
 ) -> dict[str, Any]:
     """Bring a backup up as a new home."""
-    return restore(_place(source), _place(home), progress)
+    return restore(_location(source), _location(home), progress)
 
 
 def inspect_home(
@@ -47,7 +47,7 @@ def inspect_home(
 def is_there(home: str | os.PathLike[str], settings: Settings | None = None) -> bool:
     """Whether anything lies where a home would."""
     try:
-        return _place(home, settings).is_dir()
+        return _location(home, settings).is_dir()
     except OSError as error:
         raise LedgerError(
             f"the home {home} cannot be reached",
@@ -56,10 +56,10 @@ def is_there(home: str | os.PathLike[str], settings: Settings | None = None) -> 
         ) from error
 
 
-def existing(home: str | os.PathLike[str], settings: Settings | None = None) -> Place:
-    """The place of a home that is there."""
+def existing(home: str | os.PathLike[str], settings: Settings | None = None) -> Location:
+    """The location of a home that is there."""
     if is_there(home, settings):
-        return _place(home, settings)
+        return _location(home, settings)
     raise SetupError(
         f"there is no home at {home}",
         detail="This verb works on what is there, so it does not create one.",
@@ -68,5 +68,5 @@ def existing(home: str | os.PathLike[str], settings: Settings | None = None) -> 
     )
 
 
-def _place(name: str | os.PathLike[str], settings: Settings | None = None) -> Place:
-    return place_of(name, (settings or read_settings()).storage_options)
+def _location(name: str | os.PathLike[str], settings: Settings | None = None) -> Location:
+    return location_of(name, (settings or read_settings()).storage_options)

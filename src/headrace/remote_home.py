@@ -9,14 +9,14 @@ from typing import Any
 from headrace.owner.control import ask_owner
 from headrace.settings import Settings, read_settings
 from headrace.statements.answers import Result, from_answer
-from headrace.storage.objects import place_of
+from headrace.storage.objects import location_of
 
 
 def ask_home(
     home: str | os.PathLike[str], verb: str, arguments: Mapping[str, Any], settings: Settings | None = None
 ) -> dict[str, Any] | None:
     """What a verb comes to when the process that has the home open runs it; none when no process has."""
-    return ask_owner(place_of(home, (settings or read_settings()).storage_options), verb, arguments)
+    return ask_owner(location_of(home, (settings or read_settings()).storage_options), verb, arguments)
 
 
 def result_of(answer: Mapping[str, Any]) -> Result:

@@ -27,8 +27,8 @@ SCENARIOS = ("quiet", "restarts", "points", "raises", "instants")
 
 def run(theatre: Theatre, checks: Sequence[str], scenarios: Sequence[str], kills: int) -> None:
     """Take each check through each scenario, until one fails."""
-    for place, check in enumerate(checks):
-        share = kills // len(checks) + (place < kills % len(checks))
+    for index, check in enumerate(checks):
+        share = kills // len(checks) + (index < kills % len(checks))
         for scenario in scenarios:
             if scenario == "instants":
                 theatre.instants(check, share)
@@ -71,8 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for finding in tally.findings:
         console.print(f"{finding.kind}: {finding.text}", markup=False, highlight=False, soft_wrap=True)
         console.print(f"repeat: python -m tests.checks.crash {finding.repeat}", highlight=False, soft_wrap=True)
-    for place in tally.unreached:
-        console.print(f"not reached: {place}", highlight=False)
+    for point in tally.unreached:
+        console.print(f"not reached: {point}", highlight=False)
     console.print(f"seed {seed}: {tally.line()}", highlight=False, soft_wrap=True)
     return 1 if tally.findings or tally.unreached else 0
 

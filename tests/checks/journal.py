@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-# The number of an action, and the place of a call in it; a statement is at place 0.
+# The number of an action, and the index of a call in it; a statement has index 0.
 CallId: TypeAlias = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Told:
-    """The epochs of what was acknowledged, by the number of the action and the place of the call in it.
+    """The epochs of what was acknowledged, by the number of the action and the index of the call in it.
 
     Refused are the calls of the last action of which it was said that nothing of them is committed.
     """

@@ -11,16 +11,16 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from headrace.ledger.delta_log import delta_table
-from headrace.storage.objects import Place, local_file
+from headrace.storage.objects import Location, local_file
 
 _LOG = "_delta_log"
 _OWN = {"owner.json", "owner.lock", "readers.json"}
 _LOG_FILE = re.compile(r"\d{20}\.(json|checkpoint\.parquet(\.sha256)?)|_last_checkpoint")
 
 
-def orphans(home: Place) -> list[Place]:
+def orphans(home: Location) -> list[Location]:
     """Files of a home that nothing names."""
-    named: set[Place] = {home / name for name in _OWN}
+    named: set[Location] = {home / name for name in _OWN}
     for log in home.rglob(_LOG):
         named.update(_named(log.parent))
     named.update(_large_deltas(home))
@@ -28,7 +28,7 @@ def orphans(home: Place) -> list[Place]:
     return sorted((path for path in home.rglob("*") if path not in named and path.is_file()), key=str)
 
 
-def _named(table: Place) -> Iterator[Place]:
+def _named(table: Location) -> Iterator[Location]:
     if not any((table / _LOG).glob("*.json")):
         return
     live = [table / str(name) for name in _live(table)]
@@ -43,18 +43,18 @@ def _named(table: Place) -> Iterator[Place]:
                 yield table / action["cdc"]["path"]
 
 
-def _live(table: Place) -> list[Any]:
+def _live(table: Location) -> list[Any]:
     return delta_table(table).get_add_actions(flatten=True)["path"].to_pylist()
 
 
-def _large_deltas(home: Place) -> Iterator[Place]:
+def _large_deltas(home: Location) -> Iterator[Location]:
     for name in _live(home / "ledger"):
         with local_file(home / "ledger" / name) as path:
             names = pq.read_table(path, columns=["file"]).column("file").drop_null().to_pylist()
         yield from (home / "deltas" / one for one in names)
 
 
-def base_rows(path: Place) -> tuple[int, Counter[tuple[Any, ...]]]:
+def base_rows(path: Location) -> tuple[int, Counter[tuple[Any, ...]]]:
     """The epoch of a base, and its rows as delta-rs reads them."""
     table = delta_table(path)
     epoch = table.transaction_version("headrace-base")

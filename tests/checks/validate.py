@@ -47,14 +47,14 @@ class Standing:
     def keys(self) -> dict[int, set[str]]:
         """The keys of each epoch that calls and statements made."""
         found: dict[int, set[str]] = {}
-        for place, epoch in self.epochs.items():
-            found.setdefault(epoch, set()).update([key_of(place)] if place in self.calls else [])
+        for call_id, epoch in self.epochs.items():
+            found.setdefault(epoch, set()).update([key_of(call_id)] if call_id in self.calls else [])
         return found
 
 
-def key_of(place: CallId) -> str:
+def key_of(call_id: CallId) -> str:
     """The idempotency key of a call."""
-    return f"action-{place[0]}-{place[1]}"
+    return f"action-{call_id[0]}-{call_id[1]}"
 
 
 def settle(hr: Headrace, check: Check, seed: int, journal: Journal) -> tuple[Standing, list[Fault]]:
@@ -69,26 +69,26 @@ def settle(hr: Headrace, check: Check, seed: int, journal: Journal) -> tuple[Sta
     for number, (action, model) in enumerate(check.actions(seed)):
         at.count, at.model = number, model
         last = max(at.epochs.values(), default=0)
-        calls = {(number, place): call for place, call in enumerate(calls_of(action))}
+        calls = {(number, index): call for index, call in enumerate(calls_of(action))}
         unsaid = number == told.begun - 1 and (number, 0) not in {*told.epochs, *told.refused}
         if not calls and unsaid and hr.epoch > last:
             journal.acknowledge((number, 0), last + 1)
             told = journal.read()
-        made = {place: told.epochs[place] for place in calls or [(number, 0)] if place in told.epochs}
+        made = {call_id: told.epochs[call_id] for call_id in calls or [(number, 0)] if call_id in told.epochs}
         if any(epoch <= last for epoch in made.values()):
             faults.append(Fault("wrong", f"{made} were acknowledged after epoch {last}"))
         at.calls.update(calls)
         if len(made) == max(len(calls), 1):
             at.epochs.update(made)
             continue
-        for place, call in calls.items():
-            if key_of(place) in held and place in told.refused:
-                faults.append(Fault("wrong", f"{key_of(place)} is there, and its caller was told that it is not"))
-            if key_of(place) in held:
-                at.epochs[place] = held[key_of(place)]
+        for call_id, call in calls.items():
+            if key_of(call_id) in held and call_id in told.refused:
+                faults.append(Fault("wrong", f"{key_of(call_id)} is there, and its caller was told that it is not"))
+            if key_of(call_id) in held:
+                at.epochs[call_id] = held[key_of(call_id)]
                 model.follow(call)
-            if place in made and made[place] != at.epochs.get(place):
-                faults.append(Fault("lost", f"{key_of(place)} was acknowledged as epoch {made[place]}"))
+            if call_id in made and made[call_id] != at.epochs.get(call_id):
+                faults.append(Fault("lost", f"{key_of(call_id)} was acknowledged as epoch {made[call_id]}"))
         break
     return at, faults
 
@@ -193,12 +193,12 @@ def _base(hr: Headrace, name: str) -> Iterator[Fault]:
 
 def _resend(hr: Headrace, at: Standing, rng: Random) -> Iterator[Fault]:
     """A key that was acknowledged, or came to be unseen, is answered with its epoch and makes no other."""
-    sent = [place for place in at.calls if at.epochs.get(place, 0) > home_of(hr).core.ledger.oldest]
-    for place in {*sent[-1:], *rng.sample(sent, min(len(sent), _RESENT))}:
+    sent = [call_id for call_id in at.calls if at.epochs.get(call_id, 0) > home_of(hr).core.ledger.oldest]
+    for call_id in {*sent[-1:], *rng.sample(sent, min(len(sent), _RESENT))}:
         before = hr.epoch
-        again = hr.apply(at.calls[place].changes, key=key_of(place)).epoch
-        if again != at.epochs[place] or (hr.epoch != before and not at.clock):
-            yield Fault("duplicated", f"{key_of(place)} sent again became epoch {again}, not {at.epochs[place]}")
+        again = hr.apply(at.calls[call_id].changes, key=key_of(call_id)).epoch
+        if again != at.epochs[call_id] or (hr.epoch != before and not at.clock):
+            yield Fault("duplicated", f"{key_of(call_id)} sent again became epoch {again}, not {at.epochs[call_id]}")
             return
 
 

@@ -217,7 +217,7 @@ def _manipulate(
 def _send(hr: Headrace, action: Action, number: int, life: Life, met: list[BaseException]) -> None:
     """Make all calls of an action at the same time; each is acknowledged on its own, or told that it is not in."""
 
-    def tell(place: int, make: Callable[[], int]) -> None:
+    def tell(index: int, make: Callable[[], int]) -> None:
         try:
             epoch = make()
         except BaseException as error:
@@ -228,13 +228,13 @@ def _send(hr: Headrace, action: Action, number: int, life: Life, met: list[BaseE
                 return
             committed = _committed_in(error)
             if committed is None:
-                life.journal.refuse((number, place))
+                life.journal.refuse((number, index))
                 return
             epoch = committed
-        life.journal.acknowledge((number, place), epoch)
+        life.journal.acknowledge((number, index), epoch)
 
-    def call(place: int, changes: Mapping[str, Sequence[Change]]) -> None:
-        tell(place, lambda: hr.apply(changes, key=key_of((number, place))).epoch)
+    def call(index: int, changes: Mapping[str, Sequence[Change]]) -> None:
+        tell(index, lambda: hr.apply(changes, key=key_of((number, index))).epoch)
 
     def execute(sql: str) -> int:
         hr.execute(sql)
@@ -247,7 +247,7 @@ def _send(hr: Headrace, action: Action, number: int, life: Life, met: list[BaseE
         call(0, action.changes)
         return
     with ThreadPoolExecutor(len(action.calls)) as callers:
-        for made in [callers.submit(call, place, one.changes) for place, one in enumerate(action.calls)]:
+        for made in [callers.submit(call, index, one.changes) for index, one in enumerate(action.calls)]:
             made.result()
 
 

@@ -159,10 +159,10 @@ def test_windows_read_by_pieces_equal_a_recompute(
             assert reach in str(plan), f"{name}: {plan}"
         hr.apply({"t": first[size // 2 :]})
         listed = list(steps(rng, size))
-        for place, (what, changes) in enumerate(listed, 1):
+        for index, (what, changes) in enumerate(listed, 1):
             hr.apply({"t": changes})
             # The slow seeds are judged after every step.
-            if seed > 1 or place % 3 == 0 or place == len(listed):
+            if seed > 1 or index % 3 == 0 or index == len(listed):
                 verdict = hr.verify()
                 assert verdict.ok, (what, verdict.differences)
 

@@ -1,4 +1,4 @@
-"""INSERT, UPDATE and DELETE: any name, one expression is one expression, and errors know their place."""
+"""INSERT, UPDATE and DELETE: any name, one expression is one expression, and errors know their position."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_names_of_any_letters(home: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sql", "place"),
+    ("sql", "position"),
     [
         ("DELETE FROM t WHERE a = 1 UNION ALL SELECT * FROM t", (1, 27)),
         ("DELETE FROM t WHERE true ORDER BY a LIMIT 1", (1, 26)),
@@ -39,9 +39,9 @@ def test_names_of_any_letters(home: Any) -> None:
         ("INSERT INTO t VALUES (1, x)", (1, 26)),
     ],
 )
-def test_errors_name_the_place_in_the_script(home: Any, sql: str, place: tuple[int, int]) -> None:
+def test_errors_name_the_position_in_the_script(home: Any, sql: str, position: tuple[int, int]) -> None:
     home.execute("CREATE TABLE t (a INT PRIMARY KEY, b INT); INSERT INTO t VALUES (1, 1), (2, 2)")
     with pytest.raises(HeadraceError) as raised:
         home.execute(sql)
-    assert (raised.value.line, raised.value.column) == place
+    assert (raised.value.line, raised.value.column) == position
     assert rows(home, "t") == [(1, 1), (2, 2)]

@@ -36,10 +36,10 @@ def test_a_rule_makes_the_deltas_of_its_golden_file(golden_home: Any, number: in
     own = renamed(case, number)
     golden_home.execute(own.sql)
     assert plain_names(str(golden_home.explain(own.view)), number) == case.explain
-    for place, step in enumerate(own.steps, start=1):
+    for number, step in enumerate(own.steps, start=1):
         since = golden_home.epoch
         golden_home.apply(step.calls())
-        assert feed(golden_home, own.view, since) == step.delta, f"step {place}"
+        assert feed(golden_home, own.view, since) == step.delta, f"step {number}"
 
 
 def test_every_operator_has_a_golden_file() -> None:

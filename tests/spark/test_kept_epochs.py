@@ -20,26 +20,26 @@ def insert(**row: Any) -> dict[str, Any]:
 
 
 def test_who_was_replaced_leaves_the_bases_alone(home: Any, spark: Any, tmp_path: Path) -> None:
-    place = tmp_path / "home"
-    (place / "owner.json").unlink()
-    with headrace.open(str(place), spark=spark) as next_owner:
+    location = tmp_path / "home"
+    (location / "owner.json").unlink()
+    with headrace.open(str(location), spark=spark) as next_owner:
         next_owner.execute("CREATE TABLE made_later (a INT); INSERT INTO made_later VALUES (1)")
         next_owner.fold()
         with pytest.raises(OwnerLost):
             home.fold()
         with pytest.raises(OwnerLost):
             home.backup(tmp_path / "copy")
-        assert (place / "tables" / "made_later").exists()
+        assert (location / "tables" / "made_later").exists()
         next_owner.fold()
         assert next_owner.verify().ok
 
 
 def test_a_reader_goes_on_when_the_owner_has_joined_what_it_read(spark: Any, tmp_path: Path) -> None:
-    place = str(tmp_path / "home")
-    with headrace.open(place, spark=spark, vacuum_grace=timedelta(0), keep_epochs=10, inline_bytes=0) as hr:
+    location = str(tmp_path / "home")
+    with headrace.open(location, spark=spark, vacuum_grace=timedelta(0), keep_epochs=10, inline_bytes=0) as hr:
         hr.execute("CREATE TABLE t (id INT PRIMARY KEY)")
         hr.apply({"t": [insert(id=0)]})
-        with headrace.open(place, spark=spark, read_only=True) as reader:
+        with headrace.open(location, spark=spark, read_only=True) as reader:
             for i in range(1, 4):
                 hr.apply({"t": [insert(id=i)]})
             home_of(hr).readers.register(Reader("feed", 0, 100))

@@ -154,17 +154,17 @@ def test_a_constant_becomes_what_a_query_makes_of_it(catalyst: Any, constant: st
     literals = Literals(catalyst)
     types = types_of(catalyst, TYPES)
     found = [literals.rows(f"VALUES ({constant})", [kind]) for kind in types]
-    read = [place for place, rows in enumerate(found) if rows is not None]
+    read = [index for index, rows in enumerate(found) if rows is not None]
     if read:
         several = f"VALUES ({', '.join([constant] * len(read))})"
-        expected = rows_of(queried(catalyst, several, [types[place] for place in read]), [types[p] for p in read])
-        for column, place in enumerate(read):
-            rows = found[place]
+        expected = rows_of(queried(catalyst, several, [types[index] for index in read]), [types[p] for p in read])
+        for column, index in enumerate(read):
+            rows = found[index]
             assert rows is not None
-            assert bits(rows.column(0)).equals(bits(expected.column(column))), TYPES[place]
-    for place in set(range(len(TYPES))) - set(read):
+            assert bits(rows.column(0)).equals(bits(expected.column(column))), TYPES[index]
+    for index in set(range(len(TYPES))) - set(read):
         with pytest.raises(Exception, match=r"\w"):
-            queried(catalyst, f"VALUES ({constant})", [types[place]])._jdf.queryExecution().optimizedPlan()
+            queried(catalyst, f"VALUES ({constant})", [types[index]])._jdf.queryExecution().optimizedPlan()
 
 
 def test_rows_of_several_types_are_brought_to_one_first(catalyst: Any) -> None:

@@ -90,39 +90,39 @@ def decided(hr: Any, calls: Sequence[Sent]) -> tuple[list[Any], list[int]]:
     last_looked_at: dict[int, int] = {}
     enter, take = loop.enter, Intake.take
 
-    def send_one(place: int) -> None:
-        outcomes[place] = send(hr, calls[place])
+    def send_one(index: int) -> None:
+        outcomes[index] = send(hr, calls[index])
 
     def note_enter(call: Call) -> Call:
         brought[call] = int(threading.current_thread().name)
         return enter(call)
 
     def note_take(intake: Intake, call: Call) -> None:
-        place = brought[call] if call in brought else int(threading.current_thread().name)
-        last_looked_at.pop(place, None)
-        last_looked_at[place] = len(last_looked_at)
+        index = brought[call] if call in brought else int(threading.current_thread().name)
+        last_looked_at.pop(index, None)
+        last_looked_at[index] = len(last_looked_at)
         take(intake, call)
 
-    threads = [threading.Thread(target=send_one, args=(place,), name=str(place)) for place in range(len(calls))]
+    threads = [threading.Thread(target=send_one, args=(index,), name=str(index)) for index in range(len(calls))]
     with patch.object(loop, "enter", note_enter), patch.object(Intake, "take", note_take):
         with loop.turn:
-            for place, thread in enumerate(threads):
+            for index, thread in enumerate(threads):
                 thread.start()
-                until(lambda place=place: len(loop._waiting) + sum(o is not None for o in outcomes) == place + 1)
+                until(lambda index=index: len(loop._waiting) + sum(o is not None for o in outcomes) == index + 1)
         for thread in threads:
             thread.join()
     # What was refused without a look at any relation is refused in every order.
-    order = [*(place for place in range(len(calls)) if place not in last_looked_at), *last_looked_at]
+    order = [*(index for index in range(len(calls)) if index not in last_looked_at), *last_looked_at]
     return outcomes, order
 
 
 def ends_as_one_by_one(hr: Any, apart: Any, calls: Sequence[Sent]) -> list[Any]:
     """The outcomes of calls that arrive together, which are those of the same calls one by one in another home."""
     outcomes, order = decided(hr, calls)
-    expected = [verdict(send(apart, calls[place])) for place in order]
-    assert [verdict(outcomes[place]) for place in order] == expected, [calls[place] for place in order]
+    expected = [verdict(send(apart, calls[index])) for index in order]
+    assert [verdict(outcomes[index]) for index in order] == expected, [calls[index] for index in order]
     for name in RELATIONS:
-        assert rows(hr, name) == rows(apart, name), (name, [calls[place] for place in order])
+        assert rows(hr, name) == rows(apart, name), (name, [calls[index] for index in order])
     return outcomes
 
 
@@ -235,8 +235,8 @@ def test_a_statement_that_reads_a_changed_view_waits_for_the_next_epoch(shop: An
             "DELETE FROM bag WHERE a IN (SELECT a FROM in_bag WHERE a = 1)",
         ],
     )
-    assert [outcomes[place].epoch - before for place in (0, 1, 4)] == [1, 1, 1]
-    assert all(outcomes[place].epoch - before > 1 for place in (2, 3, 5))
+    assert [outcomes[index].epoch - before for index in (0, 1, 4)] == [1, 1, 1]
+    assert all(outcomes[index].epoch - before > 1 for index in (2, 3, 5))
     check(shop)
 
 

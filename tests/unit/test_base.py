@@ -16,7 +16,7 @@ from headrace.ledger import base as bases
 from headrace.ledger.base import Base, Shape
 from headrace.ledger.delta_log import delta_table
 from headrace.state.delta import Delta, consolidate
-from headrace.storage.objects import Place
+from headrace.storage.objects import Location
 
 SCHEMA = pa.schema([("c0", pa.int64()), ("c1", pa.string())])
 PLAIN = Shape(("id", "name"), SCHEMA)
@@ -31,7 +31,7 @@ def delta_of(rows: Rows) -> Delta:
     return consolidate(pa.table(columns, schema=SCHEMA), np.array([rows[pair] for pair in pairs], dtype=np.int64))
 
 
-def read_by_delta_rs(path: Place) -> Rows:
+def read_by_delta_rs(path: Location) -> Rows:
     return Counter(tuple(row.values()) for row in delta_table(path).to_pyarrow_table().to_pylist())
 
 
@@ -56,14 +56,16 @@ def held(base: Base, shape: Shape) -> Rows:
 
 @pytest.mark.parametrize("shape", [PLAIN, HIDDEN], ids=["plain", "hidden"])
 @pytest.mark.parametrize("seed", range(3))
-def test_random_folds_come_to_the_model(place: Place, monkeypatch: pytest.MonkeyPatch, shape: Shape, seed: int) -> None:
+def test_random_folds_come_to_the_model(
+    location: Location, monkeypatch: pytest.MonkeyPatch, shape: Shape, seed: int
+) -> None:
     monkeypatch.setattr(bases, "_FILE_ROWS", 40)
     monkeypatch.setattr(bases, "_JOIN_AT", 3)
     random = np.random.default_rng(seed)
-    path, model = place / "t", Counter[Any]()
+    path, model = location / "t", Counter[Any]()
     base = Base(path)
     base.replace(shape, iter([]), 1)
-    for epoch in range(2, 40 if isinstance(place, Path) else 16):
+    for epoch in range(2, 40 if isinstance(location, Path) else 16):
         change: Rows = Counter()
         for _ in range(int(random.integers(1, 30))):
             value = None if random.random() < 0.1 else f"v{random.integers(0, 3)}"
@@ -92,34 +94,34 @@ def test_random_folds_come_to_the_model(place: Place, monkeypatch: pytest.Monkey
     assert len(base.files) < 60
 
 
-def test_the_change_feed_sums_to_the_table(place: Place) -> None:
-    base = Base(place / "t")
+def test_the_change_feed_sums_to_the_table(location: Location) -> None:
+    base = Base(location / "t")
     base.replace(KEYED, iter([delta_of(Counter({(i, "a"): 1 for i in range(5)}))]), 1)
     base.fold(KEYED, delta_of(Counter({(9, "new"): 1})), 2)
     base.fold(KEYED, delta_of(Counter({(1, "a"): -1, (1, "b"): 1, (2, "a"): -1})), 4)
-    feed = pa.table(delta_table(place / "t").load_cdf(starting_version=0)).to_pylist()
+    feed = pa.table(delta_table(location / "t").load_cdf(starting_version=0)).to_pylist()
     summed: Rows = Counter()
     for row in feed:
         summed[row["id"], row["name"]] += 1 if row["_change_type"] in ("insert", "update_postimage") else -1
-    assert Counter({k: n for k, n in summed.items() if n}) == read_by_delta_rs(place / "t")
+    assert Counter({k: n for k, n in summed.items() if n}) == read_by_delta_rs(location / "t")
     last = {(row["id"], row["name"], row["_change_type"]) for row in feed if row["_commit_version"] == 2}
     assert last == {(1, "a", "update_preimage"), (1, "b", "update_postimage"), (2, "a", "delete")}
-    history = delta_table(place / "t").history()
+    history = delta_table(location / "t").history()
     assert '"epoch": 4' in history[0]["userMetadata"]
 
 
-def test_new_columns_replace_the_table(place: Place) -> None:
-    base = Base(place / "t")
+def test_new_columns_replace_the_table(location: Location) -> None:
+    base = Base(location / "t")
     base.replace(PLAIN, iter([delta_of(Counter({(1, "a"): 2}))]), 1)
     renamed = Shape(("id", "title"), SCHEMA)
-    assert Base(place / "t").fits(PLAIN)
-    assert not Base(place / "t").fits(renamed)
+    assert Base(location / "t").fits(PLAIN)
+    assert not Base(location / "t").fits(renamed)
     base.replace(renamed, iter([delta_of(Counter({(1, "a"): 2}))]), 2)
-    assert delta_table(place / "t").to_pyarrow_table().column_names == ["id", "title"]
-    assert Base(place / "t").fits(renamed)
+    assert delta_table(location / "t").to_pyarrow_table().column_names == ["id", "title"]
+    assert Base(location / "t").fits(renamed)
 
 
-def test_every_type_lies_in_a_base(place: Place) -> None:
+def test_every_type_lies_in_a_base(location: Location) -> None:
     import datetime as dt
     from decimal import Decimal
 
@@ -139,46 +141,48 @@ def test_every_type_lies_in_a_base(place: Place) -> None:
     }
     content = consolidate(pa.table(columns), np.array([1, 1]))
     shape = Shape(tuple(f"a column {i}" for i in range(len(columns))), content.rows.schema)
-    Base(place / "t").replace(shape, iter([content]), 1)
-    again = Base(place / "t")
+    Base(location / "t").replace(shape, iter([content]), 1)
+    again = Base(location / "t")
     assert again.fits(shape)
     (found,) = again.contents(shape)
     assert found.rows.to_pylist() == content.rows.to_pylist()
     assert found.rows.schema.equals(content.rows.schema)
-    assert delta_table(place / "t").to_pyarrow_table().num_rows == 2
-    assert not isinstance(place, Path) or by_duckdb(f"SELECT count(*) FROM delta_scan('{place / 't'}')") == [(2,)]
+    assert delta_table(location / "t").to_pyarrow_table().num_rows == 2
+    assert not isinstance(location, Path) or by_duckdb(f"SELECT count(*) FROM delta_scan('{location / 't'}')") == [(2,)]
 
 
 @pytest.mark.parametrize("shape", [PLAIN, HIDDEN], ids=["plain", "hidden"])
-def test_the_same_rows_may_come_again_and_again(place: Place, shape: Shape) -> None:
-    base, one = Base(place), Counter({(1, "a"): 1})
+def test_the_same_rows_may_come_again_and_again(location: Location, shape: Shape) -> None:
+    base, one = Base(location), Counter({(1, "a"): 1})
     base.replace(shape, [delta_of(one)], 1)
     base.fold(shape, delta_of(one), 2)
     base.fold(shape, delta_of(Counter({(1, "a"): 2})), 3)
-    assert held(base, shape) == held(Base(place), shape) == {(1, "a"): 4}
+    assert held(base, shape) == held(Base(location), shape) == {(1, "a"): 4}
     base.fold(shape, delta_of(Counter({(1, "a"): -3})), 4)
-    assert held(base, shape) == held(Base(place), shape) == one
+    assert held(base, shape) == held(Base(location), shape) == one
 
 
-def test_a_log_is_summed_up_in_time_however_often_it_is_opened(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_is_summed_up_in_time_however_often_it_is_opened(
+    location: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(bases, "_CHECKPOINT_EVERY", 4)
     monkeypatch.setattr(bases, "_KEEP_COMMITS", 2)
-    Base(place).replace(PLAIN, [delta_of(Counter({(0, "a"): 1}))], 1)
+    Base(location).replace(PLAIN, [delta_of(Counter({(0, "a"): 1}))], 1)
     for epoch in range(2, 20):
-        Base(place).fold(PLAIN, delta_of(Counter({(epoch, "a"): 1})), epoch)
-    assert len(list((place / "_delta_log").glob("*.json"))) <= 7
+        Base(location).fold(PLAIN, delta_of(Counter({(epoch, "a"): 1})), epoch)
+    assert len(list((location / "_delta_log").glob("*.json"))) <= 7
 
 
-def test_an_unfinished_checkpoint_is_named_by_nothing(place: Place) -> None:
-    base = Base(place)
+def test_an_unfinished_checkpoint_is_named_by_nothing(location: Location) -> None:
+    base = Base(location)
     base.replace(PLAIN, [delta_of(Counter({(0, "a"): 1}))], 1)
-    unfinished = place / "_delta_log" / f"{0:020d}.checkpoint.parquet#1"
+    unfinished = location / "_delta_log" / f"{0:020d}.checkpoint.parquet#1"
     unfinished.write_bytes(b"")
-    assert list(Base(place).unreferenced()) == [unfinished]
+    assert list(Base(location).unreferenced()) == [unfinished]
 
 
-def test_a_base_remembers_nothing_of_files_that_are_gone(place: Place) -> None:
-    base = Base(place / "base")
+def test_a_base_remembers_nothing_of_files_that_are_gone(location: Location) -> None:
+    base = Base(location / "base")
     for epoch in range(1, 9):
         base.replace(PLAIN, [delta_of(Counter({(epoch, "a"): 1}))], epoch)
         list(base.contents(PLAIN))

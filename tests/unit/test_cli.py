@@ -373,8 +373,8 @@ def test_a_verb_finds_the_home_of_the_project_it_stands_in(
 def test_backup_and_the_check_of_storage_find_the_home_of_the_project(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = in_a_project(tmp_path, monkeypatch)
-    make_home(place, 2)
+    location = in_a_project(tmp_path, monkeypatch)
+    make_home(location, 2)
     assert code_of("verify", "--storage") == 0
     assert code_of("backup", str(tmp_path / "copy")) == 0
     assert (tmp_path / "copy" / "backup.json").exists()

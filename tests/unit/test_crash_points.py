@@ -13,7 +13,7 @@ from pathlib import Path
 from headrace.ledger import base, durable, ledger
 from headrace.ledger.inspection import inspect_storage
 from headrace.ledger.names import is_kept
-from headrace.storage.objects import ObjectPath, Place, place_of
+from headrace.storage.objects import Location, ObjectPath, location_of
 from headrace.upkeep.fold import sweep_after_crash
 from tests.checks.storage import orphans
 from tests.small_homes import SHAPES, add_epoch, fold, opened, rows_at, rows_of_base
@@ -55,7 +55,7 @@ def live(life: Life) -> None:
     ledger._CHECKPOINT_EVERY = 6  # pyright: ignore[reportPrivateUsage]
     base._CHECKPOINT_EVERY = 2  # pyright: ignore[reportPrivateUsage]
     base._KEEP_COMMITS = 1  # pyright: ignore[reportPrivateUsage]
-    home = place_of(life.home, life.options)
+    home = location_of(life.home, life.options)
     log = opened(home, inline_bytes=0)
     acknowledged = len(life.journal.read_bytes())
     assert log.epoch - acknowledged in (0, 1), f"{acknowledged} were acknowledged, the home stands at {log.epoch}"
@@ -72,20 +72,20 @@ def live(life: Life) -> None:
             log.tidy()
 
 
-def test_a_death_at_any_point_loses_nothing(place: Place, tmp_path: Path) -> None:
+def test_a_death_at_any_point_loses_nothing(location: Location, tmp_path: Path) -> None:
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload([__name__])
     journal = tmp_path.with_name(f"{tmp_path.name}-journal")
     journal.write_bytes(b"")
-    options = place.bucket.options if isinstance(place, ObjectPath) else {}
+    options = location.bucket.options if isinstance(location, ObjectPath) else {}
     for point in (*POINTS, ""):
-        process = processes.Process(target=live, args=(Life(str(place), options, journal, point),))
+        process = processes.Process(target=live, args=(Life(str(location), options, journal, point),))
         process.start()
         process.join()
         assert process.exitcode == (-signal.SIGKILL if point else 0), f"at {point or 'the end'}"
-    epoch = opened(place).epoch
-    fold(place, opened(place), epoch)
-    assert len(rows_of_base(place)) == epoch
-    assert inspect_storage(place).ok
-    sweep_after_crash(place, opened(place), SHAPES)
-    assert orphans(place) == []
+    epoch = opened(location).epoch
+    fold(location, opened(location), epoch)
+    assert len(rows_of_base(location)) == epoch
+    assert inspect_storage(location).ok
+    sweep_after_crash(location, opened(location), SHAPES)
+    assert orphans(location) == []

@@ -25,7 +25,7 @@ from headrace.settings import Settings
 from headrace.state.delta import Delta, consolidate
 from headrace.state.store import Snapshot, Store
 from headrace.storage.folders import make_folder
-from headrace.storage.objects import Place
+from headrace.storage.objects import Location
 from headrace.upkeep.fold import Fold, Foldable, Moment, base_path, sweep_after_crash
 
 SCHEMA = pa.schema([("c0", pa.int64()), ("c1", pa.string())])
@@ -52,7 +52,7 @@ def held(snapshot: Snapshot) -> Rows:
 class Home:
     """A table and a hidden store, changed at random; what they held at each epoch is remembered."""
 
-    def __init__(self, path: Place, **settings: Any) -> None:
+    def __init__(self, path: Location, **settings: Any) -> None:
         self.path = path
         self.settings = Settings(vacuum_grace=timedelta(0), **settings)
         self.ledger = Ledger(path, inline_bytes=2000)
@@ -109,8 +109,8 @@ class Home:
         return held(store.snapshot())
 
 
-def test_an_earlier_state_is_not_worked_out_to_its_end_for_one_who_has_gone(place: Place) -> None:
-    home = Home(place)
+def test_an_earlier_state_is_not_worked_out_to_its_end_for_one_who_has_gone(location: Location) -> None:
+    home = Home(location)
     home.advance(9)
     history = ColumnHistory()
     for head in home.ledger.heads():
@@ -129,8 +129,8 @@ def test_an_earlier_state_is_not_worked_out_to_its_end_for_one_who_has_gone(plac
     assert asked == 4
 
 
-def test_bases_follow_whatever_the_intervals(place: Place) -> None:
-    home = Home(place)
+def test_bases_follow_whatever_the_intervals(location: Location) -> None:
+    home = Home(location)
     for epochs in (1, 3, 50, 2, 40):
         home.advance(epochs)
         report = home.fold.now()
@@ -143,22 +143,22 @@ def test_bases_follow_whatever_the_intervals(place: Place) -> None:
     assert list(home.ledger.unreferenced(home.epoch)) == []
 
 
-def test_the_log_keeps_what_users_read_and_drops_what_only_recovery_needs(place: Place) -> None:
-    home = Home(place)
+def test_the_log_keeps_what_users_read_and_drops_what_only_recovery_needs(location: Location) -> None:
+    home = Home(location)
     home.advance(60)
     home.fold.now()
-    again = Ledger(place, 2000)
+    again = Ledger(location, 2000)
     again.open()
     assert [entry.epoch for entry in again.entries("t")] == list(range(1, 61))
     assert list(again.entries("v#0")) == []
     assert content(summed(SCHEMA, list(again.entries("t")))) == home.past[-1]
 
 
-def test_expired_epochs_go_and_say_so(place: Place) -> None:
-    home = Home(place, keep_epochs=50)
+def test_expired_epochs_go_and_say_so(location: Location) -> None:
+    home = Home(location, keep_epochs=50)
     home.advance(150)
     home.fold.now()
-    again = Ledger(place, 2000)
+    again = Ledger(location, 2000)
     again.open()
     assert again.oldest == home.ledger.oldest == 100
     with pytest.raises(EpochExpired, match="epoch 99 has expired") as expired:
@@ -170,19 +170,19 @@ def test_expired_epochs_go_and_say_so(place: Place) -> None:
     assert [head.epoch for head in home.ledger.heads()] == [1, *range(100, 151)]
 
 
-def test_the_newest_epoch_never_expires(place: Place) -> None:
-    home = Home(place, keep_time=timedelta(0))
+def test_the_newest_epoch_never_expires(location: Location) -> None:
+    home = Home(location, keep_time=timedelta(0))
     home.advance(60)
     home.fold.now()
-    again = Ledger(place, 2000)
+    again = Ledger(location, 2000)
     again.open()
     assert [head.epoch for head in again.heads()] == [1, 59, 60]
     assert again.oldest == 59
     assert held(home.at(60, home.stores["t"].snapshot(), again)) == home.past[60]
 
 
-def test_a_reader_holds_the_log_until_its_limit(place: Place) -> None:
-    home = Home(place, keep_epochs=10)
+def test_a_reader_holds_the_log_until_its_limit(location: Location) -> None:
+    home = Home(location, keep_epochs=10)
     home.readers.register(Reader("feed", epoch=40, limit_epochs=100))
     home.advance(120)
     home.fold.now()
@@ -195,7 +195,7 @@ def test_a_reader_holds_the_log_until_its_limit(place: Place) -> None:
     home.fold.now()
     assert home.ledger.oldest == 210, "the limit of the reader was passed"
     with pytest.raises(ReadOnly):
-        Readers(place, may_write=False).register(Reader("other", epoch=0, limit_epochs=1))
+        Readers(location, may_write=False).register(Reader("other", epoch=0, limit_epochs=1))
 
 
 def row(a: int, weight: int) -> Delta:
@@ -203,8 +203,8 @@ def row(a: int, weight: int) -> Delta:
     return consolidate(table, np.array([weight], dtype=np.int64))
 
 
-def test_rows_that_came_and_went_are_not_forgotten_by_half(place: Place) -> None:
-    home = Home(place, keep_epochs=10)
+def test_rows_that_came_and_went_are_not_forgotten_by_half(location: Location) -> None:
+    home = Home(location, keep_epochs=10)
     home.advance(3)
     home.fold.now()
     for _ in range(32):
@@ -217,7 +217,7 @@ def test_rows_that_came_and_went_are_not_forgotten_by_half(place: Place) -> None
     assert home.ledger.oldest == home.epoch - 10, "the first of the two epochs has expired, the second has not"
     home.fold.now()
     for name in SHAPES:
-        assert Base(base_path(place, name)).epoch == home.epoch
+        assert Base(base_path(location, name)).epoch == home.epoch
         assert home.restored(name) == held(home.stores[name].snapshot())
 
 
@@ -233,40 +233,40 @@ class Checks:
             raise OwnerLost("another process owns the home")
 
 
-def listed(place: Place) -> dict[str, bytes]:
-    return {str(path): path.read_bytes() for path in place.rglob("*") if path.is_file()}
+def listed(location: Location) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in location.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize("passes", [0, 1, 2])
-def test_who_was_replaced_folds_nothing(place: Place, passes: int) -> None:
-    home = Home(place)
+def test_who_was_replaced_folds_nothing(location: Location, passes: int) -> None:
+    home = Home(location)
     home.advance(3)
     home.fold.now()
     home.advance(2)
-    stranger = base_path(place, "made_by_the_next_owner")
+    stranger = base_path(location, "made_by_the_next_owner")
     make_folder(stranger)
     (stranger / "rows.parquet").write_bytes(b"rows")
-    before = listed(place)
-    fold = Fold(place, home.ledger, home.readers, home.settings, home.moment, Checks(passes))
+    before = listed(location)
+    fold = Fold(location, home.ledger, home.readers, home.settings, home.moment, Checks(passes))
     with pytest.raises(OwnerLost):
         fold.now()
     # The check before the second base's commit is the third; the first base was committed while it was right to.
-    changed = {path for path, content in listed(place).items() if before.get(path) != content}
-    assert all(str(base_path(place, "t")) in path for path in changed) if passes == 2 else changed == set()
-    assert before.keys() <= listed(place).keys()
+    changed = {path for path, content in listed(location).items() if before.get(path) != content}
+    assert all(str(base_path(location, "t")) in path for path in changed) if passes == 2 else changed == set()
+    assert before.keys() <= listed(location).keys()
     assert home.ledger.epoch == 5
 
 
-def test_who_was_stopped_before_a_commit_does_not_name_what_was_swept(place: Place) -> None:
-    home = Home(place)
+def test_who_was_stopped_before_a_commit_does_not_name_what_was_swept(location: Location) -> None:
+    home = Home(location)
     home.advance(3)
     home.fold.now()
-    stopped = Base(base_path(place, "t"))
-    (base_path(place, "t") / "rows-of-the-stopped.parquet").write_bytes(b"")
-    sweep_after_crash(place, home.ledger, SHAPES)
+    stopped = Base(base_path(location, "t"))
+    (base_path(location, "t") / "rows-of-the-stopped.parquet").write_bytes(b"")
+    sweep_after_crash(location, home.ledger, SHAPES)
     with pytest.raises(OwnerLost):
         stopped.fold(SHAPES["t"], row(1, +1), 4)
-    home.fold = Fold(place, home.ledger, home.readers, home.settings, home.moment)
+    home.fold = Fold(location, home.ledger, home.readers, home.settings, home.moment)
     home.advance(1)
     home.fold.now()
     assert home.restored("t") == home.past[-1]
@@ -297,11 +297,11 @@ def test_a_fold_that_fails_is_told_and_tried_less_and_less_often(
     assert home.fold.failures.text is None
 
 
-def test_strange_files_are_left_alone_while_a_fold_goes_on(place: Place) -> None:
-    home = Home(place)
+def test_strange_files_are_left_alone_while_a_fold_goes_on(location: Location) -> None:
+    home = Home(location)
     home.advance(40)
     home.fold.now()
-    strange = [place / "ledger" / ".nfs0001", place / "deltas" / ".DS_Store", place / "deltas" / "notes.txt"]
+    strange = [location / "ledger" / ".nfs0001", location / "deltas" / ".DS_Store", location / "deltas" / "notes.txt"]
     for path in strange:
         make_folder(path.parent)
         path.write_bytes(b"")
@@ -323,25 +323,25 @@ def test_files_stay_bounded(tmp_path: Path) -> None:
     assert max(counts) < 500
 
 
-def test_what_a_crash_left_goes_and_what_is_named_stays(place: Place) -> None:
-    home = Home(place)
+def test_what_a_crash_left_goes_and_what_is_named_stays(location: Location) -> None:
+    home = Home(location)
     home.advance(3)
     home.fold.now()
-    named = {path for path in place.rglob("*") if path.is_file()}
-    unborn, unknown = base_path(place, "w"), base_path(place, "gone")
+    named = {path for path in location.rglob("*") if path.is_file()}
+    unborn, unknown = base_path(location, "w"), base_path(location, "gone")
     for folder in (unborn / "_delta_log", unborn / "_identities", unknown / "_delta_log"):
         make_folder(folder)
     left = [
         unborn / "_delta_log" / ".tmp-1",
         unborn / "rows-1.parquet",
         unknown / "_delta_log" / f"{0:020d}.json",
-        place / ".tmp-2",
-        place / "ledger" / ".tmp-3",
-        base_path(place, "t") / "rows-4.parquet",
+        location / ".tmp-2",
+        location / "ledger" / ".tmp-3",
+        base_path(location, "t") / "rows-4.parquet",
     ]
     for path in left:
         path.write_bytes(b"")
-    sweep_after_crash(place, home.ledger, {**SHAPES, "w": SHAPES["t"]})
-    fence = base_path(place, "t") / "_delta_log" / f"{1:020d}.json"
-    assert {path for path in place.rglob("*") if path.is_file()} == {*named, fence}
+    sweep_after_crash(location, home.ledger, {**SHAPES, "w": SHAPES["t"]})
+    fence = base_path(location, "t") / "_delta_log" / f"{1:020d}.json"
+    assert {path for path in location.rglob("*") if path.is_file()} == {*named, fence}
     assert not unborn.exists()

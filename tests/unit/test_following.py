@@ -45,10 +45,13 @@ def told(step: object) -> list[tuple[int, list[tuple[Any, ...]]]]:
     assert isinstance(step, Changes), step
     return [
         (
-            batch.epoch,
-            [(kind, *row.values()) for kind, row in zip(batch.kinds.to_pylist(), batch.rows.to_pylist(), strict=True)],
+            changed.epoch,
+            [
+                (kind, *row.values())
+                for kind, row in zip(changed.kinds.to_pylist(), changed.rows.to_pylist(), strict=True)
+            ],
         )
-        for batch in step.batches
+        for changed in step.epochs
     ]
 
 
@@ -104,7 +107,7 @@ def test_a_step_ends_with_the_epoch_that_makes_it_large(home: SmallRelations, mo
     position, sizes = home.following.begin("t", 1), list[int]()
     while isinstance(step := home.following.step(position), Changes):
         position = step.position
-        sizes.append(len(step.batches))
+        sizes.append(len(step.epochs))
     assert sizes == [2, 2, 2, 1]
     assert position.epoch == home.epoch
 

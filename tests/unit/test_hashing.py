@@ -266,8 +266,8 @@ def test_rows_are_equal_exactly_when_their_identities_are(
         (*row[:5], None if row[5] is None else list(row[5].items())) for row in [*some, *(row for row in some[::-1])]
     ]
     columns = [
-        pa.array([row[place] for row in content], type=ROW.field(place).type).slice(min(start, len(content)))
-        for place in order
+        pa.array([row[index] for row in content], type=ROW.field(index).type).slice(min(start, len(content)))
+        for index in order
     ]
     found = of_array(*columns)
     marks = [tuple(map(mark, row)) for row in [*some, *some[::-1]]][start:]

@@ -69,7 +69,7 @@ def test_the_key_is_made_of_the_hour_and_the_content() -> None:
 
 @pytest.mark.parametrize("sizes", [[], [10], [CHUNK_BYTES * 2], [400_000] * 5, [CHUNK_BYTES - 1, 1, CHUNK_BYTES, 5]])
 def test_chunks_keep_the_order_and_the_bound(sizes: list[int]) -> None:
-    lines = [bytes([65 + place]) * size for place, size in enumerate(sizes)]
+    lines = [bytes([65 + index]) * size for index, size in enumerate(sizes)]
     parts = list(chunks(lines))
     assert [line for part in parts for line in part] == lines
     for part in parts:

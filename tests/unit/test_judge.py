@@ -25,10 +25,10 @@ NESTED = [StructType([StructField("x", ArrayType(DoubleType()))])]
 def columns(rows: list[tuple[Any, ...]], types: list[Any]) -> pa.Table:
     kinds = {LongType: pa.int64(), StringType: pa.string(), DoubleType: pa.float64()}
     found = [
-        pa.array([row[place] for row in rows], kinds.get(type(kind)) or pa.struct([("x", pa.list_(pa.float64()))]))
-        for place, kind in enumerate(types)
+        pa.array([row[index] for row in rows], kinds.get(type(kind)) or pa.struct([("x", pa.list_(pa.float64()))]))
+        for index, kind in enumerate(types)
     ]
-    return pa.table(found, names=[f"c{place}" for place in range(len(types))])
+    return pa.table(found, names=[f"c{index}" for index in range(len(types))])
 
 
 def differences(

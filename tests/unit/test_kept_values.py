@@ -107,8 +107,8 @@ def test_what_python_cannot_hold_is_kept_too(table: Table) -> None:
     far = 8_000_000_000_000_000_000
     columns = [pa.nulls(1, kind) for kind in table.store.schema.types]
     columns[0] = pa.array([1], pa.int64())
-    place = SCHEMA.names.index("at")
-    columns[place] = pa.array([far], pa.int64()).cast(table.store.schema.field(place).type)
+    index = SCHEMA.names.index("at")
+    columns[index] = pa.array([far], pa.int64()).cast(table.store.schema.field(index).type)
     rows = pa.table(columns, schema=table.store.schema)
     table.store.apply(consolidate(rows, np.ones(1, dtype=np.int64)))
     change(table, [{"update": {"id": 1, "n": 5}}])

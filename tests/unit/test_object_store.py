@@ -21,7 +21,7 @@ from headrace.ledger.ledger import Ledger
 from headrace.offline import backup_home, inspect_home, restore_home
 from headrace.owner.ownership import take_ownership
 from headrace.storage import objects
-from headrace.storage.objects import Bucket, ObjectPath, Place, local_file, place_of
+from headrace.storage.objects import Bucket, Location, ObjectPath, local_file, location_of
 from tests.object_store import ObjectStore
 from tests.small_homes import (
     TABLE,
@@ -150,11 +150,11 @@ def test_a_store_out_of_reach_takes_the_epoch_later(far: ObjectPath, wire: Wire)
     assert inspect_storage(far).ok
 
 
-def test_of_two_simultaneous_writers_one_commits(place: Place) -> None:
+def test_of_two_simultaneous_writers_one_commits(location: Location) -> None:
     rounds = 8
-    make_home(place, 1)
+    make_home(location, 1)
     for turn in range(rounds):
-        writers = [opened(place) for _ in range(4)]
+        writers = [opened(location) for _ in range(4)]
         start = threading.Barrier(len(writers))
         outcomes: list[str] = []
 
@@ -172,15 +172,15 @@ def test_of_two_simultaneous_writers_one_commits(place: Place) -> None:
         for thread in threads:
             thread.join()
         assert sorted(outcomes) == ["committed", "lost", "lost", "lost"]
-    assert [epoch for epoch, _ in rows_at(place, rounds + 1)] == list(range(1, rounds + 2))
+    assert [epoch for epoch, _ in rows_at(location, rounds + 1)] == list(range(1, rounds + 2))
 
 
 @pytest.fixture
 def in_store(object_store: ObjectStore, tmp_path: Path) -> ObjectPath:
     """Six epochs in an object store, the first four of them folded, every delta in an object of its own."""
-    place = object_store.place(f"{tmp_path.name}/home")
-    fold(place, make_home(place, 6, inline_bytes=0), 4)
-    return place
+    location = object_store.location(f"{tmp_path.name}/home")
+    fold(location, make_home(location, 6, inline_bytes=0), 4)
+    return location
 
 
 def test_a_backup_goes_from_a_store_to_a_disk_and_back(
@@ -192,7 +192,7 @@ def test_a_backup_goes_from_a_store_to_a_disk_and_back(
     again = object_store.uri(f"{tmp_path.name}/again")
     assert restore_home(tmp_path / "copy", again)["epoch"] == 6
     assert inspect_home(again).ok
-    restored = place_of(again, {})
+    restored = location_of(again, {})
     for epoch in range(7):
         assert rows_at(restored, epoch) == rows_at(in_store, epoch)
     assert rows_of_base(restored) == rows_of_base(in_store)
@@ -212,7 +212,7 @@ def test_a_damaged_object_is_found_and_not_copied(
     found = inspect_storage(in_store)
     assert [one.path for one in found.damaged] == [f"deltas/{file.name}"]
     assert found.whole_epoch == 4
-    destination = object_store.place(f"{tmp_path.name}/copy")
+    destination = object_store.location(f"{tmp_path.name}/copy")
     with pytest.raises(LedgerError, match=file.name):
         backup(in_store, destination)
     assert not destination.exists()
@@ -220,7 +220,7 @@ def test_a_damaged_object_is_found_and_not_copied(
 
 def test_an_unfinished_restore_leaves_nothing(in_store: ObjectPath, object_store: ObjectStore, tmp_path: Path) -> None:
     backup(in_store, tmp_path / "copy")
-    again = object_store.place(f"{tmp_path.name}/again")
+    again = object_store.location(f"{tmp_path.name}/again")
 
     def fail(done: int, total: int) -> None:
         if done > total * 3 // 4:
@@ -232,14 +232,14 @@ def test_an_unfinished_restore_leaves_nothing(in_store: ObjectPath, object_store
 
 
 def test_what_was_fetched_is_fetched_once_and_goes_with_its_bucket(object_store: ObjectStore, tmp_path: Path) -> None:
-    place = object_store.place(tmp_path.name)
-    (place / "file").write_bytes(b"content")
-    with local_file(place / "file") as fetched:
+    location = object_store.location(tmp_path.name)
+    (location / "file").write_bytes(b"content")
+    with local_file(location / "file") as fetched:
         assert fetched.read_bytes() == b"content"
-    (place / "file").unlink()
-    with local_file(place / "file") as again:
+    (location / "file").unlink()
+    with local_file(location / "file") as again:
         assert again == fetched
-    del place
+    del location
     gc.collect()
     assert not fetched.exists()
 
@@ -248,33 +248,33 @@ def test_what_is_being_read_does_not_make_room(
     object_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(objects, "_CACHE_BYTES", 1500)
-    place = object_store.place(tmp_path.name)
+    location = object_store.location(tmp_path.name)
     for name in ("a", "b", "c"):
-        (place / name).write_bytes(name.encode() * 1000)
-    with local_file(place / "a") as first:
-        with local_file(place / "b") as second:
+        (location / name).write_bytes(name.encode() * 1000)
+    with local_file(location / "a") as first:
+        with local_file(location / "b") as second:
             assert first.exists()
-        with local_file(place / "c") as third:
+        with local_file(location / "c") as third:
             assert (first.exists(), second.exists(), third.exists()) == (True, False, True)
-    with local_file(place / "b") as second:
+    with local_file(location / "b") as second:
         assert second.read_bytes() == b"b" * 1000
         assert not first.exists()
 
 
 def test_a_large_object_is_sent_in_parts_and_comes_back(object_store: ObjectStore, tmp_path: Path) -> None:
-    place = object_store.place(tmp_path.name)
+    location = object_store.location(tmp_path.name)
     content = random.Random(1).randbytes(20 * 1024 * 1024 + 1)
-    name, size = write_named(place, "large-", lambda sink: sink.write(content))
-    assert (place / name).stat().st_size == size == len(content)
-    assert is_whole(place / name)
-    with local_file(place / name) as file:
+    name, size = write_named(location, "large-", lambda sink: sink.write(content))
+    assert (location / name).stat().st_size == size == len(content)
+    assert is_whole(location / name)
+    with local_file(location / name) as file:
         assert file.read_bytes() == content
 
 
 @pytest.mark.parametrize("home", ["ftp://somewhere/home", "s3://", "memory://home", "az://container/home"])
 def test_an_unknown_place_is_refused(home: str) -> None:
     with pytest.raises(SetupError, match="not a place"):
-        place_of(home, {})
+        location_of(home, {})
 
 
 def test_wrong_credentials_and_a_missing_bucket_are_told(object_store: ObjectStore) -> None:
@@ -300,11 +300,11 @@ def test_a_store_that_gives_a_name_twice_is_refused() -> None:
 
 
 def test_a_folder_and_a_file_uri_are_folders(tmp_path: Path) -> None:
-    assert place_of(str(tmp_path), {}) == place_of(f"file://{tmp_path}", {}) == tmp_path
+    assert location_of(str(tmp_path), {}) == location_of(f"file://{tmp_path}", {}) == tmp_path
 
 
 def test_nothing_of_a_home_lies_beside_its_prefix(object_store: ObjectStore, tmp_path: Path) -> None:
-    first, other = object_store.place(f"{tmp_path.name}/a"), object_store.place(f"{tmp_path.name}/ab")
+    first, other = object_store.location(f"{tmp_path.name}/a"), object_store.location(f"{tmp_path.name}/ab")
     make_home(first, 2)
     assert not other.exists()
     make_home(other, 1)

@@ -136,8 +136,8 @@ def run_keyed(contract: TableContract, history: list[list[Call]]) -> None:
             del handles[contract.key_identity(stored.pop(handle)[:2])]
         for number, (row, count) in enumerate(net.added_rows):
             assert count == 1
-            assert all(row[place] is None for at, place in kept if at == number)
-            row = tuple(kept.get((number, place), value) for place, value in enumerate(row))
+            assert all(row[column] is None for at, column in kept if at == number)
+            row = tuple(kept.get((number, column), value) for column, value in enumerate(row))
             key = contract.key_identity(row[:2])
             assert key not in handles
             handles[key] = next_handle
@@ -186,11 +186,11 @@ def test_bags_follow_the_model(history: list[list[Call]]) -> None:
             rejected: list[int] = []
             for index, change in enumerate(call):
                 ((kind, row),) = change.items()
-                place = row_mark([row[name] for name in SCHEMA.names])
+                row_seen = row_mark([row[name] for name in SCHEMA.names])
                 if kind == "insert":
-                    trial[place] += 1
-                elif trial[place] > 0:
-                    trial[place] -= 1
+                    trial[row_seen] += 1
+                elif trial[row_seen] > 0:
+                    trial[row_seen] -= 1
                 else:
                     rejected.append(index)
             if bad:

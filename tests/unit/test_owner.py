@@ -19,10 +19,10 @@ import pytest
 import headrace.owner.ownership
 from headrace.errors import HomeBusy, LedgerError, OwnerLost
 from headrace.owner.ownership import Ownership, living_owner, look, take_ownership
-from headrace.storage.objects import ObjectPath, Place
+from headrace.storage.objects import Location, ObjectPath
 
 # For what only files can show.
-on_disk = pytest.mark.parametrize("place", ["disk"], indirect=True)
+on_disk = pytest.mark.parametrize("location", ["disk"], indirect=True)
 
 SHORT, MIDDLE, LONG = timedelta(seconds=1), timedelta(seconds=3), timedelta(seconds=30)
 
@@ -65,7 +65,7 @@ for word in sys.stdin:
 class Child:
     """Another process that takes, checks and releases as it is told."""
 
-    def __init__(self, home: Place, timeout: timedelta) -> None:
+    def __init__(self, home: Location, timeout: timedelta) -> None:
         # Another process gets what it needs to reach an object store from its environment.
         options = home.bucket.options if isinstance(home, ObjectPath) else {}
         environment = {name.upper().replace("ALLOW_HTTP", "AWS_ALLOW_HTTP"): value for name, value in options.items()}
@@ -103,7 +103,7 @@ class Child:
 class Children:
     """Starts children of one home, and ends them with the test."""
 
-    def __init__(self, home: Place, stack: ExitStack) -> None:
+    def __init__(self, home: Location, stack: ExitStack) -> None:
         self._home, self._stack = home, stack
 
     def __call__(self, timeout: timedelta = LONG) -> Child:
@@ -113,37 +113,37 @@ class Children:
 
 
 @pytest.fixture
-def home(place: Place) -> Place:
-    return place / "home"
+def home(location: Location) -> Location:
+    return location / "home"
 
 
 @pytest.fixture
-def child(home: Place) -> Iterator[Children]:
+def child(home: Location) -> Iterator[Children]:
     with ExitStack() as stack:
         yield Children(home, stack)
 
 
 @pytest.fixture
-def owned(home: Place) -> Iterator[Ownership]:
+def owned(home: Location) -> Iterator[Ownership]:
     ownership = take_ownership(home, LONG)
     yield ownership
     ownership.release()
 
 
-def holder(home: Place) -> int:
+def holder(home: Location) -> int:
     """The process that the home names as its owner."""
     seen = look(home)
     assert seen is not None
     return seen.owner.pid
 
 
-def rewrite(home: Place, **parts: Any) -> None:
+def rewrite(home: Location, **parts: Any) -> None:
     """Let the home say something else of its owner."""
     file = home / "owner.json" if isinstance(home, Path) else max((home / "owner").glob("*.json"))
     file.write_bytes(json.dumps({**json.loads(file.read_bytes()), **parts}).encode())
 
 
-def test_a_second_process_is_refused_with_who_holds_the_home(home: Place, child: Children) -> None:
+def test_a_second_process_is_refused_with_who_holds_the_home(home: Location, child: Children) -> None:
     first, second = child(), child()
     assert first.do("take") == 1
     code, message, detail, hint = second.do("take")
@@ -154,7 +154,7 @@ def test_a_second_process_is_refused_with_who_holds_the_home(home: Place, child:
     assert first.do("check") is None
 
 
-def test_a_released_home_is_free_and_the_fence_rises(home: Place, child: Children) -> None:
+def test_a_released_home_is_free_and_the_fence_rises(home: Location, child: Children) -> None:
     first, second = child(), child()
     assert first.do("take") == 1
     assert first.do("release") is None
@@ -167,7 +167,7 @@ def test_a_released_home_is_free_and_the_fence_rises(home: Place, child: Childre
 
 
 @pytest.mark.parametrize("fetched", [True, False], ids=["fetched", "zombie"])
-def test_a_killed_owner_is_replaced_at_once(home: Place, child: Children, fetched: bool) -> None:
+def test_a_killed_owner_is_replaced_at_once(home: Location, child: Children, fetched: bool) -> None:
     first = child()
     assert first.do("take") == 1
     first.process.kill()
@@ -182,7 +182,7 @@ def test_a_killed_owner_is_replaced_at_once(home: Place, child: Children, fetche
     ownership.release()
 
 
-def test_a_stopped_owner_is_replaced_and_finds_out_when_it_wakes(home: Place, child: Children) -> None:
+def test_a_stopped_owner_is_replaced_and_finds_out_when_it_wakes(home: Location, child: Children) -> None:
     first, second = child(MIDDLE), child(MIDDLE)
     first.do("take")
     first.process.send_signal(signal.SIGSTOP)
@@ -199,7 +199,7 @@ def test_a_stopped_owner_is_replaced_and_finds_out_when_it_wakes(home: Place, ch
     assert holder(home) == second.pid
 
 
-def test_a_stopped_owner_finds_out_even_if_the_next_one_has_left(home: Place, child: Children) -> None:
+def test_a_stopped_owner_finds_out_even_if_the_next_one_has_left(home: Location, child: Children) -> None:
     first, second = child(SHORT), child(SHORT)
     first.do("take")
     first.process.send_signal(signal.SIGSTOP)
@@ -212,7 +212,7 @@ def test_a_stopped_owner_finds_out_even_if_the_next_one_has_left(home: Place, ch
     assert look(home) is None
 
 
-def test_an_owner_that_beats_keeps_its_home_beyond_the_timeout(home: Place, child: Children) -> None:
+def test_an_owner_that_beats_keeps_its_home_beyond_the_timeout(home: Location, child: Children) -> None:
     first, second = child(SHORT), child(SHORT)
     first.do("take")
     time.sleep(2.5)
@@ -220,7 +220,7 @@ def test_an_owner_that_beats_keeps_its_home_beyond_the_timeout(home: Place, chil
     assert first.do("check") is None
 
 
-def test_the_owner_says_how_long_it_may_be_silent(home: Place, child: Children) -> None:
+def test_the_owner_says_how_long_it_may_be_silent(home: Location, child: Children) -> None:
     first, hasty = child(LONG), child(SHORT)
     first.do("take")
     first.process.send_signal(signal.SIGSTOP)
@@ -228,7 +228,7 @@ def test_the_owner_says_how_long_it_may_be_silent(home: Place, child: Children) 
     assert hasty.do("take")[0] == "home_busy"
 
 
-def test_a_reused_pid_is_no_owner(home: Place, child: Children) -> None:
+def test_a_reused_pid_is_no_owner(home: Location, child: Children) -> None:
     first = child()
     first.do("take")
     rewrite(home, started="1")
@@ -238,7 +238,7 @@ def test_a_reused_pid_is_no_owner(home: Place, child: Children) -> None:
     ownership.release()
 
 
-def test_of_another_machine_only_the_heartbeat_counts(home: Place, child: Children) -> None:
+def test_of_another_machine_only_the_heartbeat_counts(home: Location, child: Children) -> None:
     first = child()
     first.do("take")
     first.end()
@@ -272,7 +272,7 @@ def test_a_home_that_could_not_be_released_is_free_in_its_own_process(home: Path
 
 
 @pytest.mark.parametrize("remains", ["nothing", "a dead owner"])
-def test_of_racing_processes_one_wins(home: Place, child: Children, remains: str) -> None:
+def test_of_racing_processes_one_wins(home: Location, child: Children, remains: str) -> None:
     if remains == "a dead owner":
         dead = child()
         dead.do("take")
@@ -287,7 +287,7 @@ def test_of_racing_processes_one_wins(home: Place, child: Children, remains: str
     assert {answer[0] for answer in answers if not isinstance(answer, int)} == {"home_busy"}
 
 
-def test_of_those_who_wait_for_a_silent_owner_one_wins(home: Place, child: Children) -> None:
+def test_of_those_who_wait_for_a_silent_owner_one_wins(home: Location, child: Children) -> None:
     first = child(SHORT)
     first.do("take")
     first.process.send_signal(signal.SIGSTOP)
@@ -353,7 +353,7 @@ def test_lost_is_lost_also_if_the_file_comes_back(home: Path, owned: Ownership) 
         owned.check()
 
 
-def test_a_fork_does_not_own_what_its_parent_owns(home: Place, child: Children) -> None:
+def test_a_fork_does_not_own_what_its_parent_owns(home: Location, child: Children) -> None:
     first = child()
     first.do("take")
     assert first.do("fork")[0] == "owner_lost"
@@ -361,7 +361,7 @@ def test_a_fork_does_not_own_what_its_parent_owns(home: Place, child: Children) 
     assert holder(home) == first.pid
 
 
-def test_the_address_is_for_all_to_see(home: Place, owned: Ownership) -> None:
+def test_the_address_is_for_all_to_see(home: Location, owned: Ownership) -> None:
     assert living_owner(home) == owned.owner
     owned.announce("/somewhere/control")
     seen = living_owner(home)
@@ -386,8 +386,8 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     assert "read_only=True" in caught.value.hint
 
 
-def test_a_check_that_cannot_look_is_no_loss(home: Place, owned: Ownership, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(home: Place) -> None:
+def test_a_check_that_cannot_look_is_no_loss(home: Location, owned: Ownership, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(home: Location) -> None:
         raise OSError(5, "input/output error")
 
     with monkeypatch.context() as broken:

@@ -75,8 +75,8 @@ class Listed:
     def size(self) -> int:
         return len(self._items)
 
-    def apply(self, place: int) -> Any:
-        return self._items[place]
+    def apply(self, index: int) -> Any:
+        return self._items[index]
 
 
 def of_type(kind: DataType) -> Any:

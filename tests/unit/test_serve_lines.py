@@ -62,7 +62,7 @@ def test_what_was_written_is_read(rows: list[dict[str, Any]], ascii_only: bool) 
 @given(st.binary(max_size=200), st.sampled_from(["insert_delete", "raw", "weighted"]))
 def test_no_body_breaks_the_reader(body: bytes, update_format: Any) -> None:
     read = read_lines(body, update_format)
-    assert len(read.changes) == len([read.lines[place] for place in range(len(read.changes))])
+    assert len(read.changes) == len([read.lines[index] for index in range(len(read.changes))])
 
 
 @given(st.text(alphabet='[]{}",:01e.-\n ntrue', max_size=80), st.sampled_from(["insert_delete", "raw", "weighted"]))

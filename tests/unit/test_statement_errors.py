@@ -17,7 +17,7 @@ def refused(sql: str) -> StatementError:
 
 
 @pytest.mark.parametrize(
-    ("sql", "message", "place", "hint"),
+    ("sql", "message", "position", "hint"),
     [
         ("CRAETE TABLE t (a INT)", "'CRAETE' begins no statement", (1, 1), "did you mean CREATE?"),
         ("SELECT 1;\n  SLECT 2", "'SLECT' begins no statement", (2, 3), "did you mean SELECT?"),
@@ -210,11 +210,11 @@ def refused(sql: str) -> StatementError:
         ("PAUSE x", "expected SOURCE or CHANGEFEED", (1, 7), "write PAUSE SOURCE s"),
     ],
 )
-def test_errors(sql: str, message: str, place: tuple[int, int], hint: str) -> None:
+def test_errors(sql: str, message: str, position: tuple[int, int], hint: str) -> None:
     error = refused(sql)
     assert not isinstance(error, UnsupportedStatement)
     assert message in error.message
-    assert (error.line, error.column) == place
+    assert (error.line, error.column) == position
     assert hint in error.hint
 
 

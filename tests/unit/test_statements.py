@@ -398,11 +398,11 @@ def test_any_text_is_read_or_refused_with_a_place(sql: str) -> None:
     try:
         found = parse(sql)
     except StatementError as error:
-        places = [(error.line, error.column)]
+        positions = [(error.line, error.column)]
         assert error.hint, sql  # noqa: PT017
     else:
-        places = [(statement.line, statement.column) for statement in found]
-    assert all(line == 1 and column is not None and 1 <= column <= len(sql) + 1 for line, column in places)
+        positions = [(statement.line, statement.column) for statement in found]
+    assert all(line == 1 and column is not None and 1 <= column <= len(sql) + 1 for line, column in positions)
 
 
 def test_create_source() -> None:

@@ -23,7 +23,7 @@ from headrace.ledger.inspection import inspect_storage
 from headrace.ledger.ledger import Ledger
 from headrace.ledger.names import is_hidden
 from headrace.storage import objects
-from headrace.storage.objects import Place
+from headrace.storage.objects import Location
 from tests.small_homes import (
     BEGIN,
     SHAPES,
@@ -285,8 +285,8 @@ def test_a_file_whose_bytes_are_others_is_damaged(tmp_path: Path) -> None:
     (file,) = tmp_path.glob("ledger/*.parquet")
     content = file.read_bytes()
     told: list[LedgerError] = []
-    for place in range(4, len(content) - 60, 60):
-        file.write_bytes(content[:place] + b"\xff" * 60 + content[place + 60 :])
+    for location in range(4, len(content) - 60, 60):
+        file.write_bytes(content[:location] + b"\xff" * 60 + content[location + 60 :])
         try:
             list(ledger.entries(TABLE))
         except LedgerError as error:
@@ -327,17 +327,17 @@ def test_a_lost_owner_leaves_no_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("inline_bytes", [0, 4096])
-def test_a_lost_owner_takes_nothing_from_its_successor(place: Place, inline_bytes: int) -> None:
-    stale = make_home(place, 2, inline_bytes)
-    successor = opened(place, inline_bytes)
+def test_a_lost_owner_takes_nothing_from_its_successor(location: Location, inline_bytes: int) -> None:
+    stale = make_home(location, 2, inline_bytes)
+    successor = opened(location, inline_bytes)
     successor.claim(2)
     # The same call, sent again to the next owner: the same epoch with the same content.
     add_epoch(successor, 3)
     with pytest.raises(OwnerLost):
         add_epoch(stale, 3)
-    assert len(rows_at(place, 3)) == 3
-    assert inspect_storage(place).ok
-    assert list(opened(place).unreferenced(None)) == []
+    assert len(rows_at(location, 3)) == 3
+    assert inspect_storage(location).ok
+    assert list(opened(location).unreferenced(None)) == []
 
 
 def test_a_base_replaced_by_the_same_rows_keeps_them(tmp_path: Path) -> None:

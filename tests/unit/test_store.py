@@ -149,9 +149,9 @@ def test_merged_runs_keep_the_indexes_that_were_asked_for() -> None:
 def test_indexes_of_merged_runs_are_those_that_would_be_made(gone: int) -> None:
     store = Store("t", SCHEMA)
     for number in range(3):
-        store.add(delta([((place % 7, "ab"[place % 2], float(number)), 1) for place in range(14)]))
-    cancelling = [((place, "ab"[place % 2], 1.0), -1) for place in range(gone)]
-    store.add(delta([*cancelling, *(((place, "c", 3.0), 1) for place in range(40))]))
+        store.add(delta([((index % 7, "ab"[index % 2], float(number)), 1) for index in range(14)]))
+    cancelling = [((index, "ab"[index % 2], 1.0), -1) for index in range(gone)]
+    store.add(delta([*cancelling, *(((index, "c", 3.0), 1) for index in range(40))]))
     for run in store.snapshot().runs:
         for key in ((0,), (1, 0), IDENTITY):
             run.index(key)

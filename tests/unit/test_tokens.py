@@ -70,7 +70,7 @@ def test_places() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "message", "place"),
+    ("source", "message", "position"),
     [
         ("a 'b", "unclosed string", (1, 3)),
         ("a\n b'c\\'", "unclosed string", (2, 3)),
@@ -79,10 +79,10 @@ def test_places() -> None:
         ("a\n/* /* */", "unclosed comment", (2, 1)),
     ],
 )
-def test_unclosed(source: str, message: str, place: tuple[int, int]) -> None:
+def test_unclosed(source: str, message: str, position: tuple[int, int]) -> None:
     with pytest.raises(StatementError, match=message) as error:
         scan(source)
-    assert (error.value.line, error.value.column) == place
+    assert (error.value.line, error.value.column) == position
     assert error.value.hint.startswith("close it with")
 
 

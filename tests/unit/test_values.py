@@ -317,11 +317,11 @@ TEXTS = st.sampled_from(
 def columns_of_text(draw: st.DrawFn) -> list[str]:
     """Texts of one shape or of several, some with a character changed."""
     texts = draw(st.lists(TEXTS, min_size=1, max_size=4)) if draw(st.booleans()) else [draw(TEXTS)] * 3
-    place = draw(st.integers(0, len(texts) - 1))
+    index = draw(st.integers(0, len(texts) - 1))
     if draw(st.booleans()):
-        at = draw(st.integers(0, len(texts[place]) - 1))
+        at = draw(st.integers(0, len(texts[index]) - 1))
         mark = draw(st.sampled_from("0129-T :Z.+_e\u0661"))
-        texts[place] = texts[place][:at] + mark + texts[place][at + 1 :]
+        texts[index] = texts[index][:at] + mark + texts[index][at + 1 :]
     return texts
 
 

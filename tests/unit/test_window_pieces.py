@@ -187,11 +187,11 @@ def test_the_first_rows_are_all_there(limit: int, distinct: bool, monkeypatch: p
     def wanted(side: Sequence[Row], group: int) -> dict[Row, Any]:
         """The rows up to the limit, each with the one that follows it."""
         own = results([row for row in side if row[0] == group], [lag(-1)])
-        places = sorted({row[1] if row[1] is not None else -99 for row in own})
+        positions = sorted({row[1] if row[1] is not None else -99 for row in own})
         return {
             row: value
-            for place, (row, value) in enumerate(own.items(), start=1)
-            if (places.index(row[1] if row[1] is not None else -99) + 1 if distinct else place) <= limit
+            for position, (row, value) in enumerate(own.items(), start=1)
+            if (positions.index(row[1] if row[1] is not None else -99) + 1 if distinct else position) <= limit
         }
 
     skipped = 0

@@ -49,8 +49,8 @@ class Sequence(Tree):
         super().__init__("Seq", size=len(members))
         self.__dict__["_members"] = members
 
-    def apply(self, place: int) -> Any:
-        return self.__dict__["_members"][place]
+    def apply(self, index: int) -> Any:
+        return self.__dict__["_members"][index]
 
 
 def sequence(members: list[Any]) -> Any:

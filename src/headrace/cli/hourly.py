@@ -82,8 +82,8 @@ def _send_table(server: Server, hour: str, payload: Payload, *, chunked: bool) -
     began = time.perf_counter()
     parts = list(chunks(payload.lines)) if chunked else [payload.lines]
     epoch, first = 0, 1
-    for place, lines in enumerate(parts):
-        key = _key(f"{hour}/{payload.table}/{place}", *lines)
+    for number, lines in enumerate(parts):
+        key = _key(f"{hour}/{payload.table}/{number}", *lines)
         path = f"/v1/ingress/{payload.table}?format=json&update_format=insert_delete&wait=true"
         try:
             answer = server.post(path, b"\n".join(lines), content_type="application/x-ndjson", key=key)
@@ -97,10 +97,10 @@ def _send_table(server: Server, hour: str, payload: Payload, *, chunked: bool) -
 def chunks(lines: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
     """The lines in runs below the bound; a line that reaches it by itself goes alone."""
     begin, size = 0, 0
-    for place, line in enumerate(lines):
-        if place > begin and size + len(line) + 1 >= CHUNK_BYTES:
-            yield lines[begin:place]
-            begin, size = place, 0
+    for i, line in enumerate(lines):
+        if i > begin and size + len(line) + 1 >= CHUNK_BYTES:
+            yield lines[begin:i]
+            begin, size = i, 0
         size += len(line) + 1
     yield lines[begin:]
 

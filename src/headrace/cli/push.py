@@ -64,11 +64,11 @@ def push(
     with errors_reported(as_json=as_json, debug=debug), Server(url, api_key) as server:
         # A name that the server does not answer to is told before anything is sent.
         server.get(f"/v0/pipelines/{quote(pipeline, safe='')}?selector=status")
-        for place in range(hours):
-            one = (first + timedelta(hours=place)).strftime(HOUR)
+        for number in range(hours):
+            one = (first + timedelta(hours=number)).strftime(HOUR)
             payloads = read_hour(data, one)
             if not as_json:
-                _show_read(one, payloads, f" ({place + 1} of {hours})" if hours > 1 else "")
+                _show_read(one, payloads, f" ({number + 1} of {hours})" if hours > 1 else "")
             with Console(stderr=True).status("Waiting until every view is current"):
                 began = time.perf_counter()
                 if together:
@@ -83,9 +83,9 @@ def push(
                 _show_sent(payloads, sent, seconds)
 
 
-def _show_read(hour: str, payloads: Sequence[Payload], place: str) -> None:
+def _show_read(hour: str, payloads: Sequence[Payload], which: str) -> None:
     rows, size = _totals(payloads)
-    typer.echo(f"Hour {hour}{place}: {rows:,} rows, {size / 1_000_000:.2f} MB read")
+    typer.echo(f"Hour {hour}{which}: {rows:,} rows, {size / 1_000_000:.2f} MB read")
     for payload in payloads:
         typer.echo(f"  {payload.table:<28}{payload.rows:>8,} rows")
 

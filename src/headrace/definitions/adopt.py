@@ -88,9 +88,9 @@ def _with_dependents(catalog: Catalog, views: Sequence[ViewDefinition]) -> list[
     affected = {one.name: one for name in replaced for one in catalog.dependents(name) if one.name not in named}
     waiting = [view for view in catalog.views() if view.name in affected]
     ordered: list[ViewDefinition] = []
-    for place, view in enumerate(views):
+    for index, view in enumerate(views):
         ordered.append(view)
-        later = {one.name for one in views[place + 1 :]} | {one.name for one in waiting}
+        later = {one.name for one in views[index + 1 :]} | {one.name for one in waiting}
         for one in list(waiting):
             later.discard(one.name)
             if not later.intersection(one.resolved.reads):

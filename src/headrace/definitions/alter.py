@@ -73,15 +73,15 @@ def _add(core: Core, table: Table, statement: AddColumn) -> _Altered:
 
 
 def _rename(core: Core, table: Table, statement: RenameColumn) -> _Altered | None:
-    place = _place(table, statement.old, statement)
-    old = table.schema.fields[place]
+    index = _column_index(table, statement.old, statement)
+    old = table.schema.fields[index]
     if old.name == statement.new_spelled:
         return None
     if old.name.lower() != statement.new:
         _refuse_taken(table, statement.new_spelled, statement)
-    _refuse_read(core, table, place, "renamed")
+    _refuse_read(core, table, index, "renamed")
     fields = list(table.schema.fields)
-    fields[place] = StructField(statement.new_spelled, old.dataType, old.nullable)
+    fields[index] = StructField(statement.new_spelled, old.dataType, old.nullable)
     return _Altered(_contract(table, fields), table.ids)
 
 
@@ -89,8 +89,8 @@ def _drop(core: Core, table: Table, statement: DropColumn) -> _Altered | None:
     known = {name.lower() for name in table.schema.names}
     if statement.if_exists and statement.column_name not in known:
         return None
-    place = _place(table, statement.column_name, statement)
-    name = table.schema.names[place]
+    index = _column_index(table, statement.column_name, statement)
+    name = table.schema.names[index]
     if name in table.contract.key or name == table.contract.sequence:
         role = "the key" if name in table.contract.key else "SEQUENCE BY"
         raise RelationNameError(
@@ -100,15 +100,15 @@ def _drop(core: Core, table: Table, statement: DropColumn) -> _Altered | None:
         )
     if len(known) == 1:
         raise RelationNameError(f"{name} is the only column of {table.name}", hint=f"write DROP TABLE {table.name}")
-    _refuse_read(core, table, place, "dropped")
-    fields = [field for i, field in enumerate(table.schema.fields) if i != place]
-    ids = tuple(one for i, one in enumerate(table.ids) if i != place)
+    _refuse_read(core, table, index, "dropped")
+    fields = [field for i, field in enumerate(table.schema.fields) if i != index]
+    ids = tuple(one for i, one in enumerate(table.ids) if i != index)
     return _Altered(_contract(table, fields), ids, dropped=True)
 
 
 def _widen(core: Core, table: Table, statement: AlterColumnType) -> _Altered | None:
-    place = _place(table, statement.column_name, statement)
-    old = table.schema.fields[place]
+    index = _column_index(table, statement.column_name, statement)
+    old = table.schema.fields[index]
     kind = column_type(core.sessions.catalyst, old.name, statement.type_text, statement.line, statement.column)
     if kind == old.dataType:
         return None
@@ -122,8 +122,8 @@ def _widen(core: Core, table: Table, statement: AlterColumnType) -> _Altered | N
             column=statement.column,
         )
     fields = list(table.schema.fields)
-    fields[place] = StructField(old.name, kind, old.nullable)
-    return _Altered(_contract(table, fields), table.ids, widened=place)
+    fields[index] = StructField(old.name, kind, old.nullable)
+    return _Altered(_contract(table, fields), table.ids, widened=index)
 
 
 def _contract(table: Table, fields: list[StructField]) -> TableContract:
@@ -137,7 +137,7 @@ def _contract(table: Table, fields: list[StructField]) -> TableContract:
     return TableContract(old.name, StructType(fields), key, sequence)
 
 
-def _place(table: Table, name: str, statement: AlterTable) -> int:
+def _column_index(table: Table, name: str, statement: AlterTable) -> int:
     names = [known.lower() for known in table.schema.names]
     if name not in names:
         raise StatementError(
@@ -159,12 +159,12 @@ def _refuse_taken(table: Table, name: str, statement: AlterTable) -> None:
         )
 
 
-def _refuse_read(core: Core, table: Table, place: int, what: str) -> None:
+def _refuse_read(core: Core, table: Table, index: int, what: str) -> None:
     """A column that views read, if only through a star, keeps its name and stays."""
-    users = [view.name for view in core.catalog.users(table.name) if (table.name, place) in columns_read(view.resolved)]
+    users = [view.name for view in core.catalog.users(table.name) if (table.name, index) in columns_read(view.resolved)]
     if users:
         raise RelationNameError(
-            f"column {table.schema.names[place]} of {table.name} cannot be {what}",
+            f"column {table.schema.names[index]} of {table.name} cannot be {what}",
             detail=f"It is read by {', '.join(users)}.",
             hint=f"drop {'those views' if len(users) > 1 else 'that view'} first, or replace "
             f"{'them' if len(users) > 1 else 'it'} by one that does not name the column",

@@ -63,8 +63,8 @@ def read_sources(
     # All are looked at before the first is read, which takes long.
     readings = [open_reading(catalog, statement) for statement in statements]
     names = [one.source.name for one in readings]
-    for place, name in enumerate(names):
-        if name in names[:place]:
+    for index, name in enumerate(names):
+        if name in names[:index]:
             raise _taken(name)
     counts = dict.fromkeys(names, 0)
     changes: dict[str, Bulk | Sequence[object]] = {}

@@ -40,7 +40,7 @@ from headrace.sql.one_row import CLOCK, CLOCK_SCHEMA
 from headrace.state.arrow_types import arrow_schema
 from headrace.state.delta import Delta
 from headrace.state.store import Snapshot, Store
-from headrace.storage.objects import Place
+from headrace.storage.objects import Location
 
 
 class SparkUse(Protocol):
@@ -62,7 +62,7 @@ class Core:
 
     def __init__(
         self,
-        path: Place,
+        path: Location,
         ledger: Ledger,
         settings: Settings,
         sessions: Sessions,

@@ -11,14 +11,14 @@ from pyspark.sql.types import StructType
 from headrace.intake.identity import Row
 
 
-def arrow_schema(schema: StructType) -> pa.Schema:
+def table_schema(schema: StructType) -> pa.Schema:
     """The Arrow schema of a table; timestamps are instants in UTC."""
     return to_arrow_schema(schema, timezone="UTC")
 
 
 def to_arrow(rows: Sequence[Row], schema: StructType) -> pa.Table:
     """Rows of canonical values by position as one Arrow table."""
-    arrow = arrow_schema(schema)
+    arrow = table_schema(schema)
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(arrow)
     arrays = [pa.array(column, type=kind) for column, kind in zip(columns, arrow.types, strict=True)]
     return pa.Table.from_arrays(arrays, schema=arrow)

@@ -23,7 +23,7 @@ from headrace.ledger.durable import Progress, copy_file, digest_of, is_whole, no
 from headrace.ledger.ledger import RESTORING, Ledger, now_utc
 from headrace.ledger.readers import READERS
 from headrace.storage.folders import make_folder, sync_folder
-from headrace.storage.objects import Place, name_below, size_of
+from headrace.storage.objects import Location, name_below, size_of
 
 MANIFEST = "backup.json"
 _FORMAT = 1
@@ -63,7 +63,7 @@ class Manifest:
         }
 
 
-def backup(home: Place, destination: Place, progress: Progress = no_progress) -> dict[str, Any]:
+def backup(home: Location, destination: Location, progress: Progress = no_progress) -> dict[str, Any]:
     """Copy the newest epoch of a home, its history included; the caller holds fold off, or owns the home."""
     started = time.monotonic()
     _refuse_taken(destination, "the destination")
@@ -95,7 +95,7 @@ def backup(home: Place, destination: Place, progress: Progress = no_progress) ->
     return {**manifest.summary(), "destination": str(destination), "seconds": time.monotonic() - started}
 
 
-def restore(source: Place, home: Place, progress: Progress = no_progress) -> dict[str, Any]:
+def restore(source: Location, home: Location, progress: Progress = no_progress) -> dict[str, Any]:
     """Bring a backup up as a home of its own; every file is checked before the first is copied."""
     started = time.monotonic()
     manifest = read_manifest(source)
@@ -130,7 +130,7 @@ def restore(source: Place, home: Place, progress: Progress = no_progress) -> dic
     return {**manifest.summary(), "home": str(home), "seconds": time.monotonic() - started}
 
 
-def read_manifest(source: Place) -> Manifest:
+def read_manifest(source: Location) -> Manifest:
     """What a backup says of itself; an error if it was never finished, or altered since."""
     try:
         parts = json.loads((source / MANIFEST).read_bytes())
@@ -169,7 +169,7 @@ class _Counted:
         self._progress(self._done, self._total)
 
 
-def _sources(home: Place, ledger: Ledger, bases: list[Base]) -> Iterator[Place]:
+def _sources(home: Location, ledger: Ledger, bases: list[Base]) -> Iterator[Location]:
     """Every file that the epoch needs, logs apart; of the identities, which are a cache, those that are whole."""
     yield from (home / "ledger" / one.path for one in ledger.files)
     yield from (home / "deltas" / name for name in sorted(ledger.large_files()))
@@ -181,7 +181,7 @@ def _sources(home: Place, ledger: Ledger, bases: list[Base]) -> Iterator[Place]:
         yield home / READERS
 
 
-def _copy(home: Place, source: Place, destination: Place, counted: _Counted) -> Copied:
+def _copy(home: Location, source: Location, destination: Location, counted: _Counted) -> Copied:
     name = name_below(home, source)
     target = destination / name
     make_folder(target.parent)
@@ -202,7 +202,7 @@ def _damaged(name: str, problem: str) -> LedgerError:
     )
 
 
-def _check(source: Place, name: str, expected: Copied, counted: _Counted) -> str:
+def _check(source: Location, name: str, expected: Copied, counted: _Counted) -> str:
     try:
         held = (source / name).stat().st_size
         if held != expected.size:
@@ -217,7 +217,7 @@ def _check(source: Place, name: str, expected: Copied, counted: _Counted) -> str
 
 
 @contextmanager
-def _all_or_nothing(folder: Place, failure: str) -> Generator[None, None, None]:
+def _all_or_nothing(folder: Location, failure: str) -> Generator[None, None, None]:
     """Inside, an empty folder is filled; where that fails, it is as before."""
     existed = folder.exists()
     try:
@@ -239,7 +239,7 @@ def _all_or_nothing(folder: Place, failure: str) -> Generator[None, None, None]:
         raise
 
 
-def _refuse_taken(folder: Place, what: str) -> None:
+def _refuse_taken(folder: Location, what: str) -> None:
     try:
         taken = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
     except OSError as error:
@@ -252,7 +252,7 @@ def _refuse_taken(folder: Place, what: str) -> None:
         )
 
 
-def _refuse_narrow(folder: Place, needed: int) -> None:
+def _refuse_narrow(folder: Location, needed: int) -> None:
     if not isinstance(folder, Path):
         return
     free = shutil.disk_usage(folder).free
@@ -264,13 +264,13 @@ def _refuse_narrow(folder: Place, needed: int) -> None:
         )
 
 
-def _sync_folders(root: Place, files: Mapping[str, Copied]) -> None:
+def _sync_folders(root: Location, files: Mapping[str, Copied]) -> None:
     for folder in sorted({(root / name).parent for name in files} | {root}, key=str):
         sync_folder(folder)
 
 
-def _absolute(place: Place) -> str:
-    return str(place.resolve() if isinstance(place, Path) else place)
+def _absolute(location: Location) -> str:
+    return str(location.resolve() if isinstance(location, Path) else location)
 
 
 def _safe(name: str) -> str:

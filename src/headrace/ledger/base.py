@@ -13,9 +13,9 @@ import json
 import math
 import re
 import secrets
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,10 +26,11 @@ import pyarrow.parquet as pq
 from headrace.errors import LedgerError, LedgerNotWritten
 from headrace.ledger.delta_log import Commit, DataFile, DeltaFolder, delta_schema, stored_type
 from headrace.ledger.durable import crash_point, digest_of, is_temporary, unread, withdraw, write_named
-from headrace.state.delta import Delta, combine, found_among, number_identities
+from headrace.state.change_images import change_images
+from headrace.state.delta import Delta, combine, end_to_end, found_among, gather
 from headrace.state.hashing import Hashes, identity
 from headrace.storage.folders import make_folder, sync_folder
-from headrace.storage.objects import Place, local_file
+from headrace.storage.objects import Location, local_file
 
 BASE_EPOCH = "headrace-base"
 _CONFIGURATION = {
@@ -67,13 +68,13 @@ class Shape:
 class Base:
     """One relation's base on disk."""
 
-    def __init__(self, path: Place, may_commit: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, path: Location, may_commit: Callable[[], None] = lambda: None) -> None:
         self.path = path
         # Asked right before a commit; raises where the home has another owner by now.
         self._may_commit = may_commit
         self._folder = DeltaFolder(path, _CONFIGURATION, (BASE_EPOCH,), _KEEP_COMMITS)
         # What the commit under way has written, and which identities were found whole since this was opened.
-        self._fresh: list[Place] = []
+        self._fresh: list[Location] = []
         self._under_way: Commit | None = None
         self._whole_identities: set[str] = set()
         self.exists = self._folder.load()
@@ -89,7 +90,7 @@ class Base:
         return sum(one.rows for one in self._folder.files.values())
 
     @property
-    def files(self) -> list[Place]:
+    def files(self) -> list[Location]:
         """Its data files."""
         return [self.path / name for name in self._folder.files]
 
@@ -139,7 +140,7 @@ class Base:
         go = np.flatnonzero(net.weights < 0)
         removed, adds = self._rewrite(shape, net, go) if len(go) else ([], [])
         if len(come):
-            adds.extend(self._write(shape, _taken(net, come)))
+            adds.extend(self._write(shape, net if len(come) == len(net) else gather(net, come)))
         if not removed:
             removed, joined = self._join(shape)
             adds.extend(joined)
@@ -199,8 +200,7 @@ class Base:
             kept = np.flatnonzero(~hit)
             removed.append(one)
             if len(kept):
-                kept_rows = Delta(rows.take(pa.array(kept)), weights[kept], low[kept], high[kept])
-                adds.extend(self._write(shape, kept_rows))
+                adds.extend(self._write(shape, gather(Delta(rows, weights, low, high), kept)))
         left = held + net.weights[go][order]
         if bool((left < 0).any()):
             raise LedgerError(
@@ -210,12 +210,7 @@ class Base:
             )
         stay = np.flatnonzero(left > 0)
         if len(stay):
-            places = go[order][stay]
-            adds.extend(
-                self._write(
-                    shape, Delta(net.rows.take(pa.array(places)), left[stay], net.low[places], net.high[places])
-                )
-            )
+            adds.extend(self._write(shape, replace(gather(net, go[order][stay]), weights=left[stay])))
         return removed, adds
 
     def _join(self, shape: Shape) -> tuple[list[DataFile], list[DataFile]]:
@@ -231,18 +226,13 @@ class Base:
             parts.append(Delta(rows, weights, *self._identities(one, rows)))
         if not parts:
             return [], []
-        together = Delta(
-            pa.concat_tables([part.rows for part in parts]).combine_chunks(),
-            np.concatenate([part.weights for part in parts]),
-            np.concatenate([part.low for part in parts]),
-            np.concatenate([part.high for part in parts]),
-        )
-        return removed, self._write(shape, together)
+        return removed, self._write(shape, Delta(*end_to_end(parts)))
 
     def _write(self, shape: Shape, content: Delta) -> list[DataFile]:
         """Data files of rows, each with the identities of its rows beside it."""
         if not shape.hidden and bool(np.any(content.weights != 1)):
-            content = _taken(content, np.repeat(np.arange(len(content)), content.weights), ones=True)
+            repeated = gather(content, np.repeat(np.arange(len(content)), content.weights))
+            content = replace(repeated, weights=np.ones(len(repeated), dtype=np.int64))
         written: list[DataFile] = []
         for start in range(0, len(content), _FILE_ROWS):
             part = slice(start, start + _FILE_ROWS)
@@ -271,10 +261,8 @@ class Base:
 
     def _write_changes(self, shape: Shape, net: Delta) -> DataFile:
         make_folder(self.path / _CHANGES)
-        places = np.repeat(np.arange(len(net)), np.abs(net.weights))
-        rows = _stored(net.rows.take(pa.array(places)), shape, None)
-        kinds = _change_types(shape, net, places)
-        table = rows.append_column("_change_type", pa.array(kinds, type=pa.string()))
+        positions, kinds = change_images(net.rows, net.weights, shape.key)
+        table = _stored(net.rows.take(pa.array(positions)), shape, None).append_column("_change_type", kinds)
         name, size = write_named(
             self.path / _CHANGES,
             f"cdc-{self._folder.version + 1}-",
@@ -322,15 +310,15 @@ class Base:
             self._write_identities(one.path, low, high)
         return low, high
 
-    def identity_files(self, name: str) -> Iterator[Place]:
+    def identity_files(self, name: str) -> Iterator[Location]:
         """Where the identities of a file's rows lie; they are a cache."""
         return (self.path / _IDENTITIES).glob(f"{name}-*.npy")
 
-    def copy_log(self, path: Place) -> None:
+    def copy_log(self, path: Location) -> None:
         """Begin a base elsewhere, to which the same files were copied."""
         self._folder.copy_log(path, {"epoch": self.epoch})
 
-    def unreferenced(self) -> Iterator[Place]:
+    def unreferenced(self) -> Iterator[Location]:
         """Files that the base no longer names."""
         yield from self._folder.unreferenced()
         for file in (self.path / _IDENTITIES).glob("*"):
@@ -346,11 +334,6 @@ class Base:
 def _described(name: str) -> str:
     """The file whose rows' identities lie in a file of this name."""
     return name.split(".parquet-")[0] + ".parquet"
-
-
-def _taken(net: Delta, places: npt.NDArray[np.int64], ones: bool = False) -> Delta:
-    weights = np.ones(len(places), dtype=np.int64) if ones else net.weights[places]
-    return Delta(net.rows.take(pa.array(places)), weights, net.low[places], net.high[places])
 
 
 def _stored(rows: pa.Table, shape: Shape, weights: npt.NDArray[np.int64] | None) -> pa.Table:
@@ -372,17 +355,3 @@ def _restored(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
     if pa.types.is_null(wanted):
         return pa.chunked_array([pa.nulls(len(column))])
     return column.cast(wanted)
-
-
-def _change_types(shape: Shape, net: Delta, places: npt.NDArray[np.int64]) -> list[str]:
-    """insert and delete; where a key has one of each, the two images of an update."""
-    deleted = net.weights[places] < 0
-    kinds = np.where(deleted, "delete", "insert").astype(object)
-    if shape.key and len(places):
-        columns: Sequence[Any] = [net.rows.column(i).take(pa.array(places)) for i in shape.key]
-        low, high = identity(columns, len(places))
-        _, numbers = number_identities(low, high)
-        total, gone = np.bincount(numbers), np.bincount(numbers, weights=deleted)
-        paired = ((total == 2) & (gone == 1))[numbers]
-        kinds = np.where(paired, np.where(deleted, "update_preimage", "update_postimage"), kinds)
-    return kinds.tolist()

@@ -25,7 +25,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from headrace.errors import LedgerError, LedgerNotWritten, OwnerLost
 from headrace.ledger.durable import crash_point, digest_of, is_temporary, put_if_absent, replace_file
 from headrace.storage.folders import make_folder, sync_folder
-from headrace.storage.objects import ObjectPath, Place, Unconfirmed
+from headrace.storage.objects import Location, ObjectPath, Unconfirmed
 
 _LOG = "_delta_log"
 _NO_ZONE = "timestamp_ntz"
@@ -80,7 +80,7 @@ class DeltaFolder:
     """One Delta table in a folder, written by one owner."""
 
     def __init__(
-        self, path: Place, configuration: Mapping[str, str], applications: Sequence[str], keep_commits: int = 20
+        self, path: Location, configuration: Mapping[str, str], applications: Sequence[str], keep_commits: int = 20
     ) -> None:
         self.path = path
         self._keep_commits = keep_commits
@@ -258,7 +258,7 @@ class DeltaFolder:
         else:
             self._attempt = None
 
-    def log_file(self, version: int) -> Place:
+    def log_file(self, version: int) -> Location:
         """The file of one commit."""
         return self.path / _LOG / f"{version:020d}.json"
 
@@ -294,7 +294,7 @@ class DeltaFolder:
                 file.unlink(missing_ok=True)
                 crash_point("log trimmed")
 
-    def copy_log(self, path: Place, note: Mapping[str, Any]) -> None:
+    def copy_log(self, path: Location, note: Mapping[str, Any]) -> None:
         """Begin a table elsewhere, in one commit, that names this one's columns, files and numbers."""
         copy = DeltaFolder(path, self._configuration, self._applications)
         files = list(self.files.values())
@@ -304,7 +304,7 @@ class DeltaFolder:
         """The oldest commit that is still there by itself."""
         return min((int(file.stem) for file in (self.path / _LOG).glob("*.json")), default=0)
 
-    def unreferenced(self) -> Iterable[Place]:
+    def unreferenced(self) -> Iterable[Location]:
         """Files in the folder that no commit names: left by a crash, or removed since."""
         if not self.path.exists():
             return
@@ -342,7 +342,7 @@ class DeltaFolder:
         }
 
 
-def delta_table(path: Place) -> DeltaTable:
+def delta_table(path: Location) -> DeltaTable:
     """A Delta table as delta-rs reads it."""
     return DeltaTable(str(path), storage_options=path.bucket.options if isinstance(path, ObjectPath) else None)
 
@@ -352,23 +352,23 @@ def checksum(lines: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def log_files(path: Place) -> list[Place]:
+def log_files(path: Location) -> list[Location]:
     """The commits and checkpoints of a table, in order."""
     return sorted((file for file in (path / _LOG).glob("*") if version_of(file) is not None), key=_name)
 
 
-def version_of(file: Place) -> int | None:
+def version_of(file: Location) -> int | None:
     """The version that a commit or a checkpoint belongs to; none for other files."""
     number, _, kind = file.name.partition(".")
     return int(number) if number.isdigit() and kind in ("json", "checkpoint.parquet") else None
 
 
-def checksum_file(checkpoint: Place) -> Place:
+def checksum_file(checkpoint: Location) -> Location:
     """Where the checksum of a checkpoint lies."""
     return checkpoint.with_name(f"{checkpoint.name}.sha256")
 
 
-def commit_lines(file: Place) -> list[str] | None:
+def commit_lines(file: Location) -> list[str] | None:
     """The lines of a commit after its note; none if they are not what was written."""
     try:
         first, *rest = file.read_text().splitlines()
@@ -378,13 +378,13 @@ def commit_lines(file: Place) -> list[str] | None:
         return None
 
 
-def damaged_commits(path: Place, after: int = -1) -> list[Place]:
+def damaged_commits(path: Location, after: int = -1) -> list[Location]:
     """The commit files after a version whose content is not what was written."""
     commits = [file for file in log_files(path) if file.suffix == ".json" and (version_of(file) or 0) > after]
     return [file for file, lines in zip(commits, all_lines(commits), strict=True) if lines is None]
 
 
-def all_lines(commits: Sequence[Place]) -> list[list[str] | None]:
+def all_lines(commits: Sequence[Location]) -> list[list[str] | None]:
     """The lines of many commits; an object store, which answers late, is asked for several at a time."""
     if not commits or not isinstance(commits[0], ObjectPath):
         return [commit_lines(file) for file in commits]
@@ -392,18 +392,18 @@ def all_lines(commits: Sequence[Place]) -> list[list[str] | None]:
         return list(asking.map(commit_lines, commits))
 
 
-def needed_but_damaged(path: Place) -> list[Place]:
+def needed_but_damaged(path: Location) -> list[Location]:
     """The damaged commits that no checkpoint stands in for."""
     damaged = damaged_commits(path, _covered(path))
     # Asked again: the owner may have summed up the log, and dropped commits, while they were read here.
     return [file for file in damaged if (version_of(file) or 0) > _covered(path)] if damaged else []
 
 
-def _covered(path: Place) -> int:
+def _covered(path: Location) -> int:
     return max((version_of(file) or 0 for file in (path / _LOG).glob("*.checkpoint.parquet")), default=-1)
 
 
-def damage(path: Place) -> str:
+def damage(path: Location) -> str:
     """A sentence that names the damaged commit files, if there are any."""
     try:
         found = damaged_commits(path)
@@ -509,11 +509,11 @@ def _data_file(action: Mapping[str, Any]) -> DataFile:
     return DataFile(action["path"], action["size_bytes"], action["num_records"] or 0, low, high)
 
 
-def _name(file: Place) -> str:
+def _name(file: Location) -> str:
     return file.name
 
 
-def _sync_file(path: Place) -> None:
+def _sync_file(path: Location) -> None:
     if isinstance(path, ObjectPath):
         return
     file = os.open(path, os.O_RDONLY)

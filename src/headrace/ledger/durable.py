@@ -20,7 +20,7 @@ from typing import Any
 
 from headrace.errors import LedgerError
 from headrace.storage.folders import sync_folder
-from headrace.storage.objects import ObjectPath, Place, StoreFailed, Unconfirmed
+from headrace.storage.objects import Location, ObjectPath, StoreFailed, Unconfirmed
 
 _TEMPORARY = ".tmp-"
 _COPY_BYTES = 1024 * 1024
@@ -62,7 +62,7 @@ def crash_point(name: str) -> None:
     raise RAISED[error]()
 
 
-def remove_folder(path: Place) -> None:
+def remove_folder(path: Location) -> None:
     """Remove a folder and all that lies in it, as far as that can be done."""
     if isinstance(path, ObjectPath):
         with suppress(OSError):
@@ -104,7 +104,9 @@ class _Hashing:
         self.closed = True
 
 
-def write_named(folder: Place, prefix: str, write: Callable[[Any], None], suffix: str = ".parquet") -> tuple[str, int]:
+def write_named(
+    folder: Location, prefix: str, write: Callable[[Any], None], suffix: str = ".parquet"
+) -> tuple[str, int]:
     """Write a file whose name carries the SHA-256 of its content; its name and size. The caller syncs the folder."""
     if isinstance(folder, ObjectPath):
         return _upload_named(folder, prefix, write, suffix)
@@ -135,7 +137,7 @@ def _upload_named(folder: ObjectPath, prefix: str, write: Callable[[Any], None],
         return name, hashing.size
 
 
-def digest_of(path: Place) -> str:
+def digest_of(path: Location) -> str:
     """The SHA-256 of what lies there now."""
     if isinstance(path, Path):
         with open(path, "rb") as file:
@@ -146,12 +148,12 @@ def digest_of(path: Place) -> str:
     return digest.hexdigest()
 
 
-def is_whole(path: Place) -> bool:
+def is_whole(path: Location) -> bool:
     """Whether a file still has the content that its name was made of."""
     return digest_of(path) in path.name
 
 
-def what_is_wrong(path: Place, size: int | None = None) -> str:
+def what_is_wrong(path: Location, size: int | None = None) -> str:
     """What is wrong with a file whose name was made of its content, in words; empty when nothing is."""
     try:
         held = path.stat().st_size
@@ -164,7 +166,7 @@ def what_is_wrong(path: Place, size: int | None = None) -> str:
         return f"it cannot be read ({error.strerror or error})"
 
 
-def copy_file(source: Place, target: Place, progress: Callable[[int], None]) -> tuple[int, str]:
+def copy_file(source: Location, target: Location, progress: Callable[[int], None]) -> tuple[int, str]:
     """Copy a file and sync the copy; its size and the SHA-256 of what was copied. The caller syncs the folder."""
     digest = hashlib.sha256()
     size = 0
@@ -183,7 +185,7 @@ def copy_file(source: Place, target: Place, progress: Callable[[int], None]) -> 
     return size, digest.hexdigest()
 
 
-def _parts(source: Place) -> Iterator[bytes]:
+def _parts(source: Location) -> Iterator[bytes]:
     if isinstance(source, ObjectPath):
         yield from source.bucket.parts(source.key)
         return
@@ -192,7 +194,7 @@ def _parts(source: Place) -> Iterator[bytes]:
             yield part
 
 
-def put_if_absent(path: Place, content: bytes) -> None:
+def put_if_absent(path: Location, content: bytes) -> None:
     """Give a name to whole content, durably; FileExistsError if the name is taken.
 
     Unconfirmed if the disk does not confirm the name, or the object store does not tell. After any other error a look
@@ -213,7 +215,7 @@ def put_if_absent(path: Place, content: bytes) -> None:
         raise Unconfirmed(*error.args) from error
 
 
-def replace_file(path: Place, content: bytes) -> None:
+def replace_file(path: Location, content: bytes) -> None:
     """Put whole content in the place of a file, durably."""
     if isinstance(path, ObjectPath):
         crash_point("replacement written")
@@ -239,7 +241,7 @@ def _synced(folder: Path, content: bytes) -> Generator[Path, None, None]:
         temporary.unlink(missing_ok=True)
 
 
-def withdraw(written: Iterable[Place]) -> None:
+def withdraw(written: Iterable[Location]) -> None:
     """Remove files that nothing will name; where the object store is out of reach, the next owner does."""
     for path in written:
         with suppress(OSError) if isinstance(path, ObjectPath) else nullcontext():

@@ -21,7 +21,7 @@ from headrace.ledger.log_state import LogState, read_log
 from headrace.ledger.names import plain_name
 from headrace.ledger.readers import Readers
 from headrace.ledger.wholeness import Kept, Span, newest_whole_epoch
-from headrace.storage.objects import Place, local_file, name_below, size_of
+from headrace.storage.objects import Location, local_file, name_below, size_of
 
 _ROW_COLUMNS = ("epoch", "relation", "file", "head")
 
@@ -84,7 +84,7 @@ class Inspection:
         return {"ok": self.ok, **asdict(self)}
 
 
-def inspect_storage(home: Place, progress: Progress = no_progress) -> Inspection:
+def inspect_storage(home: Location, progress: Progress = no_progress) -> Inspection:
     """Check every file of a home that an epoch or a reader needs."""
     if not any((home / name).is_dir() for name in ("ledger", "tables", "state")):
         raise LedgerError(f"there is no ledger in {home}", hint="name the folder of a home that has been opened once")
@@ -100,7 +100,7 @@ def inspect_storage(home: Place, progress: Progress = no_progress) -> Inspection
 class _Look:
     """One walk through a home; with suspects given, no other file is read again."""
 
-    home: Place
+    home: Location
     progress: Progress
     suspects: set[str] | None = None
     damaged: list[Damage] = field(default_factory=list[Damage])
@@ -181,7 +181,7 @@ class _Look:
         heads = [json.loads(row["head"]) for row in rows if row["relation"] == ""]
         return {plain_name(name): name for head in heads for name in head.get("reset", ())}
 
-    def _base(self, path: Place, relation: str, log: LogState) -> int:
+    def _base(self, path: Location, relation: str, log: LogState) -> int:
         """Check one base; its epoch."""
         folder = name_below(self.home, path)
         self._note_log(folder, log, relation)
@@ -254,7 +254,7 @@ def _epochs(name: str) -> tuple[int, int]:
     return int(first), int(last)
 
 
-def _size(path: Place) -> int:
+def _size(path: Location) -> int:
     """The bytes of a file; none for what is no file, or is gone by now, as files of a running owner may be."""
     try:
         return size_of(path) if path.is_file() else 0

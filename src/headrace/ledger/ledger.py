@@ -33,7 +33,7 @@ from headrace.ledger.durable import crash_point, unread, withdraw, write_named
 from headrace.ledger.names import CLOSED, plain_name
 from headrace.state.delta import Delta, consolidate, empty
 from headrace.storage.folders import make_folder, sync_folder
-from headrace.storage.objects import Place, local_file
+from headrace.storage.objects import Location, local_file
 
 _SCHEMA = pa.schema(
     [
@@ -87,7 +87,7 @@ class Entry:
 class Ledger:
     """The committed epochs of one home."""
 
-    def __init__(self, home: Place, inline_bytes: int) -> None:
+    def __init__(self, home: Location, inline_bytes: int) -> None:
         self._folder = DeltaFolder(
             home / "ledger", _CONFIGURATION, (_OWNER, _FORMAT, NEWEST_EPOCH, OLDEST_EPOCH, COMPACTED_EPOCH)
         )
@@ -179,7 +179,7 @@ class Ledger:
         """The names of the files of large deltas that its rows name."""
         return set(self._read(["epoch", "file"]).column("file").drop_null().to_pylist())
 
-    def copy_log(self, home: Place) -> None:
+    def copy_log(self, home: Location) -> None:
         """Begin the ledger of another home, to which the same files were copied."""
         self._folder.copy_log(home / "ledger", {"epoch": self.epoch})
 
@@ -203,7 +203,7 @@ class Ledger:
             {"epoch": epoch, "relation": "", "rows": 0, "head": json.dumps(head), "committed_at": at}
         ]
         made = Head(epoch, at, head)
-        written: list[Place] = []
+        written: list[Location] = []
         commit: Commit | None = None
         try:
             for relation, delta in deltas.items():
@@ -235,7 +235,7 @@ class Ledger:
             raise
         crash_point("committed")
 
-    def _withdraw(self, commit: Commit | None, written: Sequence[Place]) -> None:
+    def _withdraw(self, commit: Commit | None, written: Sequence[Location]) -> None:
         """Remove the files of a commit that does not exist: once its log file is named it does, whatever was raised."""
         with self._turn:
             missed = self._folder.missed(commit)
@@ -361,7 +361,7 @@ class Ledger:
                 tables.append(self._parquet(self._folder.path / file.path, columns, wanted).cast(tables[0].schema))
         return pa.concat_tables(tables).sort_by("epoch")
 
-    def _parquet(self, path: Place, columns: Sequence[str] | None = None, wanted: Any = None) -> pa.Table:
+    def _parquet(self, path: Location, columns: Sequence[str] | None = None, wanted: Any = None) -> pa.Table:
         try:
             with local_file(path) as file:
                 return dataset.dataset(file, format="parquet").to_table(
@@ -436,7 +436,7 @@ class Ledger:
         """Keep the log of the ledger's own table short."""
         self._folder.checkpoint(_CHECKPOINT_EVERY)
 
-    def unreferenced(self, newest: int | None) -> Iterator[Place]:
+    def unreferenced(self, newest: int | None) -> Iterator[Location]:
         """Files that no epoch names; with the newest epoch given, not those of an epoch under way."""
         for file in self._folder.unreferenced():
             if newest is None or _last_epoch(file.name) <= newest:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.ledger.delta_log import all_lines, checksum_file, log_files, version_of
-from headrace.storage.objects import Place
+from headrace.storage.objects import Location
 
 _CHECKPOINT_COLUMNS = ("add", "txn")
 
@@ -21,7 +21,7 @@ _CHECKPOINT_COLUMNS = ("add", "txn")
 class LogDamage:
     """A file of the log that is not as it was written."""
 
-    file: Place
+    file: Location
     problem: str
     needed: bool
 
@@ -47,7 +47,7 @@ class LogState:
         return not any(one.needed for one in self.damaged)
 
 
-def read_log(path: Place) -> LogState:
+def read_log(path: Location) -> LogState:
     """Follow a table's log from its newest sound checkpoint, commit by commit, up to the first damage."""
     state = LogState()
     logged = log_files(path)
@@ -101,7 +101,7 @@ def _numbers(actions: list[dict[str, Any]]) -> Iterator[tuple[str, int]]:
     return ((action["txn"]["appId"], action["txn"]["version"]) for action in actions if "txn" in action)
 
 
-def _checkpoint(file: Place) -> tuple[list[dict[str, Any]], str]:
+def _checkpoint(file: Location) -> tuple[list[dict[str, Any]], str]:
     """The actions that a checkpoint sums up, and what is wrong with it."""
     try:
         content = file.read_bytes()

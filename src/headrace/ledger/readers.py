@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 from headrace.errors import LedgerError, ReadOnly
 from headrace.ledger.durable import replace_file
-from headrace.storage.objects import Place
+from headrace.storage.objects import Location
 
 READERS = "readers.json"
 
@@ -25,7 +25,7 @@ class Reader:
 class Readers:
     """The registered readers of one home."""
 
-    def __init__(self, home: Place, may_write: bool = True) -> None:
+    def __init__(self, home: Location, may_write: bool = True) -> None:
         self._path = home / READERS
         self._may_write = may_write
         self._lock = threading.Lock()

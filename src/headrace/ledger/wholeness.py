@@ -88,8 +88,8 @@ def newest_whole_epoch(kept: Kept) -> int | None:
     last = kept.newest if lost_head is None else min(kept.newest, lost_head - 1)
     # The empty home that everything began with is of no use to anyone.
     for epoch in range(last, max(kept.oldest, min(kept.newest, 1)) - 1, -1):
-        place = bisect_right(turns, epoch)
-        relations = began[place - 1][1] if place else {}
+        index = bisect_right(turns, epoch)
+        relations = began[index - 1][1] if index else {}
         if all(kept.reaches(relation, start, epoch) for relation, start in relations.items()):
             return epoch
     return None

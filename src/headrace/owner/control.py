@@ -20,7 +20,7 @@ from typing import Any
 
 from headrace.errors import HeadraceError, HomeBusy
 from headrace.owner.ownership import Owner, living_owner
-from headrace.storage.objects import Place
+from headrace.storage.objects import Location
 
 Verb = Callable[..., Mapping[str, Any]]
 
@@ -134,7 +134,7 @@ class Control:
         return verb(**arguments)
 
 
-def ask_owner(home: Place, verb: str, arguments: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
+def ask_owner(home: Location, verb: str, arguments: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
     """Have the running owner of a home run a verb, and return its result; none when no owner runs."""
     owner = living_owner(home)
     if owner is None:
@@ -166,7 +166,7 @@ def ask_owner(home: Place, verb: str, arguments: Mapping[str, Any] | None = None
     return parts["result"]
 
 
-def _await_answer(line: socket.socket, home: Place, owner: Owner) -> bytes:
+def _await_answer(line: socket.socket, home: Location, owner: Owner) -> bytes:
     """The answer, however long it takes, for as long as the owner is heard."""
     answer = b""
     while not answer.endswith(b"\n"):
@@ -183,7 +183,7 @@ def _await_answer(line: socket.socket, home: Place, owner: Owner) -> bytes:
     return answer
 
 
-def _silent(home: Place, owner: Owner, verb: str) -> HomeBusy:
+def _silent(home: Location, owner: Owner, verb: str) -> HomeBusy:
     return HomeBusy(
         f"the owner of the home {home} did not answer {verb}",
         detail=f"The home is held by {owner}. It is starting, closing, stopped, or out of reach from here.",
@@ -191,7 +191,7 @@ def _silent(home: Place, owner: Owner, verb: str) -> HomeBusy:
     )
 
 
-def _not_known(home: Place, owner: Owner, verb: str, lives: bool) -> HeadraceError:
+def _not_known(home: Location, owner: Owner, verb: str, lives: bool) -> HeadraceError:
     error = HeadraceError(
         f"the owner of {home} did not answer {verb}" if lives else f"the owner of {home} ended while it ran this",
         detail=f"It was {owner}. Perhaps it has committed all of it, or a part.",

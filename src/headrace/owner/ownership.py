@@ -23,7 +23,7 @@ from pathlib import Path
 from headrace.errors import HomeBusy, LedgerError, LedgerNotWritten, OwnerLost
 from headrace.owner.register import Owner, Register, Sighting, register_of
 from headrace.storage.folders import make_folder
-from headrace.storage.objects import Place
+from headrace.storage.objects import Location
 
 _BEATS_IN_A_TIMEOUT = 6
 _HINT = "close it there, or open it with read_only=True"
@@ -36,7 +36,7 @@ os.register_at_fork(after_in_child=_held.clear)
 class Ownership:
     """This process's hold on a home, kept by a heartbeat until it is released or lost."""
 
-    def __init__(self, home: Place, register: Register, owner: Owner) -> None:
+    def __init__(self, home: Location, register: Register, owner: Owner) -> None:
         self._home = home
         self._register = register
         self._owner = owner
@@ -114,7 +114,7 @@ class Ownership:
                 continue
 
 
-def take_ownership(home: Place, timeout: timedelta) -> Ownership:
+def take_ownership(home: Location, timeout: timedelta) -> Ownership:
     """Become the owner of a home, or raise HomeBusy with who it is.
 
     An owner that ended is replaced at once. One that is only silent is replaced when it has been so for its own
@@ -140,7 +140,7 @@ def take_ownership(home: Place, timeout: timedelta) -> Ownership:
             silent = seen
 
 
-def living_owner(home: Place) -> Owner | None:
+def living_owner(home: Location) -> Owner | None:
     """The owner of a home, if there is one that runs and was heard lately."""
     try:
         seen = look(home)
@@ -151,7 +151,7 @@ def living_owner(home: Place) -> Owner | None:
     return seen.owner
 
 
-def look(home: Place) -> Sighting | None:
+def look(home: Location) -> Sighting | None:
     """What the home says about its owner, dead or alive."""
     return register_of(home).look()
 
@@ -174,7 +174,7 @@ def _patience(seen: Sighting, now: float) -> float:
     return timeout if seen.heard_at > now else 2 * timeout / _BEATS_IN_A_TIMEOUT
 
 
-def _beats_within(home: Place, seen: Sighting, seconds: float) -> bool:
+def _beats_within(home: Location, seen: Sighting, seconds: float) -> bool:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         time.sleep(min(0.05, seconds / 10))
@@ -200,7 +200,7 @@ def _this_process(timeout: float) -> Owner:
 
 
 @contextmanager
-def _writing(home: Place) -> Generator[None, None, None]:
+def _writing(home: Location) -> Generator[None, None, None]:
     try:
         yield
     except OSError as error:
@@ -253,12 +253,12 @@ def _started_by_ps(pid: int) -> str | None:
     return listed.stdout.strip() or None
 
 
-def _busy(home: Place, owner: Owner) -> HomeBusy:
+def _busy(home: Location, owner: Owner) -> HomeBusy:
     here = " (this process)" if owner.token in _held else ""
     return HomeBusy(f"the home {home} is in use", detail=f"It is held by {owner}{here}.", hint=_HINT)
 
 
-def _lost(home: Place, seen: Sighting | None) -> OwnerLost:
+def _lost(home: Location, seen: Sighting | None) -> OwnerLost:
     if seen is None:
         detail = "It was released meanwhile: closed here, or taken over and closed by another process."
     else:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from headrace.errors import HomeBusy, SetupError
-from headrace.storage.objects import ObjectPath, Place
+from headrace.storage.objects import Location, ObjectPath
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Register(Protocol):
         ...
 
 
-def register_of(home: Place) -> Register:
+def register_of(home: Location) -> Register:
     """The register of a home."""
     return FileRegister(home) if isinstance(home, Path) else ObjectRegister(home)
 

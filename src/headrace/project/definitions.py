@@ -1,4 +1,4 @@
-"""The definitions of a project: every statement of its files, with its place, in the order in which they are made."""
+"""The definitions of a project: every statement of its files, with its position, in the order of their making."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ class Definition:
         )
 
     def problem(self, error: HeadraceError) -> Problem:
-        """An error that this statement met, at the place that the error knows, else at its beginning."""
-        line, column = _place(error) or (self.statement.line, self.statement.column)
-        return Problem(self.file, line, column, _without_place(error), error.detail, error.hint)
+        """An error that this statement met, at the position that the error knows, else at its beginning."""
+        line, column = _position(error) or (self.statement.line, self.statement.column)
+        return Problem(self.file, line, column, _without_position(error), error.detail, error.hint)
 
 
 @dataclass
@@ -170,15 +170,17 @@ def _statements(path: Path, file: str, values: Mapping[str, str], problems: list
         problems.append(Problem(file, 1, 1, "the file cannot be read", str(error)))
         return []
     except StatementError as error:
-        problems.append(Problem(file, *(_place(error) or (1, 1)), _without_place(error), error.detail, error.hint))
+        problems.append(
+            Problem(file, *(_position(error) or (1, 1)), _without_position(error), error.detail, error.hint)
+        )
         return []
     found: list[Statement] = []
     for piece in pieces:
         try:
             found.append(read_statement(text, piece))
         except StatementError as error:
-            place = _place(error) or (piece.line, piece.column)
-            problems.append(Problem(file, *place, _without_place(error), error.detail, error.hint))
+            position = _position(error) or (piece.line, piece.column)
+            problems.append(Problem(file, *position, _without_position(error), error.detail, error.hint))
     return found
 
 
@@ -225,12 +227,16 @@ def _twice(second: Definition, first: Definition) -> Problem:
     return Problem(second.file, at.line, at.column, f"{second.name} is defined twice", f"First in {where}.", "keep one")
 
 
-def _place(error: HeadraceError) -> tuple[int, int] | None:
+def _position(error: HeadraceError) -> tuple[int, int] | None:
     line: Any = getattr(error, "line", None)
     column: Any = getattr(error, "column", None)
     return None if line is None or column is None else (line, column)
 
 
-def _without_place(error: HeadraceError) -> str:
-    place = _place(error)
-    return error.message if place is None else error.message.removesuffix(f" at line {place[0]}, column {place[1]}")
+def _without_position(error: HeadraceError) -> str:
+    position = _position(error)
+    return (
+        error.message
+        if position is None
+        else error.message.removesuffix(f" at line {position[0]}, column {position[1]}")
+    )

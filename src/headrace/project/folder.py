@@ -155,8 +155,8 @@ def _read(file: Path, text: str) -> ProjectFile:
         content = yaml.safe_load(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
-        place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-        raise ProjectError(f"{file}{place}: {error.problem or 'it is not YAML'}", hint="mend the YAML") from error
+        position = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
+        raise ProjectError(f"{file}{position}: {error.problem or 'it is not YAML'}", hint="mend the YAML") from error
     if not isinstance(content, dict):
         raise ProjectError(f"{file} holds no keys", hint="begin with 'name: ' and the project's name")
     try:

@@ -114,7 +114,7 @@ def _essence(sql: str) -> list[str]:
 
 
 def _placed(definitions: Definitions, error: HeadraceError) -> HeadraceError:
-    """The error with its place in the project, where it is about a definition."""
+    """The error with its position in the project, where it is about a definition."""
     for definition in (*definitions.views, *definitions.sources):
         if error.about == definition.name:
             problem = definitions.problem(definition, error)

@@ -202,7 +202,7 @@ def _spark(begin: Mapping[str, Any]) -> SparkSession:
             "spark.jars": None,
             "spark.sql.extensions": None,
             "spark.sql.catalog.spark_catalog": None,
-            # More places than processors, so that one query's long tasks leave some to others.
+            # More slots than processors, so that one query's long tasks leave some to others.
             "spark.default.parallelism": str(begin["cores"]),
             "spark.scheduler.mode": "FAIR",
             _RESULT_BOUND: str(begin["bytes"]),

@@ -23,7 +23,7 @@ from headrace.catalog.columns import ColumnHistory, Columns
 from headrace.errors import EpochExpired, RelationNameError, ResultTooLarge
 from headrace.ledger.ledger import Entry, Ledger
 from headrace.reading.held import Held
-from headrace.reading.history import Batch, batch_of, refuse_expired
+from headrace.reading.history import EpochChanges, epoch_changes, refuse_expired
 from headrace.reading.recent import Recent
 from headrace.state.delta import Delta
 from headrace.state.store import Snapshot
@@ -46,10 +46,10 @@ class Position:
 
 @dataclass(frozen=True, eq=False)
 class Changes:
-    """What the epochs after one position, up to another, changed; an epoch that changed nothing has no batch."""
+    """What the epochs after one position, up to another, changed; an epoch that changed nothing is not among them."""
 
     position: Position
-    batches: tuple[Batch, ...]
+    epochs: tuple[EpochChanges, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,11 +178,11 @@ class Following:
             return Progress(position)
         entries, reached = self._entries(newest, position.relation, max(position.epoch, present.born - 1), last)
         try:
-            batches = [batch_of(entry, newest.relation) for entry in newest.history.under(entries, present)]
+            epochs = [epoch_changes(entry, newest.relation) for entry in newest.history.under(entries, present)]
         except ResultTooLarge:
             # Its content is told piece by piece.
             return _reset(newest, newest.relation, newest.content, present)
-        told = tuple(batch for batch in batches if batch.rows.num_rows)
+        told = tuple(one for one in epochs if one.rows.num_rows)
         after = Position(position.relation, reached, present)
         return Changes(after, told) if told else Progress(after)
 

@@ -66,8 +66,8 @@ class Held:
             told += int(chosen.sum())
             left = np.flatnonzero(chosen < weights)
             if len(left):
-                place = int(left[0])
-                row, times = row + place, int(chosen[place]) + (times if place == 0 else 0)
+                position = int(left[0])
+                row, times = row + position, int(chosen[position]) + (times if position == 0 else 0)
             else:
                 row, times = row + len(weights), 0
                 if row == len(delta):

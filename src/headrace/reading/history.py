@@ -13,11 +13,11 @@ from pyspark.sql.types import StructType
 from headrace.catalog.catalog import Relation, Table
 from headrace.catalog.columns import ColumnHistory, Columns, converted
 from headrace.errors import EpochExpired, ResultTooLarge
-from headrace.intake.arrow import arrow_schema
+from headrace.intake.arrow import table_schema
 from headrace.ledger.ledger import Entry, Ledger, summed
 from headrace.ledger.names import closed_name
-from headrace.state.delta import Delta, negate, number_identities
-from headrace.state.hashing import identity
+from headrace.state.change_images import change_images
+from headrace.state.delta import Delta, negate
 from headrace.state.repeat import repeated_bytes
 from headrace.state.store import Run, Snapshot
 
@@ -144,7 +144,7 @@ def refuse_expired(ledger: Ledger, epoch: int) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class EpochChanges:
     """What one epoch changed in a relation: rows under its columns, and what became of each."""
 
     epoch: int
@@ -177,7 +177,7 @@ def changes_table(
         raise EpochExpired(f"epoch {since} cannot be read", hint="epochs start at 0: the empty home")
     refuse_expired(ledger, since)
     present, then = history.at(relation.name, now), history.at(relation.name, since)
-    schema = _with_change_columns(arrow_schema(relation.schema))
+    schema = _with_change_columns(table_schema(relation.schema))
     if present is None:
         return schema.empty_table()
     if then is not None and then.born != present.born:
@@ -187,31 +187,21 @@ def changes_table(
             hint=f"read it whole, VERSION AS OF {present.born} or later, and its changes since then",
         )
     entries = _log(ledger, relation.name, max(since, present.born - 1), until)
-    parts = [batch_of(entry, relation).table for entry in history.under(entries, present)]
+    parts = [epoch_changes(entry, relation).table for entry in history.under(entries, present)]
     return pa.concat_tables(parts) if parts else schema.empty_table()
 
 
-def batch_of(entry: Entry, relation: Relation) -> Batch:
+def epoch_changes(entry: Entry, relation: Relation) -> EpochChanges:
     """An entry of a relation's log, under its present columns, as changes: an update where a key pairs two rows.
 
     Rows come as often as their weights say, but for those that would need far more memory than they are held in.
     """
     _refuse_repeated(entry, relation.name)
     key = relation.contract.key if isinstance(relation, Table) else relation.key
-    weights = np.asarray(entry.weights)
-    places = np.repeat(np.arange(len(weights)), np.abs(weights))
-    deleted = weights[places] < 0
-    kinds = np.where(deleted, "delete", "insert").astype(object)
-    order = np.argsort(~deleted, kind="stable")
-    if key:
-        columns = [entry.rows.column(relation.schema.names.index(name)).take(pa.array(places)) for name in key]
-        firsts, keys = number_identities(*identity(columns, len(places)))
-        paired = (np.bincount(keys) == 2) & (np.bincount(keys, deleted) == 1)
-        kinds[paired[keys] & deleted], kinds[paired[keys] & ~deleted] = "update_preimage", "update_postimage"
-        # Keys as they first come, and of each what goes before what comes.
-        order = np.lexsort((~deleted, firsts[keys]))
-    rows = pa.table(entry.rows.take(pa.array(places[order])).columns, schema=arrow_schema(relation.schema))
-    return Batch(entry.epoch, entry.committed_at, pa.array(kinds[order].tolist(), type=pa.string()), rows)
+    indexes = [relation.schema.names.index(name) for name in key]
+    positions, kinds = change_images(entry.rows, np.asarray(entry.weights), indexes)
+    rows = pa.table(entry.rows.take(pa.array(positions)).columns, schema=table_schema(relation.schema))
+    return EpochChanges(entry.epoch, entry.committed_at, kinds, rows)
 
 
 def _refuse_repeated(entry: Entry, name: str) -> None:

@@ -81,15 +81,15 @@ def read_plainly(
     if wanted is None:
         return None
     key = [schema.names.index(name) for name in key_of(read.relation) if name in schema.names]
-    if key and all(place in wanted for place in key):
-        held = _by_key(snapshot, tuple(key), [wanted[place] for place in key])
+    if key and all(index in wanted for index in key):
+        held = _by_key(snapshot, tuple(key), [wanted[index] for index in key])
     elif snapshot.size <= _SMALL:
         held = snapshot.all()
     else:
         return None
     table = conform(held.rows, [field.dataType for field in schema.fields]).append_column("", pa.array(held.weights))
-    for place, value in wanted.items():
-        table = table.filter(pc.call_function("equal", [table.column(place), value]))
+    for index, value in wanted.items():
+        table = table.filter(pc.call_function("equal", [table.column(index), value]))
     distinct, weights = table.remove_column(len(schema)), table.column(len(schema)).to_numpy()
     times = first_of(weights, min([one for one in (read.limit, rows, int(weights.sum())) if one is not None]))
     # Few distinct rows may be very many when each is repeated: Spark does that where it hurts no epoch.
@@ -104,13 +104,13 @@ def _by_key(snapshot: Snapshot, key: tuple[int, ...], values: Sequence[pa.Scalar
 
 
 def _values(equal: Mapping[str, Literal], schema: StructType) -> dict[int, pa.Scalar] | None:
-    """The literals as values of their columns, by place; None if one of them is not of its column's own type."""
-    places: dict[str, list[int]] = {}
-    for place, name in enumerate(schema.names):
-        places.setdefault(name.lower(), []).append(place)
+    """The literals as values of their columns, by index; None if one of them is not of its column's own type."""
+    indexes: dict[str, list[int]] = {}
+    for index, name in enumerate(schema.names):
+        indexes.setdefault(name.lower(), []).append(index)
     found: dict[int, pa.Scalar] = {}
     for name, literal in equal.items():
-        at = places.get(name.lower(), [])
+        at = indexes.get(name.lower(), [])
         value = _value(literal, schema.fields[at[0]].dataType) if len(at) == 1 else None
         if value is None:
             return None

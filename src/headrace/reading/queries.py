@@ -72,7 +72,7 @@ class Queries:
                     parts.append(frame)
                     if name in seen:
                         plain = frame.toDF(*(f"c{i}" for i in range(len(frame.columns))))
-                        frame = plain.select(*(F.col(f"c{place}").alias(label) for place, label in seen[name]))
+                        frame = plain.select(*(F.col(f"c{index}").alias(label) for index, label in seen[name]))
                     frame.createOrReplaceTempView(quoted(name))
                     self._registered.add(name)
                 return hold(frame_of(catalyst, parsed), parts)

@@ -15,7 +15,7 @@ from headrace.errors import HeadraceError, RelationNameError
 from headrace.json_forms import json_rows
 from headrace.reading.following import Changes, Dropped, Position, Progress, Reset
 from headrace.reading.held import Piece
-from headrace.reading.history import Batch
+from headrace.reading.history import EpochChanges
 from headrace.serving.described import RelationName, refusals
 from headrace.serving.problems import Refusal, problem_of
 from headrace.serving.service import Service, service_of
@@ -77,7 +77,7 @@ async def _events(service: Service, place: Place, position: Position) -> AsyncGe
                 case Changes():
                     async for event in place.changes("changes", step, _ROWS, _changed):
                         yield event
-                    told = step.batches[-1].epoch
+                    told = step.epochs[-1].epoch
                 case Reset():
                     async for event in _content(place, step, first=told is None):
                         yield event
@@ -102,16 +102,16 @@ async def _events(service: Service, place: Place, position: Position) -> AsyncGe
         yield _event("problem", problem_of(error))
 
 
-def _changed(batch: Batch, last: bool) -> bytes:
+def _changed(changed: EpochChanges, last: bool) -> bytes:
     """Changes of one epoch; only the last event has the id, so that half an epoch is sent again whole."""
-    rows = batch.rows.add_column(0, "_change_type", batch.kinds)
+    rows = changed.rows.add_column(0, "_change_type", changed.kinds)
     content = {
-        "epoch": batch.epoch,
-        "committed_at": batch.committed_at.isoformat(),
+        "epoch": changed.epoch,
+        "committed_at": changed.committed_at.isoformat(),
         "last": last,
         "changes": json_rows(rows),
     }
-    return _event("changes", content, batch.epoch if last else None)
+    return _event("changes", content, changed.epoch if last else None)
 
 
 async def _content(place: Place, step: Reset, *, first: bool) -> AsyncGenerator[bytes, None]:

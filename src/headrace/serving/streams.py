@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from headrace.reading.following import Changes, Dropped, Position, Progress, Reset, Step
 from headrace.reading.held import BEGIN, At, Piece
-from headrace.reading.history import Batch
+from headrace.reading.history import EpochChanges
 from headrace.reading.readings import Readings
 from headrace.serving.connections import hang_up
 from headrace.serving.problems import Refusal
@@ -148,18 +148,18 @@ class Place:
             at = piece.after
 
     async def changes(
-        self, form: str, step: Changes, rows: int, write: Callable[[Batch, bool], bytes]
+        self, form: str, step: Changes, rows: int, write: Callable[[EpochChanges, bool], bytes]
     ) -> AsyncGenerator[bytes, None]:
         """What some epochs changed, at most so many rows at a time, and whether they are the last of their epoch.
 
         Each is written when the one before it has been sent, and once for all who are sent this form.
         """
         columns = step.position.columns
-        for batch in step.batches:
-            name = (form, step.position.relation, columns and columns.since, batch.epoch)
-            for begin in range(0, max(batch.rows.num_rows, 1), rows):
-                part = replace(batch, rows=batch.rows.slice(begin, rows), kinds=batch.kinds.slice(begin, rows))
-                yield await self.text((*name, begin), partial(write, part, begin + rows >= batch.rows.num_rows))
+        for changed in step.epochs:
+            name = (form, step.position.relation, columns and columns.since, changed.epoch)
+            for begin in range(0, max(changed.rows.num_rows, 1), rows):
+                part = replace(changed, rows=changed.rows.slice(begin, rows), kinds=changed.kinds.slice(begin, rows))
+                yield await self.text((*name, begin), partial(write, part, begin + rows >= changed.rows.num_rows))
 
     def leave(self) -> None:
         """Give the place back."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from headrace.storage.objects import ObjectPath, Place
+from headrace.storage.objects import Location, ObjectPath
 
 
-def make_folder(path: Place) -> None:
+def make_folder(path: Location) -> None:
     """A folder that a power cut does not take away again."""
     if isinstance(path, ObjectPath):
         return
@@ -21,7 +21,7 @@ def make_folder(path: Place) -> None:
         sync_folder(one.parent)
 
 
-def sync_folder(path: Place) -> None:
+def sync_folder(path: Location) -> None:
     """Make the names in a folder durable."""
     if isinstance(path, ObjectPath):
         return

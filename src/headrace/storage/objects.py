@@ -323,12 +323,12 @@ class ObjectPath:
                 yield from (ObjectPath(self.bucket, one["path"], one["size"]) for one in some)
 
 
-Place = Path | ObjectPath
+Location = Path | ObjectPath
 """Where something durable lies: on a disk or in an object store."""
 
 
-def place_of(home: str | os.PathLike[str], options: Mapping[str, str]) -> Place:
-    """The place that a folder's path or a URI names."""
+def location_of(home: str | os.PathLike[str], options: Mapping[str, str]) -> Location:
+    """The location that a folder's path or a URI names."""
     scheme, found, rest = str(home).partition("://")
     if not found:
         return Path(home)
@@ -343,20 +343,20 @@ def place_of(home: str | os.PathLike[str], options: Mapping[str, str]) -> Place:
     return ObjectPath(Bucket(str(home), options))
 
 
-def size_of(place: Place) -> int:
+def size_of(location: Location) -> int:
     """How many bytes a file or an object has."""
-    known = place.size if isinstance(place, ObjectPath) else None
-    return place.stat().st_size if known is None else known
+    known = location.size if isinstance(location, ObjectPath) else None
+    return location.stat().st_size if known is None else known
 
 
-def name_below(folder: Place, place: Place) -> str:
+def name_below(folder: Location, location: Location) -> str:
     """A name as seen from a folder above it."""
-    return str(place).removeprefix(str(folder)).lstrip("/")
+    return str(location).removeprefix(str(folder)).lstrip("/")
 
 
-def local_file(place: Place) -> AbstractContextManager[Path]:
+def local_file(location: Location) -> AbstractContextManager[Path]:
     """A file to read and to map, of a name that is never given twice; from an object store it is fetched once."""
-    return nullcontext(place) if isinstance(place, Path) else place.bucket.fetched(place.key)
+    return nullcontext(location) if isinstance(location, Path) else location.bucket.fetched(location.key)
 
 
 def _split(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any]]:

@@ -28,7 +28,7 @@ from headrace.settings import Settings
 from headrace.state import mapped
 from headrace.state.delta import concat
 from headrace.state.store import Snapshot, Store
-from headrace.storage.objects import Place
+from headrace.storage.objects import Location
 from headrace.upkeep.failures import Failures
 
 _SMALL_FILES = 32
@@ -99,7 +99,7 @@ def _shaped_at(present: Present, name: str) -> int:
     return present.reset_at.get(name, 0)
 
 
-def base_path(home: Place, name: str) -> Place:
+def base_path(home: Location, name: str) -> Location:
     """Where the base of a store lies."""
     return home / ("state" if is_hidden(name) else "tables") / plain_name(name)
 
@@ -109,7 +109,7 @@ class Fold:
 
     def __init__(
         self,
-        home: Place,
+        home: Location,
         ledger: Ledger,
         readers: Readers,
         settings: Settings,
@@ -124,7 +124,7 @@ class Fold:
         self._check_owner = check_owner
         self._turn = threading.Lock()
         self._bases: dict[str, Base] = {}
-        self._doomed: dict[Place, float] = {}
+        self._doomed: dict[Location, float] = {}
         self._folded_epoch = 0
         self._folded_size = 0
         self._folded_at = time.monotonic()
@@ -251,7 +251,7 @@ class Fold:
     def _sweep(self, epoch: int) -> None:
         """Remove files that nothing names, once whoever read them has had time to finish."""
         now = time.monotonic()
-        found: list[Place] = list(self._ledger.unreferenced(epoch))
+        found: list[Location] = list(self._ledger.unreferenced(epoch))
         for base in self._bases.values():
             found.extend(base.unreferenced())
         self._doomed = {path: self._doomed.get(path, now) for path in found}
@@ -271,7 +271,7 @@ def _give_way() -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
 
-def sweep_after_crash(home: Place, ledger: Ledger, names: Mapping[str, Shape]) -> None:
+def sweep_after_crash(home: Location, ledger: Ledger, names: Mapping[str, Shape]) -> None:
     """Remove what a crash left behind; only the owner may, before it writes anything."""
     unfinished = [path for path in home.iterdir() if is_temporary(path.name)]
     for path in [*unfinished, *ledger.unreferenced(None)]:

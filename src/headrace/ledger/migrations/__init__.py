@@ -9,18 +9,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from headrace.ledger.migrations import m0002_files_carry_their_checksums
-from headrace.storage.objects import Place
+from headrace.storage.objects import Location
 
 STEPS = (m0002_files_carry_their_checksums,)
 
 
-def pending(home: Place) -> bool:
+def pending(home: Location) -> bool:
     """Whether a home must be brought forward before this release can read it."""
     # In object stores there are no homes of the formats that these steps begin with.
     return isinstance(home, Path) and any(step.applies(home) for step in STEPS)
 
 
-def migrate(home: Place) -> None:
+def migrate(home: Location) -> None:
     """Bring a home forward to this release; only its owner may."""
     for step in STEPS:
         if isinstance(home, Path) and step.applies(home):

@@ -77,8 +77,8 @@ def _build(home: Path) -> None:
             )
         ]
         table = pa.Table.from_batches([batch])
-        place = table.schema.get_field_index("file")
-        rows.append(table.set_column(place, "file", pa.array(files, pa.string())))
+        index = table.schema.get_field_index("file")
+        rows.append(table.set_column(index, "file", pa.array(files, pa.string())))
     if (home / _NEW / "deltas").exists():
         sync_folder(home / _NEW / "deltas")
     ledger.adopt(pa.concat_tables(rows))

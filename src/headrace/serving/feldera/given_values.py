@@ -14,7 +14,7 @@ from typing import Any, cast
 import pyarrow.types as types
 
 from headrace.catalog.catalog import Table
-from headrace.intake.arrow import arrow_schema
+from headrace.intake.arrow import table_schema
 from headrace.intake.numeric import NUMBER_TEXT
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -49,7 +49,7 @@ def _row(row: object, readers: _Readers) -> object:
 
 def _readers(table: Table, *, pandas: bool) -> _Readers:
     found: dict[str, tuple[type, Callable[[Any], object]]] = {}
-    for field in arrow_schema(table.schema):
+    for field in table_schema(table.schema):
         if types.is_floating(field.type):
             found[field.name.lower()] = str, _number
         elif pandas and types.is_timestamp(field.type):

@@ -17,7 +17,7 @@ from fastapi.responses import Response
 
 from headrace.errors import HeadraceError, RelationNameError, ViewError
 from headrace.reading.following import Changes, Dropped, Position, Reset
-from headrace.reading.history import Batch
+from headrace.reading.history import EpochChanges
 from headrace.serving.feldera.pipelines import OfService, OfStanding
 from headrace.serving.feldera.spelling import CHANGES, json_rows
 from headrace.serving.feldera.standing import Standing
@@ -103,9 +103,9 @@ async def follow(service: Service, place: Place, standing: Standing, position: P
         yield _chunk(next(numbers), error=error)
 
 
-def _change_texts(batch: Batch, _: bool) -> bytes:
+def _change_texts(changed: EpochChanges, _: bool) -> bytes:
     """Changes of one epoch, each as {"insert": row} or {"delete": row}."""
-    return _texts(batch.rows, map(_word, batch.kinds.to_pylist()))
+    return _texts(changed.rows, map(_word, changed.kinds.to_pylist()))
 
 
 async def _held_texts(place: Place, step: Reset) -> AsyncGenerator[bytes, None]:

@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse, Response
 from prometheus_client import generate_latest
 
 from headrace.catalog.catalog import Relation, Table
-from headrace.intake.arrow import arrow_schema
+from headrace.intake.arrow import table_schema
 from headrace.serving.feldera.schema import relation
 from headrace.serving.feldera.standing import Standing, Status
 from headrace.serving.feldera.wording import WordedRoute
@@ -233,7 +233,7 @@ def describe(name: str, service: Service, standing: Standing, *, whole: bool) ->
 
 
 def _described(one: Relation) -> dict[str, Any]:
-    return relation(one.name, arrow_schema(one.schema))
+    return relation(one.name, table_schema(one.schema))
 
 
 def _moved(standing: Standing, status: Status) -> Response:
