@@ -173,7 +173,7 @@ class Siege:
         self._stop.wait(0.5)
 
     def _drip(self) -> None:
-        """Bodies that come a byte at a time hold a place each, for no longer than a body may take."""
+        """Bodies that come a byte at a time hold a slot each, for no longer than a body may take."""
         head = self._head(b"POST /v1/ingress/orders HTTP/1.1\r\nContent-Length: 1000000\r\n")
         with _connections(self._address, 64) as taken:
             for one in taken:

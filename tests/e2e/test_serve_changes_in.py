@@ -269,10 +269,10 @@ def _outcome(server: Served, token: str) -> Any:
 
 def test_too_many_at_once_are_turned_away(server_with: Callable[..., Any]) -> None:
     with server_with(serve_pushes=1, serve_body_bytes=1000) as served:
-        place = served.service.pushes.enter()
+        slot = served.service.pushes.enter()
         refused = served.push("parts", _inserts(1))
         assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
-        place.leave()
+        slot.release()
         assert served.push("parts", _inserts(1)).status_code == 200
         large = served.push("parts", " " * 1001)
         assert (large.status_code, large.json()["code"]) == (413, "too_large")

@@ -1,4 +1,4 @@
-"""A listener that cannot begin holds no place among the streams."""
+"""A listener that cannot begin holds no slot among the streams."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def test_a_listener_that_cannot_begin_leaves_no_place_taken() -> None:
         following = SimpleNamespace(begin=begin, ended=False)
         hr: Any = SimpleNamespace(epoch=7, following=following, catalog=SimpleNamespace(get=lambda _: named))
         service: Any = SimpleNamespace(hr=hr, streams=Streams(hr, 2), settings=None)
-        standing: Any = SimpleNamespace(refuse_stopped=lambda: None, stops=0)
+        pipeline: Any = SimpleNamespace(refuse_stopped=lambda: None, stops=0)
         for _ in range(3):
             with pytest.raises(HomeBroken):
-                await egress("t", service, standing)
+                await egress("t", service, pipeline)
         assert service.streams.open == 0
 
     named = SimpleNamespace(name="t")

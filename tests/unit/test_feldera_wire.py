@@ -24,12 +24,12 @@ from pyspark.sql.types import (
 
 from headrace.catalog.catalog import Table
 from headrace.intake.table import TableContract
-from headrace.serving.feldera.given_values import as_given
+from headrace.serving.feldera.client_values import from_client
+from headrace.serving.feldera.errors import refused, unquoted
+from headrace.serving.feldera.json_rows import CHANGES, QUERY, json_rows, writer
+from headrace.serving.feldera.pipeline_status import PipelineStatus
 from headrace.serving.feldera.results import naive, text_lines
 from headrace.serving.feldera.schema import relation
-from headrace.serving.feldera.spelling import CHANGES, QUERY, json_rows, writer
-from headrace.serving.feldera.standing import Standing
-from headrace.serving.feldera.wording import refused, unquoted
 from headrace.serving.problems import Refusal
 from headrace.state.store import Store
 
@@ -121,13 +121,13 @@ def test_pandas_milliseconds_become_dates_and_timestamps() -> None:
     table = Table("t", contract, Store("t", pa.schema([])))
     milliseconds = 1_764_460_800_095
     row = {"id": 1, "at": milliseconds, "day": 1_764_460_800_000, "local": milliseconds}
-    (change,) = as_given([{"insert": row}], table, pandas=True)
+    (change,) = from_client([{"insert": row}], table, pandas=True)
     moment = datetime(2025, 11, 30, 0, 0, 0, 95000, tzinfo=UTC)
     assert change == {
         "insert": {"id": 1, "at": moment, "day": date(2025, 11, 30), "local": moment.replace(tzinfo=None)}
     }
     left = [{"insert": {"day": milliseconds}}, {"insert": {"at": 10**18}}, "no change", {"insert": "no row"}]
-    _, reasons = contract.decode_all(as_given(left, table, pandas=True))
+    _, reasons = contract.decode_all(from_client(left, table, pandas=True))
     assert sorted(reasons) == [0, 1, 2, 3]
     assert "would be rounded" in reasons[0]
 
@@ -139,26 +139,26 @@ def test_text_of_a_number_is_one_for_floating_point_only() -> None:
     contract = TableContract("t", schema)
     table = Table("t", contract, Store("t", pa.schema([])))
     rows = [{"X": "1.5", "y": "1e2"}, {"x": "NaN"}, {"x": "1_0"}, {"x": "half"}, {"i": "1"}]
-    decoded, reasons = contract.decode_all(as_given([{"insert": row} for row in rows], table, pandas=False))
+    decoded, reasons = contract.decode_all(from_client([{"insert": row} for row in rows], table, pandas=False))
     assert [one.row for one in decoded[:1] if one] == [(1.5, 100.0, None)]
     assert sorted(reasons) == [2, 3, 4]
 
 
 def test_what_waits_is_counted_until_it_is_over() -> None:
-    standing = Standing("home")
+    pipeline = PipelineStatus("home")
     submission: Future[Any] = Future()
-    standing.count(5, submission)
-    standing.count_done(2)
-    assert (standing.counts.received, standing.counts.waiting) == (7, 5)
+    pipeline.count(5, submission)
+    pipeline.count_done(2)
+    assert (pipeline.counts.received, pipeline.counts.waiting) == (7, 5)
     submission.set_exception(Refusal(422, "no", "no"))
-    assert (standing.counts.received, standing.counts.waiting) == (7, 0)
+    assert (pipeline.counts.received, pipeline.counts.waiting) == (7, 0)
 
 
 def test_a_stop_is_seen_even_if_a_start_follows() -> None:
-    standing = Standing("home")
+    pipeline = PipelineStatus("home")
     for status in ("Stopped", "Stopped", "Running", "Paused", "Running"):
-        standing.move(status)
-    assert (standing.status, standing.stops) == ("Running", 1)
+        pipeline.move(status)
+    assert (pipeline.status, pipeline.stops) == ("Running", 1)
 
 
 def test_a_refusal_has_the_words_of_both() -> None:

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.json_forms import date_text, json_column, json_rows, moment_text, with_readable_text
+from headrace.serving.feldera.json_rows import CHANGES, QUERY
+from headrace.serving.feldera.json_rows import json_rows as texts
 from headrace.serving.feldera.results import respond, text_lines
-from headrace.serving.feldera.spelling import CHANGES, QUERY
-from headrace.serving.feldera.spelling import json_rows as texts
 from headrace.serving.rows import ARROW, CSV, JSON, NDJSON, Result, written
 
 DAY = dt.date(1970, 1, 1)

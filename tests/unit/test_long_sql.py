@@ -18,7 +18,7 @@ from headrace.query_processes.pool import Stop
 from headrace.query_processes.queries import ServedQueries
 from headrace.query_processes.question import Question
 from headrace.serving import problems, query
-from headrace.serving.asking import Asking
+from headrace.serving.statement_runner import StatementRunner
 from headrace.settings import Settings
 from headrace.sql.statements import parse
 from headrace.statements.changes import work_out
@@ -63,10 +63,10 @@ class Processes:
     allowance = SimpleNamespace(bytes=1_000)
 
     def __init__(self) -> None:
-        self.asked: list[Question] = []
+        self.wanted: list[Question] = []
 
     def rows(self, question: Question, _: Stop) -> pa.Table:
-        self.asked.append(question)
+        self.wanted.append(question)
         return pa.table({f"c{i}": pa.array([], pa.int64()) for i in range(len(question.types))})
 
 
@@ -107,7 +107,7 @@ def test_what_changes_rows_is_read_in_a_query_process(sql: str) -> None:
     home: Any = Owner()
     processes: Any = Processes()
     work_out(home, parse(sql)[0], ServedQueries(home, processes).rows_to_change(Stop()))  # type: ignore[arg-type]
-    assert [one.kind for one in processes.asked] == ["changes"]
+    assert [one.kind for one in processes.wanted] == ["changes"]
     assert home.read == []
 
 
@@ -116,12 +116,12 @@ def test_a_few_constants_are_read_where_they_are_inserted() -> None:
     processes: Any = Processes()
     statement: Any = parse("INSERT INTO t VALUES (1, 2)")[0]
     work_out(home, statement, ServedQueries(home, processes).rows_to_change(Stop()))
-    assert (home.read, processes.asked) == (["VALUES (1, 2)"], [])
+    assert (home.read, processes.wanted) == (["VALUES (1, 2)"], [])
 
 
 def _app(settings: Settings) -> FastAPI:
     app = FastAPI()
-    app.state.service = SimpleNamespace(settings=settings, asking=Asking(settings.serve_queries))
+    app.state.service = SimpleNamespace(settings=settings, statements=StatementRunner(settings.serve_queries))
     problems.install(app)
     app.include_router(query.router)
     return app
@@ -181,11 +181,11 @@ def test_no_more_are_read_at_once_than_run_at_once(monkeypatch: pytest.MonkeyPat
         first = [asyncio.ensure_future(_ask(app, ";")) for _ in range(2)]
         for _ in first:
             assert await asyncio.to_thread(reading.acquire, timeout=30)
-        assert app.state.service.asking.under_way == 2
+        assert app.state.service.statements.under_way == 2
         third = await asyncio.wait_for(_ask(app, ";"), 10)
         go_on.set()
         answers = [third, *(await asyncio.gather(*first)), await _ask(app, ";")]
-        assert app.state.service.asking.under_way == 0
+        assert app.state.service.statements.under_way == 0
         return answers
 
     assert [one.json()["code"] for one in asyncio.run(ask())] == ["too_busy", *["one_statement"] * 3]

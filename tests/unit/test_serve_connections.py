@@ -45,11 +45,11 @@ def running(**overrides: Any) -> Iterator[tuple[int, Pushes, Server]]:
 
     @app.post("/push")
     async def push(request: Request) -> dict[str, int]:
-        place = pushes.enter()
+        slot = pushes.enter()
         try:
-            return {"bytes": len(await read_body(request, place))}
+            return {"bytes": len(await read_body(request, slot))}
         finally:
-            place.leave()
+            slot.release()
 
     @app.get("/large")
     async def large() -> Response:
@@ -60,8 +60,8 @@ def running(**overrides: Any) -> Iterator[tuple[int, Pushes, Server]]:
         async def large_event() -> AsyncGenerator[bytes, None]:
             yield b"x" * _LARGE
 
-        place: Any = SimpleNamespace(leave=lambda: None)
-        return EventStream(large_event(), place, settings.serve_patience.total_seconds())
+        slot: Any = SimpleNamespace(release=lambda: None)
+        return EventStream(large_event(), slot, settings.serve_patience.total_seconds())
 
     @app.get("/slow")
     async def slow() -> dict[str, bool]:

@@ -54,7 +54,7 @@ def test_a_token_lives_as_long_as_its_submission_and_a_while_longer() -> None:
 
 
 def test_places_and_room_are_given_back() -> None:
-    pushes = Pushes(places=2, body_bytes=10, room_bytes=15)
+    pushes = Pushes(slots=2, body_bytes=10, room_bytes=15)
     first, second = pushes.enter(), pushes.enter()
     with pytest.raises(Refusal) as full:
         pushes.enter()
@@ -66,16 +66,16 @@ def test_places_and_room_are_given_back() -> None:
     with pytest.raises(Refusal) as crowded:
         second.grow(6)
     assert crowded.value.status == 429
-    first.leave()
-    first.leave()
+    first.release()
+    first.release()
     second.grow(6)
     assert pushes.under_way == 1
-    second.leave()
+    second.release()
     assert pushes.under_way == 0
 
 
 def test_a_body_counts_as_what_it_becomes() -> None:
-    pushes = Pushes(places=3, body_bytes=8_000, room_bytes=20_000)
+    pushes = Pushes(slots=3, body_bytes=8_000, room_bytes=20_000)
     first = pushes.enter()
     first.grow(2_000)
     with pytest.raises(Refusal) as dense:
@@ -86,7 +86,7 @@ def test_a_body_counts_as_what_it_becomes() -> None:
     with pytest.raises(Refusal) as full:
         second.grow(1)
     assert full.value.status == 429
-    first.leave()
+    first.release()
     second.grow(100)
     second.become(6_400)
     second.repeat(10)
@@ -96,12 +96,12 @@ def test_a_body_counts_as_what_it_becomes() -> None:
         third.become(20_000 - 6_400 - 10 * REPEAT_BYTES + 1)
     assert beside.value.status == 429
     third.become(20_000 - 6_400 - 10 * REPEAT_BYTES)
-    second.leave()
-    third.leave()
+    second.release()
+    third.release()
     fourth = pushes.enter()
     fourth.grow(8_000)
     fourth.become(20_000)
-    fourth.leave()
+    fourth.release()
     assert pushes.under_way == 0
 
 

@@ -19,7 +19,7 @@ import pytest
 from headrace.errors import LedgerError
 from headrace.serving import changes as route
 from headrace.serving.feldera import listening
-from headrace.serving.feldera.standing import Standing
+from headrace.serving.feldera.pipeline_status import PipelineStatus
 from headrace.serving.problems import Refusal
 from headrace.serving.shared import Shared
 from headrace.serving.streams import Streams
@@ -43,7 +43,7 @@ class Server:
 
     def listen_as_feldera(self, name: str, after: int | None = None) -> AsyncGenerator[bytes, None]:
         position = self.home.following.begin(name, after)
-        return listening.follow(self, self.streams.enter(), Standing("home"), position)  # pyright: ignore[reportArgumentType]
+        return listening.follow(self, self.streams.enter(), PipelineStatus("home"), position)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.fixture

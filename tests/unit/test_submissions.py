@@ -74,13 +74,13 @@ def insert(number: int) -> dict[str, list[object]]:
     return {"t": [{"insert": {"id": number, "n": 0}}]}
 
 
-class Room:
-    """A place that tells whether it was left."""
+class Slot:
+    """A slot that tells how often it was released."""
 
-    left = 0
+    released = 0
 
-    def leave(self) -> None:
-        self.left += 1
+    def release(self) -> None:
+        self.released += 1
 
 
 def test_a_refused_push_keeps_nothing_of_its_body(home: Home, submissions: Submissions) -> None:
@@ -193,21 +193,21 @@ def test_a_row_of_no_weight_is_held_to_the_table(home: Home, submissions: Submis
 
 
 def test_changes_that_no_thread_can_carry_are_not_in_a_later_epoch(home: Home, submissions: Submissions) -> None:
-    place: Any = Room()
+    slot: Any = Slot()
     submissions.close()
     with pytest.raises(WorkFailed) as told:
-        submissions.submit(insert(1), place=place)
+        submissions.submit(insert(1), slot=slot)
     assert told.value.transient
-    assert place.left == 1
+    assert slot.released == 1
     home.loop.submit(Call(insert(2)))
     assert home.held() == {2: 1}
 
 
 def test_changes_that_another_took_meanwhile_have_its_verdict(home: Home, submissions: Submissions) -> None:
-    place: Any = Room()
+    slot: Any = Slot()
     submissions.close()
     home.on_enter = lambda: home.loop.submit(Call(insert(2)))
-    submission: Future[Any] = submissions.submit(insert(1), place=place)
+    submission: Future[Any] = submissions.submit(insert(1), slot=slot)
     assert submission.result(20).epoch == 1
-    assert place.left == 1
+    assert slot.released == 1
     assert home.held() == {1: 1, 2: 1}

@@ -14,9 +14,9 @@ from headrace.query_processes.queries import processes_for
 from headrace.serving import changes, completion, epochs, health, ingress, metrics, problems, query
 from headrace.serving.auth import Guarded
 from headrace.serving.connections import Lingering
-from headrace.serving.described import with_keys
-from headrace.serving.feldera import installing as feldera
+from headrace.serving.feldera import routes as feldera
 from headrace.serving.metrics import Measured
+from headrace.serving.openapi import with_keys
 from headrace.serving.service import service_for
 from headrace.settings import Settings
 from headrace.version import release

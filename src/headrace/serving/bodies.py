@@ -9,7 +9,7 @@ from collections.abc import Callable
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
-from headrace.serving.limits import Place, becomes, too_large
+from headrace.serving.limits import PushSlot, becomes, too_large
 from headrace.serving.problems import Refusal
 from headrace.serving.service import service_of
 
@@ -18,10 +18,10 @@ SMALL_BODY_BYTES = 2 * 1024 * 1024
 SLOWEST_BYTES_PER_SECOND = 64 * 1024
 
 
-async def read_body(request: Request, place: Place) -> bytes:
+async def read_body(request: Request, slot: PushSlot) -> bytes:
     """The whole body; refused as soon as it is known to be too large, also for what it would become once read."""
-    sent = await _read(request, place.check, place.grow)
-    place.become(becomes(sent))
+    sent = await _read(request, slot.check, slot.grow)
+    slot.become(becomes(sent))
     return sent
 
 
@@ -52,7 +52,7 @@ async def _read(request: Request, check: Callable[[int], None], grow: Callable[[
     stream = request.stream()
     try:
         while True:
-            # A client that stalls, or that sends a byte now and then, must not keep its place for ever.
+            # A client that stalls, or that sends a byte now and then, must not keep its slot for ever.
             left = started_at + whole + size / SLOWEST_BYTES_PER_SECOND - time.monotonic()
             async with asyncio.timeout(max(min(patience, left), 0)):
                 piece = await anext(stream, None)
@@ -72,5 +72,5 @@ async def _read(request: Request, check: Callable[[int], None], grow: Callable[[
             headers={"Connection": "close"},
         ) from None
     except ClientDisconnect:
-        # Nobody reads the answer; it ends the request and frees its place.
+        # Nobody reads the answer; it ends the request and frees its slot.
         raise Refusal(400, "incomplete", "the body ended before it was whole") from None

@@ -16,10 +16,10 @@ from headrace.json_forms import json_rows
 from headrace.reading.following import Changes, Dropped, Position, Progress, Reset
 from headrace.reading.held import Piece
 from headrace.reading.history import EpochChanges
-from headrace.serving.described import RelationName, refusals
+from headrace.serving.openapi import RelationName, refusals
 from headrace.serving.problems import Refusal, problem_of
 from headrace.serving.service import Service, service_of
-from headrace.serving.streams import EventStream, Place
+from headrace.serving.streams import EventStream, OpenStream
 
 router = APIRouter(tags=["changes out"])
 
@@ -53,8 +53,8 @@ async def changes(
     start = _start(since, last_event_id)
     name = service.readings.catalog.get(relation).name
     position = service.readings.following.begin(name, start)
-    place = service.streams.enter()
-    return EventStream(_events(service, place, position), place, service.settings.serve_patience.total_seconds())
+    stream = service.streams.enter()
+    return EventStream(_events(service, stream, position), stream, service.settings.serve_patience.total_seconds())
 
 
 def _start(since: int | None, last_event_id: str | None) -> int | None:
@@ -66,20 +66,20 @@ def _start(since: int | None, last_event_id: str | None) -> int | None:
     return int(last_event_id)
 
 
-async def _events(service: Service, place: Place, position: Position) -> AsyncGenerator[bytes, None]:
+async def _events(service: Service, stream: OpenStream, position: Position) -> AsyncGenerator[bytes, None]:
     """The events, for ever; whatever ends them but the client is said in a last one."""
     keep_alive = service.settings.serve_keep_alive.total_seconds()
     told = reached = position.epoch
     told_at = time.monotonic()
     try:
-        async for step in place.steps(position, keep_alive):
+        async for step in stream.steps(position, keep_alive):
             match step:
                 case Changes():
-                    async for event in place.changes("changes", step, _ROWS, _changed):
+                    async for event in stream.changes("changes", step, _ROWS, _changed):
                         yield event
                     told = step.epochs[-1].epoch
                 case Reset():
-                    async for event in _content(place, step, first=told is None):
+                    async for event in _content(stream, step, first=told is None):
                         yield event
                     told = step.position.epoch
                 case Dropped():
@@ -114,19 +114,19 @@ def _changed(changed: EpochChanges, last: bool) -> bytes:
     return _event("changes", content, changed.epoch if last else None)
 
 
-async def _content(place: Place, step: Reset, *, first: bool) -> AsyncGenerator[bytes, None]:
+async def _content(stream: OpenStream, step: Reset, *, first: bool) -> AsyncGenerator[bytes, None]:
     """What a relation holds, in place of all that was sent before, if anything was."""
     head = {"epoch": step.position.epoch}
     if not first:
         columns = [{"name": one.name, "type": one.dataType.simpleString()} for one in step.columns.fields]
         yield _event("reset", {**head, "columns": columns})
-    async for at, piece in place.pieces(step, _ROWS):
+    async for at, piece in stream.pieces(step, _ROWS):
 
         def write(piece: Piece = piece) -> bytes:
             content = {**head, "last": piece.after is None, "rows": json_rows(piece.rows)}
             return _event("snapshot", content, head["epoch"] if piece.after is None else None)
 
-        yield await place.text(("snapshot", step.reading, at), write)
+        yield await stream.text(("snapshot", step.reading, at), write)
 
 
 def _event(kind: str, content: object, epoch: int | None = None) -> bytes:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Query
 from fastapi.responses import JSONResponse, Response
 
 from headrace.serving.completions import Completion
-from headrace.serving.described import CompletionBody, refusals
+from headrace.serving.openapi import CompletionBody, refusals
 from headrace.serving.problems import Refusal, respond
 from headrace.serving.service import Service, service_of
 

@@ -10,9 +10,9 @@ from fastapi.responses import Response
 
 from headrace.epoch.digest import digest
 from headrace.serving.bodies import read_body
-from headrace.serving.described import NAME_LENGTH, ReceiptBody, TokenBody, body, refusals
 from headrace.serving.ingress import KEY_LENGTH, answered
 from headrace.serving.lines import Unreadable, read_json
+from headrace.serving.openapi import NAME_LENGTH, ReceiptBody, TokenBody, body, refusals
 from headrace.serving.problems import Refusal
 from headrace.serving.service import Service, service_of
 
@@ -40,15 +40,15 @@ async def epochs(
 ) -> Response:
     """Apply changes by table, all of them or none."""
     with service.arrivals.receiving():
-        place = service.pushes.enter()
+        slot = service.pushes.enter()
         try:
-            sent = await read_body(request, place)
+            sent = await read_body(request, slot)
             changes = await run_in_threadpool(_read, sent)
         except BaseException:
-            place.leave()
+            slot.release()
             raise
         what = digest(b"epochs", sent)
-        submission = service.submissions.submit(changes, idempotency_key, place, digest=what)
+        submission = service.submissions.submit(changes, idempotency_key, slot, digest=what)
     return await answered(service, submission, wait)
 
 

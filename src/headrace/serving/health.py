@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 
 from headrace.serving.auth import is_known
-from headrace.serving.described import refusals
+from headrace.serving.openapi import refusals
 from headrace.serving.problems import Refusal
 from headrace.serving.service import Service, service_of
 

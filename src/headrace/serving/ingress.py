@@ -15,9 +15,9 @@ from headrace.epoch.digest import digest
 from headrace.epoch.receipt import Receipt
 from headrace.errors import ChangesRejected
 from headrace.serving.bodies import read_body
-from headrace.serving.described import ReceiptBody, RelationName, TokenBody, body, refusals
-from headrace.serving.limits import Place, too_large
+from headrace.serving.limits import PushSlot, too_large
 from headrace.serving.lines import MOST_BAD, BadLine, Lines, TooManyRepeats, UpdateFormat, read_lines
+from headrace.serving.openapi import ReceiptBody, RelationName, TokenBody, body, refusals
 from headrace.serving.problems import SHOWN_REJECTIONS, Refusal
 from headrace.serving.service import Service, service_of
 from headrace.serving.submissions import outcome
@@ -63,17 +63,17 @@ async def ingress(
         )
     service.readings.catalog.table(table)
     with service.arrivals.receiving():
-        place = service.pushes.enter()
+        slot = service.pushes.enter()
         try:
-            sent = await read_body(request, place)
-            read = await run_in_threadpool(_read, service, table, sent, update_format, place)
+            sent = await read_body(request, slot)
+            read = await run_in_threadpool(_read, service, table, sent, update_format, slot)
         except BaseException:
-            place.leave()
+            slot.release()
             raise
         explain = partial(with_lines, lines=read.lines)
         how = f"ingress {format} {update_format} {table.lower()}"
         what = digest(how.encode("utf-8", "replace"), sent)
-        submission = service.submissions.submit({table: read.changes}, idempotency_key, place, explain, what)
+        submission = service.submissions.submit({table: read.changes}, idempotency_key, slot, explain, what)
     return await answered(service, submission, wait)
 
 
@@ -84,25 +84,23 @@ async def answered(service: Service, submission: Future[Receipt], wait: bool) ->
     return JSONResponse({"token": service.completions.issue(submission)}, 202)
 
 
-def _read(service: Service, table: str, sent: bytes, update_format: UpdateFormat, place: Place) -> Lines:
+def _read(service: Service, table: str, sent: bytes, update_format: UpdateFormat, slot: PushSlot) -> Lines:
     """The changes of a body; with a line that cannot be read, all that is wrong with the others is told as well."""
     contract = service.readings.catalog.table(table).contract
     try:
-        read = read_lines(sent, update_format, place.repeats, contract.decode)
+        read = read_lines(sent, update_format, slot.repeats, contract.decode)
     except TooManyRepeats:
-        raise too_large(
-            0, f"Its weights stand for more than {place.repeats} rows beyond those that it names."
-        ) from None
+        raise too_large(0, f"Its weights stand for more than {slot.repeats} rows beyond those that it names.") from None
     if update_format == "weighted":
-        place.repeat(len(read.changes))
+        slot.repeat(len(read.changes))
     if not read.bad:
         return read
     _, reasons = contract.decode_all(read.changes)
-    raise bad_lines([*read.bad, *(BadLine(read.lines[place], reason) for place, reason in reasons.items())])
+    raise bad_lines([*read.bad, *(BadLine(read.lines[index], reason) for index, reason in reasons.items())])
 
 
 def with_lines(error: BaseException, lines: Sequence[int]) -> BaseException:
-    """A rejection that names lines instead of places; any other error as it is."""
+    """A rejection that names lines instead of positions; any other error as it is."""
     if not isinstance(error, ChangesRejected) or not error.rejections:
         return error
     return bad_lines([BadLine(lines[one.index], one.reason) for one in error.rejections])

@@ -26,9 +26,9 @@ def becomes(body: bytes) -> int:
 class Pushes:
     """Bounds what is read and not yet committed, so that a flood is turned away instead of filling the memory."""
 
-    def __init__(self, places: int, body_bytes: int, room_bytes: int) -> None:
+    def __init__(self, slots: int, body_bytes: int, room_bytes: int) -> None:
         self.body_bytes = body_bytes
-        self._places = places
+        self._slots = slots
         self._room_bytes = room_bytes
         self._lock = threading.Lock()
         self._taken = 0
@@ -36,16 +36,16 @@ class Pushes:
 
     @property
     def under_way(self) -> int:
-        """How many requests have a place."""
+        """How many requests have a slot."""
         return self._taken
 
-    def enter(self) -> Place:
-        """A place for one request; 429 if all are taken."""
+    def enter(self) -> PushSlot:
+        """A slot for one request; 429 if all are taken."""
         with self._lock:
-            if self._taken >= self._places:
-                raise _busy(f"{self._places} requests with changes are under way, which is the limit.")
+            if self._taken >= self._slots:
+                raise _busy(f"{self._slots} requests with changes are under way, which is the limit.")
             self._taken += 1
-        return Place(self)
+        return PushSlot(self)
 
     def check(self, size: int) -> None:
         """413 for a body that is too large."""
@@ -68,19 +68,19 @@ class Pushes:
             self._held_bytes += more
 
     def shrink(self, size: int) -> None:
-        """Give back the room and the place of one request."""
+        """Give back the room and the slot of one request."""
         with self._lock:
             self._taken -= 1
             self._held_bytes -= size
 
 
-class Place:
-    """One request's place and the bytes it holds, given back once by `leave`."""
+class PushSlot:
+    """One request's slot and the bytes it holds, given back once by `release`."""
 
     def __init__(self, pushes: Pushes) -> None:
         self._pushes = pushes
         self._size = 0
-        self._left = False
+        self._released = False
 
     def check(self, size: int) -> None:
         """Refuse a body of this size, if it is too large, before it is read."""
@@ -108,10 +108,10 @@ class Place:
         """How many rows the weights of one body may stand for beyond the rows that it names."""
         return self._pushes.body_bytes // REPEAT_BYTES
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Give everything back."""
-        if not self._left:
-            self._left = True
+        if not self._released:
+            self._released = True
             self._pushes.shrink(self._size)
 
 

@@ -125,17 +125,17 @@ def _read_array(text: str, as_changes: _AsChanges) -> Lines | None:
     changes: list[object] = []
     lines: list[int] = []
     bad: list[BadLine] = []
-    for place, element in enumerate(cast("list[Any]", value)):
+    for index, element in enumerate(cast("list[Any]", value)):
         if starts is None:
             starts = _element_lines(text, begin)
         try:
             changes.extend(as_changes(element))
         except Unreadable as error:
-            bad.append(BadLine(starts[place], str(error)))
+            bad.append(BadLine(starts[index], str(error)))
             if len(bad) >= MOST_BAD:
                 break
         if len(changes) > len(lines):
-            lines.extend([starts[place]] * (len(changes) - len(lines)))
+            lines.extend([starts[index]] * (len(changes) - len(lines)))
     return Lines(changes, lines, bad)
 
 
@@ -144,26 +144,26 @@ def _element_lines(text: str, begin: int) -> list[int]:
     if "\n" not in text:
         return _Same(1)
     starts: list[int] = []
-    place, line, counted = begin + 1, 1, 0
+    index, line, counted = begin + 1, 1, 0
     while True:
-        while text[place] in f"{_SPACE},":
-            place += 1
-        if text[place] == "]":
+        while text[index] in f"{_SPACE},":
+            index += 1
+        if text[index] == "]":
             return starts
-        line += text.count("\n", counted, place)
-        counted = place
+        line += text.count("\n", counted, index)
+        counted = index
         starts.append(line)
-        place = _decode(text, place)[1]
+        index = _decode(text, index)[1]
 
 
 class _Same(list[int]):
-    """A list that answers every place with one number."""
+    """A list that answers every index with one number."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
         self._number = number
 
-    def __getitem__(self, place: Any) -> Any:
+    def __getitem__(self, index: Any) -> Any:
         return self._number
 
 

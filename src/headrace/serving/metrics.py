@@ -27,7 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from headrace.epoch.receipt import Receipt
 from headrace.errors import ChangesRejected, HeadraceError
 from headrace.reading.readings import Readings
-from headrace.serving.described import refusals
+from headrace.serving.openapi import refusals
 
 router = APIRouter(tags=["operation"])
 

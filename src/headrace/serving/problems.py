@@ -111,7 +111,7 @@ def problem_of(error: BaseException) -> dict[str, Any]:
 
 
 def rejections_of(rejections: tuple[Rejection, ...]) -> dict[str, Any]:
-    """Rejected changes by table and place, from 0; how many there are, also where not all are shown."""
+    """Rejected changes by table and position, from 0; how many there are, also where not all are shown."""
     shown = [{"table": r.table, "index": r.index, "reason": r.reason} for r in rejections[:SHOWN_REJECTIONS]]
     return {"rejected": len(rejections), "rejections": shown}
 

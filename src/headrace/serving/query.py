@@ -16,12 +16,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from headrace.epoch.receipt import Receipt
 from headrace.errors import ResultTooLarge
 from headrace.query_processes.pool import Stop
-from headrace.serving.asking import AskerGone, Work
 from headrace.serving.bodies import read_small_body
-from headrace.serving.described import DefinedBody, ReceiptBody, body, refusals
+from headrace.serving.openapi import DefinedBody, ReceiptBody, body, refusals
 from headrace.serving.problems import Refusal, invalid
 from headrace.serving.rows import ARROW, CSV, JSON, NDJSON, Result, chosen, written
 from headrace.serving.service import Service, service_of
+from headrace.serving.statement_runner import ClientGone, PreparedStatement
 from headrace.sql.statements import (
     Delete,
     Describe,
@@ -60,7 +60,7 @@ _ROWS: dict[str, Any] = {
 }
 
 
-class Asked(BaseModel):
+class QueryRequest(BaseModel):
     """One statement, and how much of it is wanted."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"sql": "SELECT 1 AS one"}]})
@@ -89,7 +89,9 @@ class Asked(BaseModel):
         }
     }
     | refusals(400, 404, 406, 408, 410, 413, 422, 429, 503),
-    openapi_extra=body(Asked.model_json_schema(), JSON, description="A statement, and how much of it is wanted."),
+    openapi_extra=body(
+        QueryRequest.model_json_schema(), JSON, description="A statement, and how much of it is wanted."
+    ),
 )
 async def query(
     request: Request,
@@ -104,7 +106,7 @@ async def query(
     """
     sent = await read_small_body(request)
     try:
-        asked = Asked.model_validate_json(sent)
+        asked = QueryRequest.model_validate_json(sent)
     except ValidationError as error:
         raise invalid(error.errors(include_url=False, include_input=False, include_context=False)) from None
     media = chosen(accept)
@@ -115,7 +117,7 @@ async def query(
     try:
         # One row more than wanted tells whether there are more.
         content, epoch = await answer(request, service, asked.sql, wanted + 1, seconds, asked.epoch)
-    except AskerGone:
+    except ClientGone:
         return Response(status_code=499)
     if isinstance(content, Receipt):
         return JSONResponse(content.to_json())
@@ -140,16 +142,16 @@ async def answer(
     _refuse_long(sql, service.settings.serve_sql_characters)
     stop = Stop()
 
-    def read() -> Work[tuple[pa.Table | Receipt | None, int]]:
+    def read() -> PreparedStatement[tuple[pa.Table | Receipt | None, int]]:
         with _LONG_TURN if len(sql) > _LONG else nullcontext():
             statement = _only(sql)
         if refuse is not None:
             refuse(statement)
         _refuse_definitions(statement, service)
         run = partial(_run, service, statement, rows, stop, epoch)
-        return Work(run, changes=not isinstance(statement, READS))
+        return PreparedStatement(run, changes=not isinstance(statement, READS))
 
-    content, of_epoch = await service.asking.answer(request, seconds, stop, read)
+    content, of_epoch = await service.statements.answer(request, seconds, stop, read)
     if isinstance(content, Receipt):
         service.metrics.count(content)
     return content, of_epoch

@@ -3,10 +3,10 @@
 A route that brings changes goes through these steps, and none of them blocks the event loop:
 
     with service.arrivals.receiving():                    # an epoch that takes long waits a moment for it
-        place = service.pushes.enter()                    # 429 when too much is under way
-        body = await read_body(request, place)            # 413; leave the place if anything up to here fails
+        slot = service.pushes.enter()                     # 429 when too much is under way
+        body = await read_body(request, slot)             # 413; release the slot if anything up to here fails
         read = await run_in_threadpool(read_lines, body, "insert_delete")     # changes, their lines, the bad lines
-        submission = service.submissions.submit({table: read.changes}, key, place)   # in line: a Future[Receipt]
+        submission = service.submissions.submit({table: read.changes}, key, slot)    # in line: a Future[Receipt]
     receipt = await outcome(submission)                   # committed, durable, every view current; or the rejection
     token = service.completions.issue(submission)         # or instead: answer now, and let the sender ask
     service.completions.ask(token).state                  # "complete", "in progress", "failed" or "unknown"
@@ -24,10 +24,10 @@ from headrace.query_processes.pool import QueryProcesses
 from headrace.query_processes.queries import ServedQueries
 from headrace.reading.readings import Readings
 from headrace.serving.arrivals import Arrivals
-from headrace.serving.asking import Asking
 from headrace.serving.completions import Completions
 from headrace.serving.limits import Pushes
 from headrace.serving.metrics import Metrics
+from headrace.serving.statement_runner import StatementRunner
 from headrace.serving.streams import Streams
 from headrace.serving.submissions import Submissions
 from headrace.settings import Settings
@@ -49,7 +49,7 @@ class Service:
     completions: Completions
     pushes: Pushes
     arrivals: Arrivals
-    asking: Asking
+    statements: StatementRunner
     queries: ServedQueries
     streams: Streams
 
@@ -60,7 +60,7 @@ class Service:
     def close(self) -> None:
         """Let what is under way come to its end."""
         self.end()
-        self.asking.close()
+        self.statements.close()
         self.submissions.close()
         self.streams.close()
 
@@ -78,13 +78,13 @@ def service_for(home: Home, settings: Settings, processes: QueryProcesses) -> Se
         Completions(settings.serve_completions),
         Pushes(settings.serve_pushes, settings.serve_body_bytes, settings.serve_room_bytes),
         Arrivals(),
-        Asking(settings.serve_queries),
+        StatementRunner(settings.serve_queries),
         ServedQueries(home.core, processes),
         Streams(home.core, settings.serve_streams),
     )
     home.loop.arriving = service.arrivals.expected
     metrics.gauge("headrace_pushes_under_way", "Requests with changes.", lambda: service.pushes.under_way)
-    metrics.gauge("headrace_queries_under_way", "Queries that run.", lambda: service.asking.under_way)
+    metrics.gauge("headrace_queries_under_way", "Queries that run.", lambda: service.statements.under_way)
     metrics.gauge("headrace_fold_failing", "1 while folds fail.", lambda: home.fold_failure is not None)
     metrics.gauge("headrace_streams_open", "Change streams.", lambda: service.streams.open)
     return service

@@ -31,10 +31,10 @@ _PIECE_BYTES = 64 * 1024
 class Streams:
     """The open streams of one server; a commit wakes them all, and what one has read and written serves the others."""
 
-    def __init__(self, readings: Readings, places: int) -> None:
+    def __init__(self, readings: Readings, slots: int) -> None:
         self._following = readings.following
         self._readings = readings
-        self._places = places
+        self._slots = slots
         self._taken = 0
         self._forget: Callable[[], None] | None = None
         self._moved = asyncio.Event()
@@ -48,22 +48,22 @@ class Streams:
         """How many are open."""
         return self._taken
 
-    def enter(self) -> Place:
-        """A place for one stream; 429 if all are taken."""
-        if self._taken >= self._places or self.ending:
+    def enter(self) -> OpenStream:
+        """A slot for one stream; 429 if all are taken."""
+        if self._taken >= self._slots or self.ending:
             raise Refusal(
                 429,
                 "too_busy",
                 "too many change streams are open",
-                detail=f"{self._places} may be, which is the limit.",
+                detail=f"{self._slots} may be, which is the limit.",
                 hint="close one, or come back after the seconds that Retry-After names",
                 headers={"Retry-After": "5"},
             )
         self._taken += 1
-        return Place(self)
+        return OpenStream(self)
 
-    def leave(self) -> None:
-        """Give a place back."""
+    def release(self) -> None:
+        """Give a slot back."""
         self._taken -= 1
 
     async def _read(self, work: Callable[[], T]) -> T:
@@ -129,12 +129,12 @@ class Streams:
         self._readers.shutdown()
 
 
-class Place:
+class OpenStream:
     """One open stream."""
 
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
-        self._left = False
+        self._released = False
         self.steps = streams.steps
         self.text = streams.shared.text
 
@@ -161,11 +161,11 @@ class Place:
                 part = replace(changed, rows=changed.rows.slice(begin, rows), kinds=changed.kinds.slice(begin, rows))
                 yield await self.text((*name, begin), partial(write, part, begin + rows >= changed.rows.num_rows))
 
-    def leave(self) -> None:
-        """Give the place back."""
-        if not self._left:
-            self._left = True
-            self._streams.leave()
+    def release(self) -> None:
+        """Give its slot back."""
+        if not self._released:
+            self._released = True
+            self._streams.release()
 
 
 class EventStream(Response):
@@ -177,7 +177,7 @@ class EventStream(Response):
     def __init__(
         self,
         events: AsyncGenerator[bytes, None],
-        place: Place,
+        stream: OpenStream,
         patience: float,
         *,
         greeting: bytes = b": headrace\n\n",
@@ -187,7 +187,7 @@ class EventStream(Response):
         super().__init__(headers=headers, media_type=media_type)
         del self.headers["content-length"]
         self._events = events
-        self._place = place
+        self._stream = stream
         self._patience = patience
         self._greeting = greeting
 
@@ -202,7 +202,7 @@ class EventStream(Response):
                 task.cancel()
             await asyncio.gather(sending, leaving, return_exceptions=True)
             await self._events.aclose()
-            self._place.leave()
+            self._stream.release()
         if (
             not sending.cancelled()
             and (error := sending.exception()) is not None

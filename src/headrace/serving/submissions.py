@@ -11,7 +11,7 @@ from headrace.epoch.calls import Call
 from headrace.epoch.loop import Loop
 from headrace.epoch.receipt import Receipt
 from headrace.errors import HeadraceError, KeyReused, OwnerLost, WorkFailed
-from headrace.serving.limits import Place
+from headrace.serving.limits import PushSlot
 from headrace.serving.metrics import Metrics
 
 
@@ -28,13 +28,13 @@ class Submissions:
         self,
         changes: Mapping[str, Sequence[object]],
         key: str | None = None,
-        place: Place | None = None,
+        slot: PushSlot | None = None,
         explain: Callable[[BaseException], BaseException] = lambda error: error,
         digest: str = "",
     ) -> Future[Receipt]:
         """Put changes in line and return at once; the future has their receipt, or the error that rejected them.
 
-        The place is left when their epoch is over. `explain` may turn the error into one that the sender understands.
+        The slot is released when their epoch is over. `explain` may turn the error into one for the sender.
         The digest tells the request of a key from any other; those that come again after it was committed are refused
         at once if they are not the same.
         """
@@ -58,11 +58,11 @@ class Submissions:
             call = self._loop.enter(self._loop.call(changes, key, digest))
             submission = self._carried(call, wait)
         except BaseException:
-            if place is not None:
-                place.leave()
+            if slot is not None:
+                slot.release()
             raise
-        if place is not None:
-            submission.add_done_callback(lambda _: place.leave())
+        if slot is not None:
+            submission.add_done_callback(lambda _: slot.release())
         return submission
 
     def _carried(self, call: Call, wait: Callable[[Call], Receipt]) -> Future[Receipt]:
@@ -92,11 +92,11 @@ class Submissions:
 async def outcome(submission: Future[Receipt]) -> Receipt:
     """What a submission comes to; it goes on whoever stops waiting for it."""
     inner = asyncio.wrap_future(submission)
-    inner.add_done_callback(heard)
+    inner.add_done_callback(note_outcome)
     return await asyncio.shield(inner)
 
 
-def heard(done: asyncio.Future[Any]) -> None:
+def note_outcome(done: asyncio.Future[Any]) -> None:
     """Take note of an outcome that nobody may be waiting for any more, so that it is not reported as overlooked."""
     if not done.cancelled():
         done.exception()

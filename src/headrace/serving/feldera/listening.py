@@ -18,13 +18,13 @@ from fastapi.responses import Response
 from headrace.errors import HeadraceError, RelationNameError, ViewError
 from headrace.reading.following import Changes, Dropped, Position, Reset
 from headrace.reading.history import EpochChanges
-from headrace.serving.feldera.pipelines import OfService, OfStanding
-from headrace.serving.feldera.spelling import CHANGES, json_rows
-from headrace.serving.feldera.standing import Standing
-from headrace.serving.feldera.wording import WordedRoute, unquoted, worded
+from headrace.serving.feldera.errors import ClientRoute, client_error, unquoted
+from headrace.serving.feldera.json_rows import CHANGES, json_rows
+from headrace.serving.feldera.pipeline_status import PipelineStatus
+from headrace.serving.feldera.pipelines import OfPipeline, OfService
 from headrace.serving.problems import Refusal
 from headrace.serving.service import Service
-from headrace.serving.streams import EventStream, Place
+from headrace.serving.streams import EventStream, OpenStream
 
 ROWS_IN_CHUNK = 10_000
 # How often a stream without news looks whether the pipeline was stopped.
@@ -32,53 +32,55 @@ LOOK_SECONDS = 0.5
 _LEAVING = frozenset({"delete", "update_preimage"})
 _log = logging.getLogger("headrace.serving")
 
-router = APIRouter(prefix="/v0/pipelines", tags=["feldera"], route_class=WordedRoute)
+router = APIRouter(prefix="/v0/pipelines", tags=["feldera"], route_class=ClientRoute)
 
 
 @router.post("/{name}/egress/{relation}")
 async def egress(
     relation: str,
     service: OfService,
-    standing: OfStanding,
+    pipeline: OfPipeline,
     format: Annotated[str, Query()] = "json",  # noqa: A002 - the name that the client sends
     send_snapshot: Annotated[bool, Query()] = False,
 ) -> Response:
     """Chunks of insertions and deletions, a line each; the last of an epoch names it as processed_steps."""
     if format != "json":
         raise Refusal(400, "unsupported_format", f"format {format} is not offered", hint="listen with json")
-    standing.refuse_stopped()
+    pipeline.refuse_stopped()
     found = service.readings.catalog.get(unquoted(relation)).name
     # Noted before the client hears anything: what it pushes after the greeting comes later than this. And before a
-    # place is taken, since a relation that is gone by now is an error.
+    # slot is taken, since a relation that is gone by now is an error.
     position = service.readings.following.begin(found, None if send_snapshot else service.readings.epoch)
-    place = service.streams.enter()
-    chunks = follow(service, place, standing, position)
+    stream = service.streams.enter()
+    chunks = follow(service, stream, pipeline, position)
     patience = service.settings.serve_patience.total_seconds()
     # The greeting is the first chunk, for which the client waits before it goes on.
-    return EventStream(chunks, place, patience, greeting=_chunk(0), media_type="application/json")
+    return EventStream(chunks, stream, patience, greeting=_chunk(0), media_type="application/json")
 
 
-async def follow(service: Service, place: Place, standing: Standing, position: Position) -> AsyncGenerator[bytes, None]:
+async def follow(
+    service: Service, stream: OpenStream, pipeline: PipelineStatus, position: Position
+) -> AsyncGenerator[bytes, None]:
     """A relation's changes after a position, and before them all it holds if nothing of it is known yet.
 
     Ends when the pipeline is stopped. The client reads the columns of a view once, so it also ends when they change,
     and says why in a last chunk.
     """
-    stops, keep_alive = standing.stops, service.settings.serve_keep_alive.total_seconds()
+    stops, keep_alive = pipeline.stops, service.settings.serve_keep_alive.total_seconds()
     numbers, whole = itertools.count(1), position.epoch is None
     told_at = time.monotonic()
     try:
         if not whole:
             yield _chunk(next(numbers), processed=position.epoch)
-        async for step in place.steps(position, LOOK_SECONDS):
-            if standing.stops != stops:
+        async for step in stream.steps(position, LOOK_SECONDS):
+            if pipeline.stops != stops:
                 return
             match step:
                 case Changes():
-                    async for texts in place.changes("chunk", step, ROWS_IN_CHUNK, _change_texts):
+                    async for texts in stream.changes("chunk", step, ROWS_IN_CHUNK, _change_texts):
                         yield _chunk(next(numbers), texts)
                 case Reset() if whole:
-                    async for texts in _held_texts(place, step):
+                    async for texts in _held_texts(stream, step):
                         yield _chunk(next(numbers), texts)
                 case Reset():
                     raise ViewError(
@@ -108,11 +110,11 @@ def _change_texts(changed: EpochChanges, _: bool) -> bytes:
     return _texts(changed.rows, map(_word, changed.kinds.to_pylist()))
 
 
-async def _held_texts(place: Place, step: Reset) -> AsyncGenerator[bytes, None]:
+async def _held_texts(stream: OpenStream, step: Reset) -> AsyncGenerator[bytes, None]:
     """What a relation holds, each row as {"insert": row}."""
-    async for at, piece in place.pieces(step, ROWS_IN_CHUNK):
+    async for at, piece in stream.pieces(step, ROWS_IN_CHUNK):
         if piece.rows.num_rows:
-            yield await place.text(("held", step.reading, at), partial(_texts, piece.rows, repeat("insert")))
+            yield await stream.text(("held", step.reading, at), partial(_texts, piece.rows, repeat("insert")))
 
 
 def _texts(rows: pa.Table, words: Iterable[str]) -> bytes:
@@ -137,5 +139,5 @@ def _chunk(
     if processed is not None:
         parts.append(b'"processed_steps":%d' % processed)
     if error is not None:
-        parts.append(json.dumps(worded(error), default=str).encode()[1:-1])
+        parts.append(json.dumps(client_error(error), default=str).encode()[1:-1])
     return b"{" + b",".join(parts) + b"}\n"

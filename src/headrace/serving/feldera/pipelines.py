@@ -10,9 +10,9 @@ from prometheus_client import generate_latest
 
 from headrace.catalog.catalog import Relation, Table
 from headrace.intake.arrow import table_schema
+from headrace.serving.feldera.errors import ClientRoute
+from headrace.serving.feldera.pipeline_status import PipelineStatus, Status
 from headrace.serving.feldera.schema import relation
-from headrace.serving.feldera.standing import Standing, Status
-from headrace.serving.feldera.wording import WordedRoute
 from headrace.serving.problems import Refusal
 from headrace.serving.service import Service, service_of
 
@@ -20,17 +20,19 @@ from headrace.serving.service import Service, service_of
 ANSWERED_VERSION = "0.369.0"
 EDITION = "Open source"
 
-router = APIRouter(prefix="/v0", tags=["feldera"], route_class=WordedRoute)
+router = APIRouter(prefix="/v0", tags=["feldera"], route_class=ClientRoute)
 
 
-async def any_standing(request: Request) -> Standing:
+async def any_pipeline(request: Request) -> PipelineStatus:
     """The pipeline's status, under whatever name."""
-    return request.app.state.standing
+    return request.app.state.pipeline
 
 
-async def standing_of(
-    name: str, standing: Annotated[Standing, Depends(any_standing)], service: Annotated[Service, Depends(service_of)]
-) -> Standing:
+async def pipeline_of(
+    name: str,
+    pipeline: Annotated[PipelineStatus, Depends(any_pipeline)],
+    service: Annotated[Service, Depends(service_of)],
+) -> PipelineStatus:
     """The pipeline's status, if this server answers to its name: to every name, unless some were set."""
     names = service.settings.serve_pipelines
     if names and name not in names:
@@ -41,11 +43,11 @@ async def standing_of(
             detail=f"This server answers to {', '.join(names)}.",
             hint="use one of these names, or let the server answer to more with HEADRACE_SERVE_PIPELINES",
         )
-    return standing
+    return pipeline
 
 
 OfService = Annotated[Service, Depends(service_of)]
-OfStanding = Annotated[Standing, Depends(standing_of)]
+OfPipeline = Annotated[PipelineStatus, Depends(pipeline_of)]
 
 
 @router.get("/config")
@@ -75,75 +77,75 @@ async def cluster_healthz(service: OfService) -> dict[str, Any]:
 @router.get("/pipelines")
 async def pipelines(
     service: OfService,
-    standing: Annotated[Standing, Depends(any_standing)],
+    pipeline: Annotated[PipelineStatus, Depends(any_pipeline)],
     selector: Annotated[Literal["all", "status"], Query()] = "status",
 ) -> list[dict[str, Any]]:
     """The one pipeline there is, under each of its names."""
     names = service.settings.serve_pipelines or (service.home.path.name,)
-    return [describe(name, service, standing, whole=selector == "all") for name in names]
+    return [describe(name, service, pipeline, whole=selector == "all") for name in names]
 
 
 @router.get("/pipelines/{name}")
 async def pipeline(
     name: str,
     service: OfService,
-    standing: OfStanding,
+    pipeline: OfPipeline,
     selector: Annotated[Literal["all", "status"], Query()] = "all",
 ) -> dict[str, Any]:
     """Its status; with selector=all also its tables and views."""
-    return describe(name, service, standing, whole=selector == "all")
+    return describe(name, service, pipeline, whole=selector == "all")
 
 
 @router.post("/pipelines/{name}/start", status_code=202)
 async def start(
-    standing: OfStanding, initial: Annotated[Literal["running", "paused"], Query()] = "running"
+    pipeline: OfPipeline, initial: Annotated[Literal["running", "paused"], Query()] = "running"
 ) -> Response:
     """Take pushes from now on, or only forced ones."""
-    return _moved(standing, "Paused" if initial == "paused" else "Running")
+    return _moved(pipeline, "Paused" if initial == "paused" else "Running")
 
 
 @router.post("/pipelines/{name}/resume", status_code=202)
-async def resume(standing: OfStanding) -> Response:
+async def resume(pipeline: OfPipeline) -> Response:
     """Take pushes again."""
-    standing.refuse_stopped()
-    return _moved(standing, "Running")
+    pipeline.refuse_stopped()
+    return _moved(pipeline, "Running")
 
 
 @router.post("/pipelines/{name}/pause", status_code=202)
-async def pause(standing: OfStanding) -> Response:
+async def pause(pipeline: OfPipeline) -> Response:
     """Refuse pushes that are not forced."""
-    standing.refuse_stopped()
-    return _moved(standing, "Paused")
+    pipeline.refuse_stopped()
+    return _moved(pipeline, "Paused")
 
 
 @router.post("/pipelines/{name}/stop", status_code=202)
-async def stop(standing: OfStanding) -> Response:
+async def stop(pipeline: OfPipeline) -> Response:
     """End all listening, and refuse pushes and queries until the next start; nothing is lost."""
-    return _moved(standing, "Stopped")
+    return _moved(pipeline, "Stopped")
 
 
-@router.post("/pipelines/{name}/dismiss_error", dependencies=[Depends(standing_of)])
+@router.post("/pipelines/{name}/dismiss_error", dependencies=[Depends(pipeline_of)])
 async def dismiss_error() -> Response:
     """There never is one: what fails is told to the call that caused it."""
     return Response(status_code=200)
 
 
 @router.get("/pipelines/{name}/stats")
-async def stats(service: OfService, standing: OfStanding) -> dict[str, Any]:
+async def stats(service: OfService, pipeline: OfPipeline) -> dict[str, Any]:
     """What went through this door since the server started."""
-    standing.refuse_stopped()
-    received, waiting = standing.counts.received, standing.counts.waiting
+    pipeline.refuse_stopped()
+    received, waiting = pipeline.counts.received, pipeline.counts.waiting
     steps = service.readings.epoch
-    started = int(standing.started_at.timestamp())
+    started = int(pipeline.started_at.timestamp())
     return {
         "global_metrics": {
-            "state": standing.status,
+            "state": pipeline.status,
             "bootstrap_in_progress": False,
             "transaction_status": "NoTransaction",
             "transaction_id": 0,
             "start_time": started,
             "initial_start_time": started,
-            "incarnation_uuid": standing.incarnation,
+            "incarnation_uuid": pipeline.incarnation,
             "buffered_input_records": waiting,
             "total_input_records": received,
             "total_processed_records": received - waiting,
@@ -160,7 +162,7 @@ async def stats(service: OfService, standing: OfStanding) -> dict[str, Any]:
     }
 
 
-@router.get("/pipelines/{name}/metrics", dependencies=[Depends(standing_of)])
+@router.get("/pipelines/{name}/metrics", dependencies=[Depends(pipeline_of)])
 def metrics(service: OfService, format: Annotated[str, Query()] = "prometheus") -> Response:  # noqa: A002 - the name that the client sends
     """The server's figures in the text form of Prometheus."""
     if format != "prometheus":
@@ -169,13 +171,13 @@ def metrics(service: OfService, format: Annotated[str, Query()] = "prometheus") 
     return Response(generate_latest(service.metrics.registry), headers={"content-type": "text/plain"})
 
 
-def describe(name: str, service: Service, standing: Standing, *, whole: bool) -> dict[str, Any]:
+def describe(name: str, service: Service, pipeline: PipelineStatus, *, whole: bool) -> dict[str, Any]:
     """The pipeline by its name: its status, and what it consists of if the whole is asked for."""
-    status, since, born = standing.status, standing.since.isoformat(), standing.started_at.isoformat()
+    status, since, born = pipeline.status, pipeline.since.isoformat(), pipeline.started_at.isoformat()
     runtime = "Unavailable" if status == "Stopped" else status
     resources = "Stopped" if status == "Stopped" else "Provisioned"
     described: dict[str, Any] = {
-        "id": standing.id,
+        "id": pipeline.id,
         "name": name,
         "description": f"the Headrace home {service.home.path.name}",
         "tags": [],
@@ -198,7 +200,7 @@ def describe(name: str, service: Service, standing: Standing, *, whole: bool) ->
         "deployment_runtime_status_details": None,
         "deployment_runtime_desired_status": runtime,
         "deployment_runtime_desired_status_since": since,
-        "deployment_id": standing.incarnation,
+        "deployment_id": pipeline.incarnation,
         "deployment_initial": "Running",
         "deployment_error": None,
         "deployment_location": None,
@@ -236,6 +238,6 @@ def _described(one: Relation) -> dict[str, Any]:
     return relation(one.name, table_schema(one.schema))
 
 
-def _moved(standing: Standing, status: Status) -> Response:
-    standing.move(status)
+def _moved(pipeline: PipelineStatus, status: Status) -> Response:
+    pipeline.move(status)
     return JSONResponse({}, 202)

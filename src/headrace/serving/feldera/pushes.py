@@ -11,9 +11,9 @@ from fastapi.responses import JSONResponse, Response
 from headrace.catalog.catalog import Table
 from headrace.serving.bodies import read_body
 from headrace.serving.completion import known
-from headrace.serving.feldera.given_values import as_given
-from headrace.serving.feldera.pipelines import OfService, OfStanding, standing_of
-from headrace.serving.feldera.wording import WordedRoute, refused, unquoted
+from headrace.serving.feldera.client_values import from_client
+from headrace.serving.feldera.errors import ClientRoute, refused, unquoted
+from headrace.serving.feldera.pipelines import OfPipeline, OfService, pipeline_of
 from headrace.serving.ingress import bad_lines, with_lines
 from headrace.serving.lines import BadLine, Lines, read_lines
 from headrace.serving.problems import Refusal
@@ -22,7 +22,7 @@ from headrace.serving.problems import Refusal
 # and longer each time: an answer that waits for the epoch spares it a sleep.
 HELD_SECONDS = 0.25
 
-router = APIRouter(prefix="/v0/pipelines", tags=["feldera"], route_class=WordedRoute)
+router = APIRouter(prefix="/v0/pipelines", tags=["feldera"], route_class=ClientRoute)
 
 
 @router.post("/{name}/ingress/{table}")
@@ -30,7 +30,7 @@ async def ingress(
     table: str,
     request: Request,
     service: OfService,
-    standing: OfStanding,
+    pipeline: OfPipeline,
     format: Annotated[str, Query()] = "json",  # noqa: A002 - the name that the client sends
     update_format: Annotated[str, Query()] = "insert_delete",
     json_flavor: Annotated[str, Query()] = "default",
@@ -41,24 +41,24 @@ async def ingress(
     if connector_metadata is not None:
         raise _unsupported("connector_metadata is not offered", "push what you need of it as columns")
     form = _offered(format, update_format, json_flavor)
-    standing.refuse_paused(force=force)
+    pipeline.refuse_paused(force=force)
     target = service.readings.catalog.table(unquoted(table))
     with service.arrivals.receiving():
-        place = service.pushes.enter()
+        slot = service.pushes.enter()
         try:
-            body = await read_body(request, place)
+            body = await read_body(request, slot)
             read = await run_in_threadpool(_checked, body, form, target, json_flavor)
         except BaseException:
-            place.leave()
+            slot.release()
             raise
         submission = service.submissions.submit(
-            {target.name: read.changes}, None, place, lambda error: with_lines(error, read.lines)
+            {target.name: read.changes}, None, slot, lambda error: with_lines(error, read.lines)
         )
-    standing.count(len(read.changes), submission)
+    pipeline.count(len(read.changes), submission)
     return JSONResponse({"token": service.completions.issue(submission)})
 
 
-@router.get("/{name}/completion_status", dependencies=[Depends(standing_of)])
+@router.get("/{name}/completion_status", dependencies=[Depends(pipeline_of)])
 async def completion_status(token: Annotated[str, Query(max_length=200)], service: OfService) -> Response:
     """Whether the changes behind a token are durable with every view current, and as of which epoch."""
     await service.completions.over(token, HELD_SECONDS)
@@ -87,8 +87,8 @@ def _checked(body: bytes, form: Literal["insert_delete", "raw"], target: Table, 
     """The changes of a body, every one of them as the table asks."""
     # The client writes an empty list as null.
     read = Lines() if body.strip() in (b"", b"null") else read_lines(body, form)
-    read = Lines(as_given(read.changes, target, pandas=json_flavor == "pandas"), read.lines, read.bad)
+    read = Lines(from_client(read.changes, target, pandas=json_flavor == "pandas"), read.lines, read.bad)
     reasons = target.contract.decode_all(read.changes)[1]
     if read.bad or reasons:
-        raise bad_lines([*read.bad, *(BadLine(read.lines[place], reason) for place, reason in reasons.items())])
+        raise bad_lines([*read.bad, *(BadLine(read.lines[index], reason) for index, reason in reasons.items())])
     return read

@@ -10,15 +10,15 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
 from headrace.epoch.receipt import Receipt
-from headrace.serving.asking import AskerGone
-from headrace.serving.feldera.pipelines import OfService, OfStanding
+from headrace.serving.feldera.errors import ClientRoute
+from headrace.serving.feldera.pipelines import OfPipeline, OfService
 from headrace.serving.feldera.results import Format, respond
-from headrace.serving.feldera.wording import WordedRoute
 from headrace.serving.problems import Refusal
 from headrace.serving.query import READS, answer, too_large
+from headrace.serving.statement_runner import ClientGone
 from headrace.sql.statements import Statement
 
-router = APIRouter(prefix="/v0/pipelines", tags=["feldera"], route_class=WordedRoute)
+router = APIRouter(prefix="/v0/pipelines", tags=["feldera"], route_class=ClientRoute)
 
 # How the client calls itself. No page can have a browser say so in a request that it may send elsewhere.
 _CLIENT = "feldera-python-sdk"
@@ -28,22 +28,22 @@ _CLIENT = "feldera-python-sdk"
 async def query(
     request: Request,
     service: OfService,
-    standing: OfStanding,
+    pipeline: OfPipeline,
     sql: Annotated[str, Query()],
     format: Annotated[Format, Query()] = "text",  # noqa: A002 - the name that the client sends
 ) -> Response:
     """The rows of a SELECT over the newest epoch; of an INSERT, UPDATE or DELETE how many rows it changed."""
-    standing.refuse_stopped()
+    pipeline.refuse_stopped()
     known = bool(service.settings.api_keys) or request.headers.get("user-agent", "").startswith(_CLIENT)
     refuse = None if known else _refuse_change
     most, seconds = service.settings.serve_query_rows, service.settings.serve_query_time.total_seconds()
     try:
         content, _ = await answer(request, service, sql, most + 1, seconds, refuse=refuse)
-    except AskerGone:
+    except ClientGone:
         return Response(status_code=499)
     if isinstance(content, Receipt):
         changed = sum(content.applied.values())
-        standing.count_done(changed)
+        pipeline.count_done(changed)
         content = pa.table({"count": pa.array([changed], pa.int64())})
     table = pa.table({}) if content is None else content
     if table.num_rows > most:

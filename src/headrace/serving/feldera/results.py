@@ -14,7 +14,7 @@ import pyarrow.types as types
 from fastapi.responses import Response, StreamingResponse
 
 from headrace.json_forms import json_column, with_readable_text
-from headrace.serving.feldera.spelling import QUERY, column_texts, json_rows
+from headrace.serving.feldera.json_rows import QUERY, column_texts, json_rows
 
 Format = Literal["text", "json", "parquet", "arrow_ipc", "hash"]
 ROWS_AT_ONCE = 1000
@@ -31,9 +31,9 @@ def text_lines(table: pa.Table) -> Iterator[str]:
     widths = [max(map(len, cells)) for cells in columns]
     rule = "+" + "".join(f"{'-' * (width + 2)}+" for width in widths)
     yield rule
-    for place, cells in enumerate(zip(*columns, strict=True)):
+    for index, cells in enumerate(zip(*columns, strict=True)):
         yield "|" + "".join(f" {cell:<{width}} |" for cell, width in zip(cells, widths, strict=True))
-        if place == 0:
+        if index == 0:
             yield rule
     if table.num_rows:
         yield rule

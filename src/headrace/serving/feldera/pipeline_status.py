@@ -25,7 +25,7 @@ class Counts:
     waiting: int = 0
 
 
-class Standing:
+class PipelineStatus:
     """The pipeline's status, which every request may read and some may set."""
 
     def __init__(self, home: str) -> None:

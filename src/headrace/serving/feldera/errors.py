@@ -15,14 +15,14 @@ from headrace.errors import HeadraceError
 from headrace.serving.problems import Refusal, problem_of, respond
 
 
-class WordedRoute(APIRoute):
+class ClientRoute(APIRoute):
     """A route whose refusals the client can read, those of its keys and parameters included."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """What answers a request."""
         answer = super().get_route_handler()
 
-        async def worded(request: Request) -> Response:
+        async def client_error(request: Request) -> Response:
             try:
                 return await answer(request)
             except HeadraceError as error:
@@ -31,7 +31,7 @@ class WordedRoute(APIRoute):
                 reasons = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
                 return refused(Refusal(422, "invalid_request", "the request is not as declared", detail=reasons))
 
-        return worded
+        return client_error
 
 
 def refused(error: BaseException) -> Response:
@@ -39,12 +39,12 @@ def refused(error: BaseException) -> Response:
     plain = respond(error)
     # The client sends a request again that timed out at a gateway; a statement that took too long would run anew.
     plain.status_code = 400 if plain.status_code == 504 else plain.status_code
-    plain.body = json.dumps(worded(error), ensure_ascii=False, default=str).encode("utf-8", "replace")
+    plain.body = json.dumps(client_error(error), ensure_ascii=False, default=str).encode("utf-8", "replace")
     plain.headers["content-length"] = str(len(plain.body))
     return plain
 
 
-def worded(error: BaseException) -> dict[str, Any]:
+def client_error(error: BaseException) -> dict[str, Any]:
     """An error in the client's words, beside our own."""
     problem = problem_of(error)
     whole = f"{problem['message']}: {problem['detail']}" if problem["detail"] else problem["message"]

@@ -24,32 +24,32 @@ from headrace.json_forms import scalar_form
 
 
 @dataclass(frozen=True)
-class Spelling:
-    """What differs between the places where rows are written."""
+class JsonStyle:
+    """What differs between the routes that write rows."""
 
     quoted_decimals: bool
     between: str
 
 
-QUERY = Spelling(quoted_decimals=False, between="T")
-CHANGES = Spelling(quoted_decimals=True, between=" ")
+QUERY = JsonStyle(quoted_decimals=False, between="T")
+CHANGES = JsonStyle(quoted_decimals=True, between=" ")
 
 Write = Callable[[Any], str]
 
 
-def json_rows(table: pa.Table, spelling: Spelling) -> Iterator[str]:
+def json_rows(table: pa.Table, style: JsonStyle) -> Iterator[str]:
     """Each row as one JSON object, in order."""
     if table.num_columns == 0:
         return iter(["{}"] * table.num_rows)
     keys = [f"{encode_basestring(name)}:" for name in table.column_names]
     keys = [keys[0], *(f",{key}" for key in keys[1:])]
-    columns = [_column(key, column, spelling) for key, column in zip(keys, table.columns, strict=True)]
+    columns = [_column(key, column, style) for key, column in zip(keys, table.columns, strict=True)]
     return ("{" + "".join(parts) + "}" for parts in zip(*columns, strict=True))
 
 
-def writer(kind: pa.DataType, spelling: Spelling) -> Write:
+def writer(kind: pa.DataType, style: JsonStyle) -> Write:
     """From a value of an Arrow type to its JSON text; NULL is null at every depth."""
-    write = _writer(kind, spelling)
+    write = _writer(kind, style)
     return lambda value: "null" if value is None else write(value)
 
 
@@ -63,30 +63,30 @@ def number_text(value: float) -> str | None:
     return repr(value) if math.isfinite(value) else None
 
 
-def _column(key: str, column: pa.ChunkedArray, spelling: Spelling) -> list[str]:
+def _column(key: str, column: pa.ChunkedArray, style: JsonStyle) -> list[str]:
     null = f"{key}null"
-    return [null if text is None else key + text for text in column_texts(column, spelling)]
+    return [null if text is None else key + text for text in column_texts(column, style)]
 
 
-def column_texts(column: pa.ChunkedArray, spelling: Spelling) -> list[str | None]:
+def column_texts(column: pa.ChunkedArray, style: JsonStyle) -> list[str | None]:
     """The JSON text of each value; none for NULL."""
-    write = _writer(column.type, spelling)
+    write = _writer(column.type, style)
     try:
         return [None if value is None else write(value) for value in column.to_pylist()]
     except (OverflowError, ValueError):
         # What Python cannot hold: a year outside 1 to 9999, or text that is not UTF-8.
-        return [_far_text(value, spelling) for value in column]
+        return [_far_text(value, style) for value in column]
 
 
-def _far_text(value: Any, spelling: Spelling) -> str | None:
+def _far_text(value: Any, style: JsonStyle) -> str | None:
     if not value.is_valid:
         return None
     if types.is_timestamp(value.type):
-        return f'"{far_moment_text(value.value, value.type.unit).replace("T", spelling.between)}"'
+        return f'"{far_moment_text(value.value, value.type.unit).replace("T", style.between)}"'
     return json.dumps(scalar_form(value), ensure_ascii=False)
 
 
-def _writer(kind: pa.DataType, spelling: Spelling) -> Write:
+def _writer(kind: pa.DataType, style: JsonStyle) -> Write:
     if types.is_boolean(kind):
         return lambda value: "true" if value else "false"
     if types.is_integer(kind):
@@ -94,9 +94,9 @@ def _writer(kind: pa.DataType, spelling: Spelling) -> Write:
     if types.is_floating(kind):
         return _single if types.is_float32(kind) else lambda value: number_text(value) or "null"
     if types.is_decimal(kind):
-        return _quoted_decimal if spelling.quoted_decimals else lambda value: f"{value:f}"
+        return _quoted_decimal if style.quoted_decimals else lambda value: f"{value:f}"
     if types.is_timestamp(kind):
-        return lambda value: f'"{moment_text(value, spelling.between)}"'
+        return lambda value: f'"{moment_text(value, style.between)}"'
     if types.is_date(kind):
         return lambda value: f'"{value.isoformat()}"'
     if types.is_time(kind):
@@ -104,12 +104,12 @@ def _writer(kind: pa.DataType, spelling: Spelling) -> Write:
     if types.is_duration(kind):
         return _duration
     if types.is_list(kind) or types.is_large_list(kind):
-        return _list_writer(writer(kind.value_type, spelling))
+        return _list_writer(writer(kind.value_type, style))
     if types.is_map(kind):
-        return _map_writer(writer(kind.item_type, spelling))
+        return _map_writer(writer(kind.item_type, style))
     if types.is_struct(kind):
         fields = [kind.field(i) for i in range(kind.num_fields)]
-        return _struct_writer([(field.name, writer(field.type, spelling)) for field in fields])
+        return _struct_writer([(field.name, writer(field.type, style)) for field in fields])
     if types.is_binary(kind) or types.is_large_binary(kind):
         return lambda value: f'"{base64.b64encode(value).decode("ascii")}"'
     return lambda value: encode_basestring(str(value))

@@ -1,4 +1,4 @@
-"""Statements on their way have their places for as long as their threads, and are stopped wherever they are."""
+"""Statements on their way have their slots for as long as their threads, and are stopped wherever they are."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from headrace.errors import QueryStopped
 from headrace.query_processes.child import Allowance
 from headrace.query_processes.pool import QueryProcesses, Stop
 from headrace.query_processes.queries import ServedQueries
-from headrace.serving import asking as module
-from headrace.serving.asking import Asking, Work
+from headrace.serving import statement_runner as module
 from headrace.serving.problems import Refusal
+from headrace.serving.statement_runner import PreparedStatement, StatementRunner
 from headrace.sql.statements import Query, parse
 
 
@@ -31,28 +31,30 @@ class Sender:
 def test_a_statement_has_its_place_until_its_thread_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_GIVE_UP_SECONDS", 0.3)
     monkeypatch.setattr(module, "_STOP_AGAIN_SECONDS", 0.05)
-    asking, end = Asking(places=1), threading.Event()
+    statements, end = StatementRunner(slots=1), threading.Event()
     request: Any = Sender()
 
     async def ask() -> None:
         for status in (400, 429):
             with pytest.raises(Refusal) as refusal:
-                await asking.answer(request, 0.1, Stop(), lambda: Work(lambda: end.wait(60), changes=False))
+                await statements.answer(
+                    request, 0.1, Stop(), lambda: PreparedStatement(lambda: end.wait(60), changes=False)
+                )
             assert refusal.value.status == status
             await asyncio.sleep(0.5)
-        assert asking.under_way == 1
+        assert statements.under_way == 1
         end.set()
         for _ in range(100):
-            if not asking.under_way:
+            if not statements.under_way:
                 break
             await asyncio.sleep(0.1)
-        assert await asking.answer(request, 60, Stop(), lambda: Work(lambda: 7, changes=False)) == 7
+        assert await statements.answer(request, 60, Stop(), lambda: PreparedStatement(lambda: 7, changes=False)) == 7
 
     asyncio.run(ask())
 
 
 def test_a_place_that_has_no_thread_is_free_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    asking = Asking(places=1)
+    statements = StatementRunner(slots=1)
     request: Any = Sender()
 
     def refuse(self: threading.Thread) -> None:
@@ -60,8 +62,8 @@ def test_a_place_that_has_no_thread_is_free_again(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(module, "Thread", type("NoThread", (threading.Thread,), {"start": refuse}))
     with pytest.raises(RuntimeError):
-        asyncio.run(asking.answer(request, 1, Stop(), lambda: Work(lambda: 7, changes=False)))
-    assert asking.under_way == 0
+        asyncio.run(statements.answer(request, 1, Stop(), lambda: PreparedStatement(lambda: 7, changes=False)))
+    assert statements.under_way == 0
 
 
 def test_an_earlier_epoch_is_not_worked_out_for_one_who_has_gone() -> None:

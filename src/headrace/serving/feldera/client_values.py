@@ -24,7 +24,7 @@ _DAY = 86_400_000
 _Readers = Mapping[str, tuple[type, Callable[[Any], object]]]
 
 
-def as_given(changes: Sequence[object], table: Table, *, pandas: bool) -> list[object]:
+def from_client(changes: Sequence[object], table: Table, *, pandas: bool) -> list[object]:
     """The same changes in our forms; what cannot be read stays as it is, for the contract to judge."""
     readers = _readers(table, pandas=pandas)
     return [_change(change, readers) for change in changes] if readers else list(changes)

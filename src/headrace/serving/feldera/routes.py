@@ -5,11 +5,11 @@ from __future__ import annotations
 from fastapi import APIRouter, FastAPI, Request
 
 from headrace.serving.feldera import listening, pipelines, pushes, queries
-from headrace.serving.feldera.standing import Standing
-from headrace.serving.feldera.wording import WordedRoute
+from headrace.serving.feldera.errors import ClientRoute
+from headrace.serving.feldera.pipeline_status import PipelineStatus
 from headrace.serving.problems import Refusal
 
-_rest = APIRouter(prefix="/v0", route_class=WordedRoute)
+_rest = APIRouter(prefix="/v0", route_class=ClientRoute)
 
 
 @_rest.api_route("/{rest:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE"])
@@ -27,7 +27,7 @@ async def not_answered(rest: str, request: Request) -> None:
 
 def install(app: FastAPI, home: str) -> None:
     """Answer the client; its API is another project's and described there, so our own document leaves it out."""
-    app.state.standing = Standing(home)
+    app.state.pipeline = PipelineStatus(home)
     for group in (pipelines, pushes, queries, listening):
         app.include_router(group.router, include_in_schema=False)
     app.include_router(_rest, include_in_schema=False)

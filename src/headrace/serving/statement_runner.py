@@ -1,4 +1,4 @@
-"""Statements on their way: so many at once, each for so long, and none for an asker who has gone."""
+"""Statements on their way: so many at once, each for so long, and none for a client that has gone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fastapi.concurrency import run_in_threadpool
 from headrace.errors import QueryStopped
 from headrace.serving.connections import hang_up
 from headrace.serving.problems import Refusal
-from headrace.serving.submissions import heard
+from headrace.serving.submissions import note_outcome
 
 T = TypeVar("T")
 _STOP_AGAIN_SECONDS = 0.2
@@ -25,12 +25,12 @@ _END_SECONDS = 2.0
 _GIVE_UP_SECONDS = 30.0
 
 
-class AskerGone(Exception):
+class ClientGone(Exception):
     """The client hung up; nobody waits for an answer."""
 
 
 class Stops(Protocol):
-    """What stops the work for an asker."""
+    """What stops the work for a client."""
 
     def stop(self) -> None:
         """Stop it; call it again until it ends."""
@@ -38,18 +38,18 @@ class Stops(Protocol):
 
 
 @dataclass(frozen=True)
-class Work(Generic[T]):
+class PreparedStatement(Generic[T]):
     """What is to be run, and whether it changes anything: changes that were worked out are carried through."""
 
     run: Callable[[], T]
     changes: bool
 
 
-class Asking:
+class StatementRunner:
     """Runs statements in threads of their own."""
 
-    def __init__(self, places: int) -> None:
-        self._places = places
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
         self._lock = threading.Lock()
         self._running: dict[Future[Any], Stops] = {}
 
@@ -58,28 +58,30 @@ class Asking:
         """How many queries run."""
         return len(self._running)
 
-    async def answer(self, request: Request, seconds: float, stops: Stops, read: Callable[[], Work[T]]) -> T:
+    async def answer(
+        self, request: Request, seconds: float, stops: Stops, read: Callable[[], PreparedStatement[T]]
+    ) -> T:
         """What the work that is read comes to within so many seconds."""
         running: Future[T] = Future()
         running.set_running_or_notify_cancel()
         with self._lock:
-            if len(self._running) >= self._places:
+            if len(self._running) >= self._slots:
                 raise Refusal(
                     429,
                     "too_busy",
                     "too many queries are under way",
-                    detail=f"{self._places} run at once, which is the limit.",
+                    detail=f"{self._slots} run at once, which is the limit.",
                     hint="send the request again after the seconds that Retry-After names",
                     headers={"Retry-After": "1"},
                 )
             self._running[running] = stops
         try:
-            # It has its place already: reading takes the interpreter from the epochs.
+            # It has its slot already: reading takes the interpreter from the epochs.
             work = await run_in_threadpool(read)
-            # A thread of its own for each, which has its place until it ends, whoever still waits for it.
+            # A thread of its own for each, which has its slot until it ends, whoever still waits for it.
             Thread(target=self._run, args=(running, work.run), name="headrace-query", daemon=True).start()
         except BaseException:
-            self._leave(running)
+            self._release(running)
             raise
         gone = asyncio.ensure_future(hang_up(request.receive))
         try:
@@ -91,7 +93,7 @@ class Asking:
         self, running: Future[T], gone: asyncio.Future[None], stops: Stops, seconds: float, changes: bool
     ) -> T:
         result = asyncio.wrap_future(running)
-        result.add_done_callback(heard)
+        result.add_done_callback(note_outcome)
         # Changes go on when their sender hangs up: the statement was whole.
         awaited = {result} if changes else {result, gone}
         await asyncio.wait(awaited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -103,7 +105,7 @@ class Asking:
             if result.done():
                 return result.result()
         if gone.done():
-            raise AskerGone
+            raise ClientGone
         # Not a 5xx: the server is well, and whoever retries by status would only ask the same again.
         raise Refusal(
             400,
@@ -114,19 +116,19 @@ class Asking:
         )
 
     def _run(self, running: Future[T], work: Callable[[], T]) -> None:
-        # Who hears of it may ask the next at once, and has a place by then.
+        # Who hears of it may ask the next at once, and has a slot by then.
         try:
             result = work()
         except BaseException as error:
-            self._leave(running)
+            self._release(running)
             with contextlib.suppress(InvalidStateError):
                 running.set_exception(error)
         else:
-            self._leave(running)
+            self._release(running)
             with contextlib.suppress(InvalidStateError):
                 running.set_result(result)
 
-    def _leave(self, running: Future[Any]) -> None:
+    def _release(self, running: Future[Any]) -> None:
         with self._lock:
             self._running.pop(running, None)
 
