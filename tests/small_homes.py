@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 
-from headrace.ledger.base import Base, Shape
+from headrace.ledger.base import Base, BaseSchema
 from headrace.ledger.ledger import Ledger, summed
 from headrace.ledger.names import is_hidden, plain_name
 from headrace.state.delta import Delta, consolidate, weights_of
@@ -14,7 +14,7 @@ from headrace.storage.objects import Location, name_below, size_of
 
 SCHEMA = pa.schema([("c0", pa.int64()), ("c1", pa.string())])
 TABLE, STATE = "t", "t#tombstones"
-SHAPES = {TABLE: Shape(("id", "name"), SCHEMA), STATE: Shape(("c0", "c1"), SCHEMA, hidden=True)}
+BASE_SCHEMAS = {TABLE: BaseSchema(("id", "name"), SCHEMA), STATE: BaseSchema(("c0", "c1"), SCHEMA, hidden=True)}
 BEGIN = datetime(2024, 1, 1, tzinfo=UTC)
 Rows = list[tuple[int, str]]
 
@@ -49,13 +49,13 @@ def base_folder(home: Location, name: str) -> Location:
 
 
 def fold(home: Location, ledger: Ledger, epoch: int) -> None:
-    for name, shape in SHAPES.items():
+    for name, base_schema in BASE_SCHEMAS.items():
         base = Base(base_folder(home, name))
         net = summed(SCHEMA, list(ledger.entries(name, base.epoch, epoch)))
         if base.exists:
-            base.fold(shape, net, epoch)
+            base.fold(base_schema, net, epoch)
         else:
-            base.replace(shape, iter([net]), epoch)
+            base.replace(base_schema, iter([net]), epoch)
 
 
 def rows_at(home: Location, epoch: int) -> Rows:
@@ -64,7 +64,9 @@ def rows_at(home: Location, epoch: int) -> Rows:
 
 
 def rows_of_base(home: Location, name: str = TABLE) -> Rows:
-    return sorted(one for content in Base(base_folder(home, name)).contents(SHAPES[name]) for one in _rows(content))
+    return sorted(
+        one for content in Base(base_folder(home, name)).contents(BASE_SCHEMAS[name]) for one in _rows(content)
+    )
 
 
 def files_of(folder: Location) -> dict[str, int]:

@@ -39,7 +39,7 @@ from headrace.statements.answers import Result, to_answer
 from headrace.statements.run import run_query_text, run_script
 from headrace.storage.objects import Location, location_of
 from headrace.storage.scratch import Scratch, memory_folder
-from headrace.upkeep.fold import Fold, Moment, moment_of, shapes_of, sweep_after_crash
+from headrace.upkeep.fold import Fold, FoldInputs, base_schemas_of, fold_inputs, sweep_after_crash
 from headrace.upkeep.merger import Merger
 from headrace.upkeep.renew import Renewal
 from headrace.upkeep.ticker import Ticker
@@ -76,7 +76,7 @@ class Home:
             self._disk.close()
             raise
         self.core.begin_following()
-        self._fold = Fold(path, ledger, self.readers, settings, self._foldable, self.core.check_owner)
+        self._fold = Fold(path, ledger, self.readers, settings, self._fold_inputs, self.core.check_owner)
         self._ticker = Ticker(settings.clock_resolution_seconds, lambda: self.core.catalog.reads_clock, self._tick)
         self.loop.defined = self._ticker.start
         self._control: Control | None = None
@@ -90,7 +90,7 @@ class Home:
     def _begin_to_own(self, ownership: Ownership, outdated: Sequence[ViewDefinition]) -> None:
         """What only an owner does: tidy up, answer others, fold, follow the clock."""
         core = self.core
-        sweep_after_crash(self.path, core.ledger, shapes_of(core.all_stores(), core.catalog))
+        sweep_after_crash(self.path, core.ledger, base_schemas_of(core.all_stores(), core.catalog))
         self._control = self._listen(ownership)
         if outdated:
             self.loop.define(lambda: adopt(core, views=outdated))
@@ -263,9 +263,9 @@ class Home:
         with self.renewal.working():
             self.loop.submit(Call({}, quiet=True))
 
-    def _foldable(self) -> Moment:
+    def _fold_inputs(self) -> FoldInputs:
         """What fold works on."""
-        return moment_of(*self.core.all_at_once())
+        return fold_inputs(*self.core.all_at_once())
 
 
 def _again_where_moved(read: Callable[[], T]) -> T:

@@ -19,22 +19,22 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tests.checks.book import BY_NAME, CHECKS
-from tests.checks.scenarios import POINTS, Theatre
+from tests.checks.scenarios import POINTS, CrashTest
 from tests.object_store import ObjectStore
 
 SCENARIOS = ("quiet", "restarts", "points", "raises", "instants")
 
 
-def run(theatre: Theatre, checks: Sequence[str], scenarios: Sequence[str], kills: int) -> None:
+def run(crash_test: CrashTest, checks: Sequence[str], scenarios: Sequence[str], kills: int) -> None:
     """Take each check through each scenario, until one fails."""
     for index, check in enumerate(checks):
         share = kills // len(checks) + (index < kills % len(checks))
         for scenario in scenarios:
             if scenario == "instants":
-                theatre.instants(check, share)
+                crash_test.instants(check, share)
             else:
-                getattr(theatre, scenario)(check)
-            if theatre.tally.findings:
+                getattr(crash_test, scenario)(check)
+            if crash_test.tally.findings:
                 return
 
 
@@ -60,14 +60,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         def said(line: str) -> None:
             progress.update(task, advance=1, description=line)
-            if not console.is_terminal and theatre.tally.runs % 10 == 0:
+            if not console.is_terminal and crash_test.tally.runs % 10 == 0:
                 console.print(line, highlight=False, soft_wrap=True)
 
         with ExitStack() as stack:
             store = stack.enter_context(ObjectStore()) if options.object_store else None
-            theatre = stack.enter_context(Theatre(seed, said, store))
-            run(theatre, checks, scenarios, options.kills)
-    tally = theatre.tally
+            crash_test = stack.enter_context(CrashTest(seed, said, store))
+            run(crash_test, checks, scenarios, options.kills)
+    tally = crash_test.tally
     for finding in tally.findings:
         console.print(f"{finding.kind}: {finding.text}", markup=False, highlight=False, soft_wrap=True)
         console.print(f"repeat: python -m tests.checks.crash {finding.repeat}", highlight=False, soft_wrap=True)

@@ -82,7 +82,7 @@ class Tally:
         return f"{self.runs} runs, {kills}, {self.raises} errors raised, {self.epochs} epochs: {kinds}"
 
 
-class Theatre:
+class CrashTest:
     """Where lives are lived: a process that has everything loaded forks them, and all share one Spark."""
 
     def __init__(
@@ -100,7 +100,7 @@ class Theatre:
         # Four hundred actions, until one drops a view, take their time where each waits for several answers.
         self._patience = _PATIENCE if store is None else 3 * _PATIENCE
 
-    def __enter__(self) -> Theatre:
+    def __enter__(self) -> CrashTest:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -211,8 +211,8 @@ def _actions_until(point: str) -> int:
 class _Stage:
     """One home and the lives in it; at the end all of it is validated once more."""
 
-    def __init__(self, theatre: Theatre, check: str, scenario: str) -> None:
-        self._theatre = theatre
+    def __init__(self, crash_test: CrashTest, check: str, scenario: str) -> None:
+        self._crash_test = crash_test
         self._check = check
         self._scenario = scenario
         self._folder = tempfile.TemporaryDirectory(prefix="headrace-crash-", ignore_cleanup_errors=True)
@@ -227,7 +227,7 @@ class _Stage:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None and not self.failed:
             self.live(0, thorough=True)
-        self._theatre.tally.epochs += self._epoch
+        self._crash_test.tally.epochs += self._epoch
         self._folder.cleanup()
 
     def live(
@@ -242,23 +242,23 @@ class _Stage:
         """One life; whether it ended by a kill."""
         if self.failed:
             return False
-        theatre = self._theatre
-        spark = theatre.spark()
+        crash_test = self._crash_test
+        spark = crash_test.spark()
         folder = Path(self._folder.name)
-        life = Life(self._check, theatre.seed, self._number, folder, spark, actions, crash_at, thorough)
-        if theatre.store is not None:
-            options = tuple(theatre.store.options.items())
-            life = replace(life, uri=theatre.store.uri(folder.name), options=options)
+        life = Life(self._check, crash_test.seed, self._number, folder, spark, actions, crash_at, thorough)
+        if crash_test.store is not None:
+            options = tuple(crash_test.store.options.items())
+            life = replace(life, uri=crash_test.store.uri(folder.name), options=options)
         self._number += 1
-        died, said = theatre.run(life, killed, with_spark)
-        theatre.tally.runs += 1
-        theatre.tally.kills += died
+        died, said = crash_test.run(life, killed, with_spark)
+        crash_test.tally.runs += 1
+        crash_test.tally.kills += died
         raised = sum(one.raised for one in said)
-        theatre.tally.raises += raised
+        crash_test.tally.raises += raised
         self.raised += raised
         self._epoch = max([self._epoch, *(one.epoch for one in said)])
         self._blame(life, died, said)
-        theatre.say()
+        crash_test.say()
         return died
 
     def _blame(self, life: Life, died: bool, said: list[Said]) -> None:
@@ -273,4 +273,4 @@ class _Stage:
         for kind, text in faults:
             self.failed = True
             where = f"check {life.check}, scenario {self._scenario}{point}, life {life.number}: "
-            self._theatre.tally.findings.append(Finding(kind, where + text, repeat))
+            self._crash_test.tally.findings.append(Finding(kind, where + text, repeat))

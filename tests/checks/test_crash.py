@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import headrace
-from tests.checks.scenarios import POINTS, Theatre
+from tests.checks.scenarios import POINTS, CrashTest
 from tests.object_store import ObjectStore
 
 
@@ -20,9 +20,9 @@ def test_every_named_point_is_crashed_at() -> None:
 
 
 def test_a_kill_at_each_named_point_loses_nothing() -> None:
-    with Theatre(seed=1) as theatre:
-        theatre.points("sample", most_passes=0)
-    tally = theatre.tally
+    with CrashTest(seed=1) as crash_test:
+        crash_test.points("sample", most_passes=0)
+    tally = crash_test.tally
     assert [finding.text for finding in tally.findings] == []
     assert tally.unreached == []
     assert tally.kills == len(POINTS)
@@ -33,9 +33,9 @@ RAISING = ("data written", "log named", "epoch shown", "base written")
 
 
 def test_an_error_at_a_named_point_loses_nothing() -> None:
-    with Theatre(seed=2) as theatre:
-        theatre.raises("sample", RAISING, most_passes=1)
-    tally = theatre.tally
+    with CrashTest(seed=2) as crash_test:
+        crash_test.raises("sample", RAISING, most_passes=1)
+    tally = crash_test.tally
     assert [finding.text for finding in tally.findings] == []
     assert tally.unreached == []
     assert tally.raises == len(RAISING)
@@ -43,7 +43,7 @@ def test_an_error_at_a_named_point_loses_nothing() -> None:
 
 @pytest.mark.slow
 def test_a_kill_at_each_named_point_loses_nothing_in_an_object_store(object_store: ObjectStore) -> None:
-    with Theatre(seed=1, store=object_store) as theatre:
-        theatre.points("sample", most_passes=0)
-    assert [finding.text for finding in theatre.tally.findings] == []
-    assert theatre.tally.unreached == []
+    with CrashTest(seed=1, store=object_store) as crash_test:
+        crash_test.points("sample", most_passes=0)
+    assert [finding.text for finding in crash_test.tally.findings] == []
+    assert crash_test.tally.unreached == []

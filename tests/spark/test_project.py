@@ -39,19 +39,19 @@ def written(folder: Path, **changed: str) -> Definitions:
     return read_definitions(open_project(folder))
 
 
-def deeds(outcome: Outcome) -> dict[str, str]:
-    return {one.name: one.deed for one in outcome.done}
+def actions(outcome: Outcome) -> dict[str, str]:
+    return {one.name: one.action for one in outcome.done}
 
 
 def test_a_project_is_made_once_and_then_followed(home: Headrace, tmp_path: Path) -> None:
     first = run_project(home, written(tmp_path / "p"))
-    assert deeds(first) == {"orders": "created", "per_city": "created", "total": "created", "shop": "read"}
+    assert actions(first) == {"orders": "created", "per_city": "created", "total": "created", "shop": "read"}
     assert first.receipt is not None
     assert (home.epoch, first.receipt.applied) == (1, {"orders": 3})
     assert home.query("SELECT n FROM total").to_pylist() == [{"n": 3}]
 
     again = run_project(home, written(tmp_path / "p", b_silver=f"-- Silver\n{FILES['b_silver']}\n"))
-    assert (home.epoch, again.receipt, set(deeds(again).values())) == (1, None, {"unchanged"})
+    assert (home.epoch, again.receipt, set(actions(again).values())) == (1, None, {"unchanged"})
 
     # A view that others read is replaced together with one of them, whose old text would not fit it.
     home.execute("CREATE VIEW beside AS SELECT city FROM per_city")
@@ -61,7 +61,7 @@ def test_a_project_is_made_once_and_then_followed(home: Headrace, tmp_path: Path
         a_gold="CREATE VIEW total AS SELECT SUM(orders) AS n FROM per_city",
     )
     after = run_project(home, changed)
-    assert deeds(after) == {"orders": "unchanged", "per_city": "replaced", "total": "replaced", "shop": "unchanged"}
+    assert actions(after) == {"orders": "unchanged", "per_city": "replaced", "total": "replaced", "shop": "unchanged"}
     assert home.epoch == 3
     assert home.query("SELECT n FROM total").to_pylist() == [{"n": 2}]
     home.apply({"orders": [{"insert": {"id": 4, "city": "Bern"}}]})
@@ -79,7 +79,7 @@ def test_a_project_survives_its_home_being_closed_and_altered(spark: SparkSessio
         bronze = "CREATE TABLE orders (id BIGINT PRIMARY KEY, city STRING, note STRING)"
         definitions = written(tmp_path / "p", a_gold="CREATE VIEW all_of_it AS SELECT * FROM orders", c_bronze=bronze)
         outcome = run_project(hr, definitions)
-        assert deeds(outcome) == {
+        assert actions(outcome) == {
             "orders": "unchanged",
             "per_city": "unchanged",
             "all_of_it": "replaced",
@@ -99,7 +99,7 @@ def test_what_has_drifted_is_brought_along_or_told(home: Headrace, tmp_path: Pat
     renamed = FILES["b_silver"].replace("per_city", "orders_per_city")
     altered = {"a_gold": gold, "b_silver": renamed, "c_bronze": f"{bronze}, note STRING)", "e_more": joined}
     outcome = run_project(home, written(tmp_path / "p", **altered))
-    assert {name for name, deed in deeds(outcome).items() if deed == "replaced"} == {"all_of_it"}
+    assert {name for name, action in actions(outcome).items() if action == "replaced"} == {"all_of_it"}
     assert home.query("SELECT * FROM again").column_names == ["id", "city", "note"]
     epoch = home.epoch
     notes = run_project(home, written(tmp_path / "p", **altered)).notes

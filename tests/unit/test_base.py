@@ -13,15 +13,15 @@ import pyarrow as pa
 import pytest
 
 from headrace.ledger import base as bases
-from headrace.ledger.base import Base, Shape
+from headrace.ledger.base import Base, BaseSchema
 from headrace.ledger.delta_log import delta_table
 from headrace.state.delta import Delta, consolidate
 from headrace.storage.objects import Location
 
 SCHEMA = pa.schema([("c0", pa.int64()), ("c1", pa.string())])
-PLAIN = Shape(("id", "name"), SCHEMA)
-KEYED = Shape(("id", "name"), SCHEMA, key=(0,))
-HIDDEN = Shape(("c0", "c1"), SCHEMA, hidden=True)
+PLAIN = BaseSchema(("id", "name"), SCHEMA)
+KEYED = BaseSchema(("id", "name"), SCHEMA, key=(0,))
+HIDDEN = BaseSchema(("c0", "c1"), SCHEMA, hidden=True)
 Rows = Counter[tuple[int | None, str | None]]
 
 
@@ -46,25 +46,25 @@ def read_by_duckdb(path: Path) -> Rows:
     return Counter(by_duckdb(f"SELECT * FROM delta_scan('{path}')"))
 
 
-def held(base: Base, shape: Shape) -> Rows:
+def held(base: Base, base_schema: BaseSchema) -> Rows:
     found: Rows = Counter()
-    for content in base.contents(shape):
+    for content in base.contents(base_schema):
         for row, weight in zip(content.rows.to_pylist(), content.weights.tolist(), strict=True):
             found[row["c0"], row["c1"]] += weight
     return found
 
 
-@pytest.mark.parametrize("shape", [PLAIN, HIDDEN], ids=["plain", "hidden"])
+@pytest.mark.parametrize("base_schema", [PLAIN, HIDDEN], ids=["plain", "hidden"])
 @pytest.mark.parametrize("seed", range(3))
 def test_random_folds_come_to_the_model(
-    location: Location, monkeypatch: pytest.MonkeyPatch, shape: Shape, seed: int
+    location: Location, monkeypatch: pytest.MonkeyPatch, base_schema: BaseSchema, seed: int
 ) -> None:
     monkeypatch.setattr(bases, "_FILE_ROWS", 40)
     monkeypatch.setattr(bases, "_JOIN_AT", 3)
     random = np.random.default_rng(seed)
     path, model = location / "t", Counter[Any]()
     base = Base(path)
-    base.replace(shape, iter([]), 1)
+    base.replace(base_schema, iter([]), 1)
     for epoch in range(2, 40 if isinstance(location, Path) else 16):
         change: Rows = Counter()
         for _ in range(int(random.integers(1, 30))):
@@ -76,19 +76,19 @@ def test_random_folds_come_to_the_model(
         net = delta_of(change)
         if len(net) == 0:
             continue
-        base.fold(shape, net, epoch)
+        base.fold(base_schema, net, epoch)
         model.update(change)
         model = Counter({pair: n for pair, n in model.items() if n})
         if epoch % 7 == 0:
             base = Base(path)
         assert base.epoch == epoch
-        assert held(base, shape) == model
-        if not shape.hidden and epoch % 5 == 0:
+        assert held(base, base_schema) == model
+        if not base_schema.hidden and epoch % 5 == 0:
             assert read_by_delta_rs(path) == model
     for file in list(base.unreferenced()):
         file.unlink()
-    assert held(Base(path), shape) == model
-    if not shape.hidden:
+    assert held(Base(path), base_schema) == model
+    if not base_schema.hidden:
         assert read_by_delta_rs(path) == model
         assert not isinstance(path, Path) or read_by_duckdb(path) == model
     assert len(base.files) < 60
@@ -113,7 +113,7 @@ def test_the_change_feed_sums_to_the_table(location: Location) -> None:
 def test_new_columns_replace_the_table(location: Location) -> None:
     base = Base(location / "t")
     base.replace(PLAIN, iter([delta_of(Counter({(1, "a"): 2}))]), 1)
-    renamed = Shape(("id", "title"), SCHEMA)
+    renamed = BaseSchema(("id", "title"), SCHEMA)
     assert Base(location / "t").fits(PLAIN)
     assert not Base(location / "t").fits(renamed)
     base.replace(renamed, iter([delta_of(Counter({(1, "a"): 2}))]), 2)
@@ -140,26 +140,26 @@ def test_every_type_lies_in_a_base(location: Location) -> None:
         "c11": pa.nulls(2),
     }
     content = consolidate(pa.table(columns), np.array([1, 1]))
-    shape = Shape(tuple(f"a column {i}" for i in range(len(columns))), content.rows.schema)
-    Base(location / "t").replace(shape, iter([content]), 1)
+    base_schema = BaseSchema(tuple(f"a column {i}" for i in range(len(columns))), content.rows.schema)
+    Base(location / "t").replace(base_schema, iter([content]), 1)
     again = Base(location / "t")
-    assert again.fits(shape)
-    (found,) = again.contents(shape)
+    assert again.fits(base_schema)
+    (found,) = again.contents(base_schema)
     assert found.rows.to_pylist() == content.rows.to_pylist()
     assert found.rows.schema.equals(content.rows.schema)
     assert delta_table(location / "t").to_pyarrow_table().num_rows == 2
     assert not isinstance(location, Path) or by_duckdb(f"SELECT count(*) FROM delta_scan('{location / 't'}')") == [(2,)]
 
 
-@pytest.mark.parametrize("shape", [PLAIN, HIDDEN], ids=["plain", "hidden"])
-def test_the_same_rows_may_come_again_and_again(location: Location, shape: Shape) -> None:
+@pytest.mark.parametrize("base_schema", [PLAIN, HIDDEN], ids=["plain", "hidden"])
+def test_the_same_rows_may_come_again_and_again(location: Location, base_schema: BaseSchema) -> None:
     base, one = Base(location), Counter({(1, "a"): 1})
-    base.replace(shape, [delta_of(one)], 1)
-    base.fold(shape, delta_of(one), 2)
-    base.fold(shape, delta_of(Counter({(1, "a"): 2})), 3)
-    assert held(base, shape) == held(Base(location), shape) == {(1, "a"): 4}
-    base.fold(shape, delta_of(Counter({(1, "a"): -3})), 4)
-    assert held(base, shape) == held(Base(location), shape) == one
+    base.replace(base_schema, [delta_of(one)], 1)
+    base.fold(base_schema, delta_of(one), 2)
+    base.fold(base_schema, delta_of(Counter({(1, "a"): 2})), 3)
+    assert held(base, base_schema) == held(Base(location), base_schema) == {(1, "a"): 4}
+    base.fold(base_schema, delta_of(Counter({(1, "a"): -3})), 4)
+    assert held(base, base_schema) == held(Base(location), base_schema) == one
 
 
 def test_a_log_is_summed_up_in_time_however_often_it_is_opened(

@@ -16,7 +16,7 @@ from headrace.ledger.names import is_kept
 from headrace.storage.objects import Location, ObjectPath, location_of
 from headrace.upkeep.fold import sweep_after_crash
 from tests.checks.storage import orphans
-from tests.small_homes import SHAPES, add_epoch, fold, opened, rows_at, rows_of_base
+from tests.small_homes import BASE_SCHEMAS, add_epoch, fold, opened, rows_at, rows_of_base
 
 POINTS = (
     "log written",
@@ -60,7 +60,7 @@ def live(life: Life) -> None:
     acknowledged = len(life.journal.read_bytes())
     assert log.epoch - acknowledged in (0, 1), f"{acknowledged} were acknowledged, the home stands at {log.epoch}"
     log.claim(1)
-    sweep_after_crash(home, log, SHAPES)
+    sweep_after_crash(home, log, BASE_SCHEMAS)
     assert [epoch for epoch, _ in rows_at(home, log.epoch)] == list(range(1, log.epoch + 1))
     assert orphans(home) == []
     for epoch in range(log.epoch + 1, log.epoch + 1 + _EPOCHS):
@@ -87,5 +87,5 @@ def test_a_death_at_any_point_loses_nothing(location: Location, tmp_path: Path) 
     fold(location, opened(location), epoch)
     assert len(rows_of_base(location)) == epoch
     assert inspect_storage(location).ok
-    sweep_after_crash(location, opened(location), SHAPES)
+    sweep_after_crash(location, opened(location), BASE_SCHEMAS)
     assert orphans(location) == []

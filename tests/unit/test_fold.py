@@ -17,7 +17,7 @@ from headrace.catalog.catalog import Table
 from headrace.catalog.columns import ColumnHistory
 from headrace.errors import EpochExpired, OwnerLost, QueryStopped, ReadOnly
 from headrace.intake.table import TableContract
-from headrace.ledger.base import Base, Shape
+from headrace.ledger.base import Base, BaseSchema
 from headrace.ledger.ledger import Ledger, now_utc, summed
 from headrace.ledger.readers import Reader, Readers
 from headrace.reading.history import RelationsAt, refuse_expired, state_at
@@ -26,10 +26,10 @@ from headrace.state.delta import Delta, consolidate
 from headrace.state.store import Snapshot, Store
 from headrace.storage.folders import make_folder
 from headrace.storage.objects import Location
-from headrace.upkeep.fold import Fold, Foldable, Moment, base_path, sweep_after_crash
+from headrace.upkeep.fold import Fold, FoldInput, FoldInputs, base_path, sweep_after_crash
 
 SCHEMA = pa.schema([("c0", pa.int64()), ("c1", pa.string())])
-SHAPES = {"t": Shape(("id", "name"), SCHEMA), "v#0": Shape(("c0", "c1"), SCHEMA, hidden=True)}
+BASE_SCHEMAS = {"t": BaseSchema(("id", "name"), SCHEMA), "v#0": BaseSchema(("c0", "c1"), SCHEMA, hidden=True)}
 COLUMNS = StructType([StructField("id", LongType()), StructField("name", StringType())])
 CONTRACT = TableContract("t", COLUMNS, (), None)
 DEFINITION = {"kind": "table", "name": "t", "schema": COLUMNS.jsonValue(), "key": [], "sequence": None}
@@ -59,16 +59,19 @@ class Home:
         self.ledger.open()
         self.ledger.claim(1)
         self.readers = Readers(path)
-        self.stores = {name: Store(name, SCHEMA) for name in SHAPES}
+        self.stores = {name: Store(name, SCHEMA) for name in BASE_SCHEMAS}
         self.epoch = 0
         self.past: list[Rows] = [Counter()]
-        self.fold = Fold(path, self.ledger, self.readers, self.settings, self.moment)
+        self.fold = Fold(path, self.ledger, self.readers, self.settings, self.inputs)
         self.random = np.random.default_rng(3)
 
-    def moment(self) -> Moment:
-        return Moment(
+    def inputs(self) -> FoldInputs:
+        return FoldInputs(
             self.epoch,
-            {name: Foldable(SHAPES[name], store.snapshot(), self.epoch, 1) for name, store in self.stores.items()},
+            {
+                name: FoldInput(BASE_SCHEMAS[name], store.snapshot(), self.epoch, 1)
+                for name, store in self.stores.items()
+            },
         )
 
     def advance(self, epochs: int) -> None:
@@ -77,7 +80,7 @@ class Home:
 
     def commit(self, deltas: dict[str, Delta]) -> None:
         self.epoch += 1
-        head = {"reset": list(SHAPES), "define": [DEFINITION]} if self.epoch == 1 else {}
+        head = {"reset": list(BASE_SCHEMAS), "define": [DEFINITION]} if self.epoch == 1 else {}
         self.ledger.commit(self.epoch, now_utc(), head, deltas)
         for name, delta in deltas.items():
             self.stores[name].apply(delta)
@@ -105,7 +108,7 @@ class Home:
 
     def restored(self, name: str) -> Rows:
         store = Store(name, SCHEMA)
-        store.replace(Base(base_path(self.path, name)).contents(SHAPES[name]))
+        store.replace(Base(base_path(self.path, name)).contents(BASE_SCHEMAS[name]))
         return held(store.snapshot())
 
 
@@ -209,14 +212,14 @@ def test_rows_that_came_and_went_are_not_forgotten_by_half(location: Location) -
     home.fold.now()
     for _ in range(32):
         home.commit({})
-    home.commit({name: row(77, +1) for name in SHAPES})
-    home.commit({name: row(77, -1) for name in SHAPES})
+    home.commit({name: row(77, +1) for name in BASE_SCHEMAS})
+    home.commit({name: row(77, -1) for name in BASE_SCHEMAS})
     for _ in range(9):
         home.commit({})
     home.fold.now()
     assert home.ledger.oldest == home.epoch - 10, "the first of the two epochs has expired, the second has not"
     home.fold.now()
-    for name in SHAPES:
+    for name in BASE_SCHEMAS:
         assert Base(base_path(location, name)).epoch == home.epoch
         assert home.restored(name) == held(home.stores[name].snapshot())
 
@@ -247,7 +250,7 @@ def test_who_was_replaced_folds_nothing(location: Location, passes: int) -> None
     make_folder(stranger)
     (stranger / "rows.parquet").write_bytes(b"rows")
     before = listed(location)
-    fold = Fold(location, home.ledger, home.readers, home.settings, home.moment, Checks(passes))
+    fold = Fold(location, home.ledger, home.readers, home.settings, home.inputs, Checks(passes))
     with pytest.raises(OwnerLost):
         fold.now()
     # The check before the second base's commit is the third; the first base was committed while it was right to.
@@ -263,10 +266,10 @@ def test_who_was_stopped_before_a_commit_does_not_name_what_was_swept(location: 
     home.fold.now()
     stopped = Base(base_path(location, "t"))
     (base_path(location, "t") / "rows-of-the-stopped.parquet").write_bytes(b"")
-    sweep_after_crash(location, home.ledger, SHAPES)
+    sweep_after_crash(location, home.ledger, BASE_SCHEMAS)
     with pytest.raises(OwnerLost):
-        stopped.fold(SHAPES["t"], row(1, +1), 4)
-    home.fold = Fold(location, home.ledger, home.readers, home.settings, home.moment)
+        stopped.fold(BASE_SCHEMAS["t"], row(1, +1), 4)
+    home.fold = Fold(location, home.ledger, home.readers, home.settings, home.inputs)
     home.advance(1)
     home.fold.now()
     assert home.restored("t") == home.past[-1]
@@ -341,7 +344,7 @@ def test_what_a_crash_left_goes_and_what_is_named_stays(location: Location) -> N
     ]
     for path in left:
         path.write_bytes(b"")
-    sweep_after_crash(location, home.ledger, {**SHAPES, "w": SHAPES["t"]})
+    sweep_after_crash(location, home.ledger, {**BASE_SCHEMAS, "w": BASE_SCHEMAS["t"]})
     fence = base_path(location, "t") / "_delta_log" / f"{1:020d}.json"
     assert {path for path in location.rglob("*") if path.is_file()} == {*named, fence}
     assert not unborn.exists()

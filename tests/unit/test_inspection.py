@@ -13,7 +13,19 @@ from headrace.ledger.base import Base
 from headrace.ledger.inspection import Inspection, inspect_storage
 from headrace.ledger.ledger import Ledger
 from headrace.ledger.names import is_hidden
-from tests.small_homes import SHAPES, STATE, TABLE, add_epoch, base_folder, cut, flip, fold, make_home, opened, row
+from tests.small_homes import (
+    BASE_SCHEMAS,
+    STATE,
+    TABLE,
+    add_epoch,
+    base_folder,
+    cut,
+    flip,
+    fold,
+    make_home,
+    opened,
+    row,
+)
 
 HARMS: list[Callable[[Path], object]] = [flip, cut, Path.unlink]
 IDS = ["flipped", "cut", "gone"]
@@ -206,14 +218,14 @@ def test_identities_are_only_a_cache(folded: Path) -> None:
     # A row is found by its identity: fold must not trust the altered one.
     gone = row(1)
     gone.weights[:] = -1
-    Base(base_folder(folded, TABLE)).fold(SHAPES[TABLE], gone, 5)
+    Base(base_folder(folded, TABLE)).fold(BASE_SCHEMAS[TABLE], gone, 5)
     assert inspect_storage(folded).damaged == ()
 
 
 def test_a_damaged_change_feed_is_named(folded: Path) -> None:
     gone = row(1)
     gone.weights[:] = -1
-    Base(base_folder(folded, TABLE)).fold(SHAPES[TABLE], gone, 5)
+    Base(base_folder(folded, TABLE)).fold(BASE_SCHEMAS[TABLE], gone, 5)
     (file,) = folded.glob("tables/t/_change_data/*")
     flip(file)
     found = inspect_storage(folded)

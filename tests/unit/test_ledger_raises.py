@@ -14,7 +14,7 @@ from headrace.ledger.names import is_kept
 from headrace.storage.objects import Location, ObjectPath
 from tests.checks.storage import orphans
 from tests.small_homes import (
-    SHAPES,
+    BASE_SCHEMAS,
     TABLE,
     add_epoch,
     base_folder,
@@ -173,7 +173,7 @@ def test_what_is_raised_while_a_base_is_written_leaves_one_of_its_epochs(
     base = Base(base_folder(location, TABLE))
     raise_at(f"{point}!{error}")
     with pytest.raises(ERRORS[error]):
-        base.fold(SHAPES[TABLE], row(2), 2)
+        base.fold(BASE_SCHEMAS[TABLE], row(2), 2)
     reached = Base(base_folder(location, TABLE)).epoch
     assert reached == base.epoch == (2 if point in ("log named", "base committed") else 1)
     assert [epoch for epoch, _ in rows_of_base(location)] == list(range(1, reached + 1))
@@ -183,11 +183,11 @@ def test_a_failed_commit_changes_no_schema(location: Location) -> None:
     ledger = make_home(location, 1)
     fold(location, ledger, 1)
     base = Base(base_folder(location, TABLE))
-    wider = SHAPES["t#tombstones"]
+    wider = BASE_SCHEMAS["t#tombstones"]
     raise_at("log written!full")
     with pytest.raises(LedgerError):
         base.replace(wider, [row(1)], 1)
-    assert base.fits(SHAPES[TABLE])
+    assert base.fits(BASE_SCHEMAS[TABLE])
     assert not base.fits(wider)
 
 

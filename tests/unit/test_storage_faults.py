@@ -25,8 +25,8 @@ from headrace.ledger.names import is_hidden
 from headrace.storage import objects
 from headrace.storage.objects import Location
 from tests.small_homes import (
+    BASE_SCHEMAS,
     BEGIN,
-    SHAPES,
     TABLE,
     add_epoch,
     base_folder,
@@ -113,7 +113,7 @@ def test_a_full_disk_refuses_a_fold_and_takes_it_later(disk: Path) -> None:
     gone.weights[:] = -1
     for change in (row(2), gone):
         with pytest.raises(LedgerError, match="cannot be written") as refused:
-            Base(base_folder(home, TABLE)).fold(SHAPES[TABLE], change, 4)
+            Base(base_folder(home, TABLE)).fold(BASE_SCHEMAS[TABLE], change, 4)
         assert "Nothing is lost" in refused.value.detail
         assert files_of(home) == before
     with pytest.raises(LedgerError, match="cannot be written"):
@@ -168,7 +168,7 @@ def test_a_folder_without_rights_refuses_and_goes_on_later(disk: Path) -> None:
         add_epoch(ledger, 4)
     assert "Read-only file system" in refused.value.detail
     with pytest.raises(LedgerError, match="cannot be written"):
-        Base(base_folder(home, TABLE)).fold(SHAPES[TABLE], row(3), 3)
+        Base(base_folder(home, TABLE)).fold(BASE_SCHEMAS[TABLE], row(3), 3)
     assert opened(home).epoch == 3
     assert inspect_storage(home).ok
     assert files_of(home) == before
@@ -244,7 +244,7 @@ def test_a_file_that_is_out_of_reach_for_a_moment_is_not_called_damaged(tmp_path
         with pytest.raises(LedgerError, match="cannot be read") as of_log:
             list(ledger.entries(TABLE))
         with pytest.raises(LedgerError, match="cannot be read") as of_base:
-            list(base.contents(SHAPES[TABLE]))
+            list(base.contents(BASE_SCHEMAS[TABLE]))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
     for told in (of_log, of_base):
@@ -262,7 +262,7 @@ def test_a_file_that_is_out_of_reach_for_a_moment_is_not_called_damaged(tmp_path
     with pytest.raises(LedgerError, match="cannot be read") as of_log:
         list(ledger.entries(TABLE))
     with pytest.raises(LedgerError, match="cannot be read") as of_base:
-        list(base.contents(SHAPES[TABLE]))
+        list(base.contents(BASE_SCHEMAS[TABLE]))
     for told in (of_log, of_base):
         assert not told.value.transient
         assert "restore" in told.value.hint
@@ -342,8 +342,8 @@ def test_a_lost_owner_takes_nothing_from_its_successor(location: Location, inlin
 
 def test_a_base_replaced_by_the_same_rows_keeps_them(tmp_path: Path) -> None:
     for epoch in (1, 2, 3):
-        Base(tmp_path / "t").replace(SHAPES[TABLE], [row(1)], epoch)
-        assert sum(len(one) for one in Base(tmp_path / "t").contents(SHAPES[TABLE])) == 1
+        Base(tmp_path / "t").replace(BASE_SCHEMAS[TABLE], [row(1)], epoch)
+        assert sum(len(one) for one in Base(tmp_path / "t").contents(BASE_SCHEMAS[TABLE])) == 1
 
 
 def test_a_clock_set_back_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,9 @@ def run_folder(
         answer = through_owner(chosen, RUN_PROJECT, **asked)
         if answer is not None:
             receipt = None if answer["receipt"] is None else headrace.Receipt.from_json(answer["receipt"])
-            outcome = Outcome([Done(**one) for one in answer["done"]], receipt, answer["notes"])
+            outcome = Outcome(
+                [Done(one["deed"], one["kind"], one["name"]) for one in answer["done"]], receipt, answer["notes"]
+            )
             _tell(project, chosen.location, outcome, answer["epoch"], as_json)
             return
         with opened(chosen, write=True, create=True) as hr:
@@ -52,8 +53,7 @@ def run_for_others(hr: headrace.Headrace) -> Callable[..., dict[str, Any]]:
     def run(folder: str, values: dict[str, str]) -> dict[str, Any]:
         outcome = run_project(hr, read_definitions(open_project(Path(folder), values)))
         receipt = None if outcome.receipt is None else outcome.receipt.to_json()
-        done = [asdict(one) for one in outcome.done]
-        return {"done": done, "receipt": receipt, "notes": outcome.notes, "epoch": hr.epoch}
+        return {"done": _done_parts(outcome), "receipt": receipt, "notes": outcome.notes, "epoch": hr.epoch}
 
     return run
 
@@ -65,7 +65,7 @@ def _tell(project: Project, home: str, outcome: Outcome, epoch: int, as_json: bo
     for note in (*project.notes, *outcome.notes):
         typer.echo(f"note: {note}")
     for done in outcome.done:
-        if done.deed != "unchanged":
+        if done.action != "unchanged":
             typer.echo(_line(done))
     if outcome.receipt is not None:
         show_receipt(outcome.receipt, as_json=False)
@@ -85,10 +85,13 @@ def values_of(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def _line(done: Done) -> str:
-    return f"{done.deed} {done.kind} {done.name}"
+    return f"{done.action} {done.kind} {done.name}"
+
+
+def _done_parts(outcome: Outcome) -> list[dict[str, str]]:
+    return [{"deed": one.action, "kind": one.kind, "name": one.name} for one in outcome.done]
 
 
 def _show_json(home: str, outcome: Outcome, notes: list[str]) -> None:
     receipt = None if outcome.receipt is None else receipt_parts(outcome.receipt)
-    done = [{"deed": one.deed, "kind": one.kind, "name": one.name} for one in outcome.done]
-    show_json({"home": home, "done": done, "receipt": receipt, "notes": notes})
+    show_json({"home": home, "done": _done_parts(outcome), "receipt": receipt, "notes": notes})

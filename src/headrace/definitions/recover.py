@@ -17,13 +17,13 @@ from headrace.epoch.present import Present, receipts_of
 from headrace.epoch.receipt import Receipt
 from headrace.errors import LedgerError, UnsupportedStatement, ViewError
 from headrace.intake.table import TableContract
-from headrace.ledger.base import Base, Shape
+from headrace.ledger.base import Base, BaseSchema
 from headrace.ledger.ledger import Entry, summed
 from headrace.ledger.names import is_hidden
 from headrace.sql.resolve import register
 from headrace.state.delta import Delta
 from headrace.state.store import Store
-from headrace.upkeep.fold import base_path, shapes_of
+from headrace.upkeep.fold import base_path, base_schemas_of
 
 # What rules remember in hidden stores, by number: raised when a release remembers otherwise in the same columns.
 STATE = 3
@@ -79,15 +79,15 @@ def recover(core: Core) -> Recovered:
 
 def _restore_stores(core: Core, present: Present, stores: Mapping[str, Store]) -> dict[str, int]:
     """Bring stores to the newest epoch, from their bases and the log after them; when each last changed."""
-    bases: dict[str, tuple[Base, Shape]] = {}
+    bases: dict[str, tuple[Base, BaseSchema]] = {}
     since: dict[str, int] = {}
     changed_at: dict[str, int] = {}
     history, reset_at = present.catalog.history, present.reset_at
-    for name, shape_now in shapes_of(stores.values(), present.catalog).items():
+    for name, present_schema in base_schemas_of(stores.values(), present.catalog).items():
         base = Base(base_path(core.path, name))
-        shape = _shape_then(history.at(name, base.epoch), shape_now)
-        if base.fits(shape) and reset_at.get(name, 0) <= base.epoch <= present.epoch:
-            bases[name], since[name] = (base, shape), base.epoch
+        base_schema = _base_schema_then(history.at(name, base.epoch), present_schema)
+        if base.fits(base_schema) and reset_at.get(name, 0) <= base.epoch <= present.epoch:
+            bases[name], since[name] = (base, base_schema), base.epoch
         else:
             since[name] = max(reset_at.get(name, 0) - 1, 0)
             begins = core.ledger.compacted if is_hidden(name) else core.ledger.oldest
@@ -115,15 +115,15 @@ def _restore_stores(core: Core, present: Present, stores: Mapping[str, Store]) -
     return changed_at
 
 
-def _shape_then(columns: Columns | None, present: Shape) -> Shape:
+def _base_schema_then(columns: Columns | None, present: BaseSchema) -> BaseSchema:
     """What a base that was written under older columns looks like."""
     if columns is None or columns.schema is None or columns.arrow is None:
         return present
-    return Shape(tuple(columns.schema.names), columns.arrow, hidden=present.hidden)
+    return BaseSchema(tuple(columns.schema.names), columns.arrow, hidden=present.hidden)
 
 
-def _restored(base: Base, shape: Shape, written: Columns | None, columns: Columns | None) -> Iterator[Delta]:
-    for content in base.contents(shape):
+def _restored(base: Base, base_schema: BaseSchema, written: Columns | None, columns: Columns | None) -> Iterator[Delta]:
+    for content in base.contents(base_schema):
         if written is None or columns is None or written.alike(columns):
             yield content
         else:

@@ -50,7 +50,7 @@ _WEIGHT = "weight"
 
 
 @dataclass(frozen=True)
-class Shape:
+class BaseSchema:
     """What a base holds: its columns by name, its key, and whether it is hidden state."""
 
     names: tuple[str, ...]
@@ -99,20 +99,20 @@ class Base:
         """The bytes of its data files."""
         return sum(one.size for one in self._folder.files.values())
 
-    def fits(self, shape: Shape) -> bool:
+    def fits(self, base_schema: BaseSchema) -> bool:
         """Whether it exists with just these columns."""
-        return self.exists and json.loads(self._folder.schema_string) == json.loads(delta_schema(shape.stored))
+        return self.exists and json.loads(self._folder.schema_string) == json.loads(delta_schema(base_schema.stored))
 
-    def contents(self, shape: Shape) -> Iterator[Delta]:
+    def contents(self, base_schema: BaseSchema) -> Iterator[Delta]:
         """All rows, a file at a time; equal rows of different files are not summed."""
         for one in self._folder.files.values():
-            rows, weights = self._rows(one, shape)
+            rows, weights = self._rows(one, base_schema)
             yield combine(rows, weights, *self._identities(one, rows))
 
-    def fold(self, shape: Shape, net: Delta, epoch: int) -> None:
+    def fold(self, base_schema: BaseSchema, net: Delta, epoch: int) -> None:
         """Bring the base forward by the net change since its own epoch, in one commit."""
         with self._whole_or_not():
-            self._fold(shape, net, epoch)
+            self._fold(base_schema, net, epoch)
         self._folder.checkpoint(_CHECKPOINT_EVERY)
 
     def move_on(self, epoch: int) -> None:
@@ -135,24 +135,24 @@ class Base:
         self._whole_identities = {name for name in known if _described(name) in self._folder.files}
         crash_point("base committed")
 
-    def _fold(self, shape: Shape, net: Delta, epoch: int) -> None:
+    def _fold(self, base_schema: BaseSchema, net: Delta, epoch: int) -> None:
         come = np.flatnonzero(net.weights > 0)
         go = np.flatnonzero(net.weights < 0)
-        removed, adds = self._rewrite(shape, net, go) if len(go) else ([], [])
+        removed, adds = self._rewrite(base_schema, net, go) if len(go) else ([], [])
         if len(come):
-            adds.extend(self._write(shape, net if len(come) == len(net) else gather(net, come)))
+            adds.extend(self._write(base_schema, net if len(come) == len(net) else gather(net, come)))
         if not removed:
-            removed, joined = self._join(shape)
+            removed, joined = self._join(base_schema)
             adds.extend(joined)
-        changes = [self._write_changes(shape, net)] if removed and not shape.hidden and len(net) else []
+        changes = [self._write_changes(base_schema, net)] if removed and not base_schema.hidden and len(net) else []
         sync_folder(self.path)
         numbers, note = {BASE_EPOCH: epoch}, {"epoch": epoch}
         self._commit(Commit("FOLD", adds=adds, removes=removed, changes=changes, numbers=numbers, note=note))
 
-    def replace(self, shape: Shape, contents: Iterable[Delta], epoch: int) -> None:
+    def replace(self, base_schema: BaseSchema, contents: Iterable[Delta], epoch: int) -> None:
         """Hold just these rows, whatever was held before: for a relation whose columns are new."""
         with self._whole_or_not():
-            self._replace(shape, contents, epoch)
+            self._replace(base_schema, contents, epoch)
         self.exists = True
         self._folder.checkpoint(_CHECKPOINT_EVERY)
 
@@ -174,15 +174,17 @@ class Base:
                 ) from error
             raise
 
-    def _replace(self, shape: Shape, contents: Iterable[Delta], epoch: int) -> None:
+    def _replace(self, base_schema: BaseSchema, contents: Iterable[Delta], epoch: int) -> None:
         removed = list(self._folder.files.values())
         make_folder(self.path)
-        adds = [file for content in contents for file in self._write(shape, content)]
+        adds = [file for content in contents for file in self._write(base_schema, content)]
         sync_folder(self.path)
         numbers, note = {BASE_EPOCH: epoch}, {"epoch": epoch}
-        self._commit(Commit("FOLD", adds=adds, removes=removed, numbers=numbers, schema=shape.stored, note=note))
+        self._commit(Commit("FOLD", adds=adds, removes=removed, numbers=numbers, schema=base_schema.stored, note=note))
 
-    def _rewrite(self, shape: Shape, net: Delta, go: npt.NDArray[np.int64]) -> tuple[list[DataFile], list[DataFile]]:
+    def _rewrite(
+        self, base_schema: BaseSchema, net: Delta, go: npt.NDArray[np.int64]
+    ) -> tuple[list[DataFile], list[DataFile]]:
         """Write the files anew that hold rows which go; every copy of such a row goes, those left come back."""
         gone_low, gone_high = net.low[go], net.high[go]
         order = np.lexsort((gone_high, gone_low))
@@ -191,16 +193,16 @@ class Base:
         removed: list[DataFile] = []
         adds: list[DataFile] = []
         for one in list(self._folder.files.values()):
-            low, high = self._identities(one, None, shape, keep=True)
+            low, high = self._identities(one, None, base_schema, keep=True)
             owner, hit = found_among(low, high, gone_low, gone_high)
             if not bool(hit.any()):
                 continue
-            rows, weights = self._rows(one, shape)
+            rows, weights = self._rows(one, base_schema)
             np.add.at(held, owner[hit], weights[hit])
             kept = np.flatnonzero(~hit)
             removed.append(one)
             if len(kept):
-                adds.extend(self._write(shape, gather(Delta(rows, weights, low, high), kept)))
+                adds.extend(self._write(base_schema, gather(Delta(rows, weights, low, high), kept)))
         left = held + net.weights[go][order]
         if bool((left < 0).any()):
             raise LedgerError(
@@ -210,10 +212,10 @@ class Base:
             )
         stay = np.flatnonzero(left > 0)
         if len(stay):
-            adds.extend(self._write(shape, replace(gather(net, go[order][stay]), weights=left[stay])))
+            adds.extend(self._write(base_schema, replace(gather(net, go[order][stay]), weights=left[stay])))
         return removed, adds
 
-    def _join(self, shape: Shape) -> tuple[list[DataFile], list[DataFile]]:
+    def _join(self, base_schema: BaseSchema) -> tuple[list[DataFile], list[DataFile]]:
         """Join files of one size class once there are many of them."""
         classes: dict[int, list[DataFile]] = {}
         for one in self._folder.files.values():
@@ -222,22 +224,22 @@ class Base:
         removed = [one for files in classes.values() if len(files) >= _JOIN_AT for one in files]
         parts: list[Delta] = []
         for one in removed:
-            rows, weights = self._rows(one, shape)
+            rows, weights = self._rows(one, base_schema)
             parts.append(Delta(rows, weights, *self._identities(one, rows)))
         if not parts:
             return [], []
-        return removed, self._write(shape, Delta(*end_to_end(parts)))
+        return removed, self._write(base_schema, Delta(*end_to_end(parts)))
 
-    def _write(self, shape: Shape, content: Delta) -> list[DataFile]:
+    def _write(self, base_schema: BaseSchema, content: Delta) -> list[DataFile]:
         """Data files of rows, each with the identities of its rows beside it."""
-        if not shape.hidden and bool(np.any(content.weights != 1)):
+        if not base_schema.hidden and bool(np.any(content.weights != 1)):
             repeated = gather(content, np.repeat(np.arange(len(content)), content.weights))
             content = replace(repeated, weights=np.ones(len(repeated), dtype=np.int64))
         written: list[DataFile] = []
         for start in range(0, len(content), _FILE_ROWS):
             part = slice(start, start + _FILE_ROWS)
             rows = content.rows.slice(start, _FILE_ROWS)
-            table = _stored(rows, shape, content.weights[part])
+            table = _stored(rows, base_schema, content.weights[part])
             # A name of its own even for the same content: a relation without a key may hold the same rows twice.
             name, size = write_named(
                 self.path,
@@ -259,10 +261,10 @@ class Base:
             self._fresh.append(folder / made)
         self._whole_identities.add(made)
 
-    def _write_changes(self, shape: Shape, net: Delta) -> DataFile:
+    def _write_changes(self, base_schema: BaseSchema, net: Delta) -> DataFile:
         make_folder(self.path / _CHANGES)
-        positions, kinds = change_images(net.rows, net.weights, shape.key)
-        table = _stored(net.rows.take(pa.array(positions)), shape, None).append_column("_change_type", kinds)
+        positions, kinds = change_images(net.rows, net.weights, base_schema.key)
+        table = _stored(net.rows.take(pa.array(positions)), base_schema, None).append_column("_change_type", kinds)
         name, size = write_named(
             self.path / _CHANGES,
             f"cdc-{self._folder.version + 1}-",
@@ -272,22 +274,22 @@ class Base:
         sync_folder(self.path / _CHANGES)
         return DataFile(f"{_CHANGES}/{name}", size, table.num_rows)
 
-    def _rows(self, one: DataFile, shape: Shape) -> tuple[pa.Table, npt.NDArray[np.int64]]:
+    def _rows(self, one: DataFile, base_schema: BaseSchema) -> tuple[pa.Table, npt.NDArray[np.int64]]:
         try:
             with local_file(self.path / one.path) as path, pq.ParquetFile(path) as file:
                 table = file.read()
         except (OSError, pa.ArrowInvalid) as error:
             hint = "run 'headrace verify --storage', and restore from a backup what it names"
             raise unread(f"the file {one.path} of the base {self.path.name}", error, hint) from error
-        width = len(shape.schema)
+        width = len(base_schema.schema)
         weights = np.ones(table.num_rows, dtype=np.int64)
-        if shape.hidden:
+        if base_schema.hidden:
             weights = table.column(width).to_numpy().astype(np.int64)
-        columns = [_restored(table.column(i), shape.schema.field(i).type) for i in range(width)]
-        return pa.table(columns, schema=shape.schema), weights
+        columns = [_restored(table.column(i), base_schema.schema.field(i).type) for i in range(width)]
+        return pa.table(columns, schema=base_schema.schema), weights
 
     def _identities(
-        self, one: DataFile, rows: pa.Table | None, shape: Shape | None = None, keep: bool = False
+        self, one: DataFile, rows: pa.Table | None, base_schema: BaseSchema | None = None, keep: bool = False
     ) -> tuple[Hashes, Hashes]:
         """The identities of a file's rows, in their order; worked out anew where they are not at hand or damaged."""
         for path in self.identity_files(one.path):
@@ -298,12 +300,12 @@ class Base:
                     found = np.load(file, mmap_mode="r")
             except (OSError, ValueError):
                 continue
-            if found.shape == (2, one.rows):
+            if found.base_schema == (2, one.rows):
                 self._whole_identities.add(path.name)
                 return found[0], found[1]
         if rows is None:
-            assert shape is not None
-            low, high = identity(self._rows(one, shape)[0].columns, one.rows)
+            assert base_schema is not None
+            low, high = identity(self._rows(one, base_schema)[0].columns, one.rows)
         else:
             low, high = identity(rows.columns, one.rows)
         if keep:
@@ -336,14 +338,14 @@ def _described(name: str) -> str:
     return name.split(".parquet-")[0] + ".parquet"
 
 
-def _stored(rows: pa.Table, shape: Shape, weights: npt.NDArray[np.int64] | None) -> pa.Table:
-    schema = shape.stored
+def _stored(rows: pa.Table, base_schema: BaseSchema, weights: npt.NDArray[np.int64] | None) -> pa.Table:
+    schema = base_schema.stored
     columns: list[Any] = []
     for i, column in enumerate(rows.columns):
         wanted = schema.field(i).type
         columns.append(column if column.type.equals(wanted) else column.cast(wanted))
-    names = list(shape.names)
-    if shape.hidden and weights is not None:
+    names = list(base_schema.names)
+    if base_schema.hidden and weights is not None:
         columns.append(pa.array(weights))
         names.append(_WEIGHT)
     return pa.table(columns, names=names)

@@ -20,7 +20,7 @@ from headrace.ledger.ledger import COMPACTED_EPOCH, NEWEST_EPOCH, OLDEST_EPOCH
 from headrace.ledger.log_state import LogState, read_log
 from headrace.ledger.names import plain_name
 from headrace.ledger.readers import Readers
-from headrace.ledger.wholeness import Kept, Span, newest_whole_epoch
+from headrace.ledger.whole_epoch import Kept, Span, newest_whole_epoch
 from headrace.storage.objects import Location, local_file, name_below, size_of
 
 _ROW_COLUMNS = ("epoch", "relation", "file", "head")

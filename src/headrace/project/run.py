@@ -21,14 +21,14 @@ from headrace.sql.statements import CreateSource, CreateTable, CreateView
 from headrace.sql.tokens import scan
 from headrace.statements.create import view_of
 
-Deed = Literal["created", "replaced", "read", "unchanged"]
+Action = Literal["created", "replaced", "read", "unchanged"]
 
 
 @dataclass(frozen=True)
 class Done:
     """What became of one definition."""
 
-    deed: Deed
+    action: Action
     kind: Literal["table", "view", "source"]
     name: str
 
@@ -41,9 +41,9 @@ class Outcome:
     receipt: Receipt | None = None
     notes: list[str] = field(default_factory=list[str])
 
-    def count(self, deed: Deed) -> int:
+    def count(self, action: Action) -> int:
         """How many definitions met this."""
-        return sum(one.deed == deed for one in self.done)
+        return sum(one.action == action for one in self.done)
 
 
 def run_project(hr: Headrace, definitions: Definitions) -> Outcome:
@@ -68,25 +68,25 @@ def _adopt(core: Core, definitions: Definitions) -> Outcome:
     for definition in (*definitions.tables, *definitions.views, *definitions.sources):
         statement = definition.statement
         if isinstance(statement, CreateTable):
-            deed: Deed = "unchanged" if statement.name in core.catalog else "created"
-            if deed != "unchanged":
+            action: Action = "unchanged" if statement.name in core.catalog else "created"
+            if action != "unchanged":
                 tables.append(make_table(table_contract(core.sessions.catalyst, statement)))
-            outcome.done.append(Done(deed, "table", statement.name))
+            outcome.done.append(Done(action, "table", statement.name))
         elif isinstance(statement, CreateView):
             view = view_of(core, statement)
-            deed = _deed(core, view)
-            if deed == "unchanged":
+            action = _action(core, view)
+            if action == "unchanged":
                 drift = find_drift(core, definition)
                 outcome.notes.extend(drift.notes)
-                deed = "replaced" if drift.columns else "unchanged"
-            if deed != "unchanged":
+                action = "replaced" if drift.columns else "unchanged"
+            if action != "unchanged":
                 views.append(view)
-            outcome.done.append(Done(deed, "view", view.name))
+            outcome.done.append(Done(action, "view", view.name))
         else:
-            deed = "unchanged" if statement.name in core.catalog.sources else "read"
-            if deed != "unchanged":
+            action = "unchanged" if statement.name in core.catalog.sources else "read"
+            if action != "unchanged":
                 sources.append(statement)
-            outcome.done.append(Done(deed, "source", statement.name))
+            outcome.done.append(Done(action, "source", statement.name))
     if tables or views or sources:
         try:
             outcome.receipt = adopt(core, tables, views, sources)
@@ -95,7 +95,7 @@ def _adopt(core: Core, definitions: Definitions) -> Outcome:
     return outcome
 
 
-def _deed(core: Core, view: ViewDefinition) -> Deed:
+def _action(core: Core, view: ViewDefinition) -> Action:
     if view.name not in core.catalog:
         return "created"
     held = core.catalog.view(view.name).definition

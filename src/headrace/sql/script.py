@@ -56,12 +56,12 @@ def check_brackets(tokens: tuple[Token, ...]) -> None:
             opened.append(token)
         elif token.text in _CLOSES:
             if not opened or _CLOSING[opened[-1].text] != token.text:
-                raise _lonely(f"unexpected '{token.text}'", "remove it or open it before", token)
+                raise _unpaired(f"unexpected '{token.text}'", "remove it or open it before", token)
             opened.pop()
     if opened:
-        lonely = opened[-1]
-        raise _lonely(f"unclosed '{lonely.text}'", f"close it with '{_CLOSING[lonely.text]}'", lonely)
+        unpaired = opened[-1]
+        raise _unpaired(f"unclosed '{unpaired.text}'", f"close it with '{_CLOSING[unpaired.text]}'", unpaired)
 
 
-def _lonely(message: str, hint: str, token: Token) -> StatementError:
+def _unpaired(message: str, hint: str, token: Token) -> StatementError:
     return StatementError(message, hint=hint, line=token.line, column=token.column)

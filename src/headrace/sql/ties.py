@@ -101,14 +101,14 @@ def _break_window(catalyst: Catalyst, plan: Java, notes: list[str]) -> Java:
     finishes: dict[int, Finish] = {}
     by_position = False
     for alias in items(plan.windowExpressions()):
-        felt = tied and _feels_ties(alias)
+        affected = tied and _depends_on_ties(alias)
         if _picks_a_row(alias) and (tied or _picks_by_count(alias)):
             aggregate, finishes[id_of(alias)] = _picked(catalyst, alias, position.toAttribute())
             by_position = by_position or not _picks_by_count(alias)
-            alias = _with_window(catalyst, alias, aggregate, full if felt else order)
-        elif felt:
+            alias = _with_window(catalyst, alias, aggregate, full if affected else order)
+        elif affected:
             alias = _with_window(catalyst, alias, items(alias.child().children())[0], full)
-        (strict if felt else loose).append(alias)
+        (strict if affected else loose).append(alias)
     if not strict and not finishes:
         return plan
     notes.append("window: rows that tie in its order are ordered by all of their columns")
@@ -149,7 +149,7 @@ def _parts(alias: Java) -> tuple[Java, Java, Java]:
     return function, inner, spec.frameSpecification()
 
 
-def _feels_ties(alias: Java) -> bool:
+def _depends_on_ties(alias: Java) -> bool:
     """Whether a window expression sees in which order equal rows stand, by its function or by a frame of rows."""
     _, inner, frame = _parts(alias)
     name = kind_of(inner)

@@ -19,7 +19,7 @@ from typing import Any
 from headrace.catalog.catalog import Catalog, Relation, Table
 from headrace.epoch.present import Present
 from headrace.errors import HomeBroken, OwnerLost
-from headrace.ledger.base import Base, Shape
+from headrace.ledger.base import Base, BaseSchema
 from headrace.ledger.durable import crash_point, is_temporary, remove_folder
 from headrace.ledger.ledger import Ledger, now_utc, summed
 from headrace.ledger.names import is_hidden, is_kept, plain_name
@@ -36,21 +36,21 @@ _NICENESS = 10
 
 
 @dataclass(frozen=True)
-class Foldable:
+class FoldInput:
     """A store with what its base needs to know: when it last changed, and since when it has its present columns."""
 
-    shape: Shape
+    base_schema: BaseSchema
     snapshot: Snapshot
     changed_at: int
-    shaped_at: int
+    columns_since: int
 
 
 @dataclass(frozen=True)
-class Moment:
+class FoldInputs:
     """Everything at one epoch."""
 
     epoch: int
-    stores: Mapping[str, Foldable]
+    stores: Mapping[str, FoldInput]
 
 
 @dataclass
@@ -67,31 +67,33 @@ class Report:
         return asdict(self)
 
 
-def shape_of(name: str, relation: Relation | None, schema: Any) -> Shape:
+def base_schema_of(name: str, relation: Relation | None, schema: Any) -> BaseSchema:
     """What the base of a store looks like: a relation under its columns' names, hidden state under plain ones."""
     if relation is None or is_hidden(name):
-        return Shape(tuple(f"c{i}" for i in range(len(schema))), schema, hidden=True)
+        return BaseSchema(tuple(f"c{i}" for i in range(len(schema))), schema, hidden=True)
     key = relation.contract.key if isinstance(relation, Table) else relation.key
     names = tuple(relation.schema.names)
-    return Shape(names, schema, tuple(names.index(column) for column in key))
+    return BaseSchema(names, schema, tuple(names.index(column) for column in key))
 
 
-def shapes_of(stores: Iterable[Store], catalog: Catalog) -> dict[str, Shape]:
+def base_schemas_of(stores: Iterable[Store], catalog: Catalog) -> dict[str, BaseSchema]:
     """What the base of every store looks like."""
-    return {store.name: shape_of(store.name, catalog.relations.get(store.name), store.schema) for store in stores}
+    return {store.name: base_schema_of(store.name, catalog.relations.get(store.name), store.schema) for store in stores}
 
 
-def moment_of(present: Present, held: Sequence[tuple[Store, Snapshot]]) -> Moment:
+def fold_inputs(present: Present, held: Sequence[tuple[Store, Snapshot]]) -> FoldInputs:
     """What is to be folded at the newest epoch."""
-    shapes, changed_at = shapes_of([store for store, _ in held], present.catalog), present.changed_at
-    foldable = {
-        one.name: Foldable(shapes[one.name], snapshot, changed_at.get(one.name, 0), _shaped_at(present, one.name))
+    base_schemas, changed_at = base_schemas_of([store for store, _ in held], present.catalog), present.changed_at
+    inputs = {
+        one.name: FoldInput(
+            base_schemas[one.name], snapshot, changed_at.get(one.name, 0), _columns_since(present, one.name)
+        )
         for one, snapshot in held
     }
-    return Moment(present.epoch, foldable)
+    return FoldInputs(present.epoch, inputs)
 
 
-def _shaped_at(present: Present, name: str) -> int:
+def _columns_since(present: Present, name: str) -> int:
     """Since when a store has its present columns."""
     columns = present.catalog.history.at(name, present.epoch)
     if columns is not None and isinstance(present.catalog.relations.get(name), Table):
@@ -113,14 +115,14 @@ class Fold:
         ledger: Ledger,
         readers: Readers,
         settings: Settings,
-        moment: Callable[[], Moment],
+        inputs: Callable[[], FoldInputs],
         check_owner: Callable[[], None] = lambda: None,
     ) -> None:
         self._home = home
         self._ledger = ledger
         self._readers = readers
         self._settings = settings
-        self._moment = moment
+        self._inputs = inputs
         self._check_owner = check_owner
         self._turn = threading.Lock()
         self._bases: dict[str, Base] = {}
@@ -148,7 +150,7 @@ class Fold:
         seen, quiet_since = -1, time.monotonic()
         while not self._stopped.wait(1.0):
             try:
-                epoch = self._moment().epoch
+                epoch = self._inputs().epoch
                 if epoch != seen:
                     seen, quiet_since = epoch, time.monotonic()
                 if seen > self._folded_epoch and self._due(time.monotonic() - quiet_since):
@@ -183,18 +185,18 @@ class Fold:
         with self._turn:
             started = time.monotonic()
             self._check_owner()
-            moment = self._moment()
-            report = Report(moment.epoch)
-            for name, store in moment.stores.items():
-                if store.changed_at or store.shaped_at:
-                    rows = self._fold_one(name, store, moment.epoch)
+            inputs = self._inputs()
+            report = Report(inputs.epoch)
+            for name, store in inputs.stores.items():
+                if store.changed_at or store.columns_since:
+                    rows = self._fold_one(name, store, inputs.epoch)
                     if rows:
                         report.folded[name] = rows
-            self._forget_dropped(moment)
-            self._ledger.compact(moment.epoch, self._expired(moment.epoch), is_kept, _SMALL_FILES)
+            self._forget_dropped(inputs)
+            self._ledger.compact(inputs.epoch, self._expired(inputs.epoch), is_kept, _SMALL_FILES)
             self._ledger.tidy()
-            self._sweep(moment.epoch)
-            self._folded_epoch, self._folded_size = moment.epoch, self._ledger.size
+            self._sweep(inputs.epoch)
+            self._folded_epoch, self._folded_size = inputs.epoch, self._ledger.size
             self._folded_at = time.monotonic()
             self.failures.clear()
             report.oldest, report.seconds = self._ledger.oldest, self._folded_at - started
@@ -207,24 +209,24 @@ class Fold:
             self._bases[name] = Base(base_path(self._home, name), self._check_owner)
         return self._bases[name]
 
-    def _fold_one(self, name: str, store: Foldable, epoch: int) -> int:
+    def _fold_one(self, name: str, store: FoldInput, epoch: int) -> int:
         base = self.base(name)
-        if base.fits(store.shape) and base.epoch >= store.shaped_at:
+        if base.fits(store.base_schema) and base.epoch >= store.columns_since:
             if store.changed_at <= base.epoch:
                 return 0
-            net = summed(store.shape.schema, list(self._ledger.entries(name, base.epoch, epoch)))
+            net = summed(store.base_schema.schema, list(self._ledger.entries(name, base.epoch, epoch)))
             if len(net):
-                base.fold(store.shape, net, epoch)
+                base.fold(store.base_schema, net, epoch)
             else:
                 # Or a part of what has cancelled out could expire, and the other part would be left after the base.
                 base.move_on(epoch)
             return len(net)
-        whole = concat(store.shape.schema, [run.delta for run in store.snapshot.runs])
-        base.replace(store.shape, [whole], epoch)
+        whole = concat(store.base_schema.schema, [run.delta for run in store.snapshot.runs])
+        base.replace(store.base_schema, [whole], epoch)
         return len(whole)
 
-    def _forget_dropped(self, moment: Moment) -> None:
-        known = {base_path(self._home, name) for name in moment.stores}
+    def _forget_dropped(self, inputs: FoldInputs) -> None:
+        known = {base_path(self._home, name) for name in inputs.stores}
         found = [path for folder in ("tables", "state") for path in (self._home / folder).glob("*")]
         dropped = [path for path in found if path not in known]
         # After the look: what was there when this process still owned the home is its own to remove.
@@ -233,7 +235,7 @@ class Fold:
         for path in dropped:
             remove_folder(path)
             crash_point("base dropped")
-        self._bases = {name: base for name, base in self._bases.items() if name in moment.stores}
+        self._bases = {name: base for name, base in self._bases.items() if name in inputs.stores}
 
     def _expired(self, newest: int) -> int:
         """The newest epoch that nobody needs any more."""
@@ -271,7 +273,7 @@ def _give_way() -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
 
-def sweep_after_crash(home: Location, ledger: Ledger, names: Mapping[str, Shape]) -> None:
+def sweep_after_crash(home: Location, ledger: Ledger, names: Mapping[str, BaseSchema]) -> None:
     """Remove what a crash left behind; only the owner may, before it writes anything."""
     unfinished = [path for path in home.iterdir() if is_temporary(path.name)]
     for path in [*unfinished, *ledger.unreferenced(None)]:
@@ -291,16 +293,3 @@ def sweep_after_crash(home: Location, ledger: Ledger, names: Mapping[str, Shape]
             for file in ruins:
                 file.unlink(missing_ok=True)
                 crash_point("ruins swept")
-
-
-__all__ = [
-    "Fold",
-    "Foldable",
-    "Moment",
-    "Report",
-    "base_path",
-    "moment_of",
-    "shape_of",
-    "shapes_of",
-    "sweep_after_crash",
-]
