@@ -34,9 +34,9 @@ package = types.ModuleType("headrace")
 package.__path__ = [{str(Path(headrace.__file__).parent)!r}]
 sys.modules["headrace"] = package
 from headrace.errors import HeadraceError
-from headrace.storage.objects import place_of
+from headrace.storage.objects import location_of
 from headrace.owner.ownership import take_ownership
-home, seconds = place_of(sys.argv[1], {{}}), float(sys.argv[2])
+home, seconds = location_of(sys.argv[1], {{}}), float(sys.argv[2])
 print(json.dumps("ready"), flush=True)
 pid, held = os.getpid(), None
 for word in sys.stdin:
