@@ -125,7 +125,7 @@ def test_an_id_is_never_given_twice() -> None:
     history = history.recorded(1, {"define": [defined("t", [0, 1], "a", "b")], "reset": ["t"]})
     history = history.recorded(4, {"define": [defined("t", [0], "a")], "closed": ["t"]})
     assert history.fresh_id("t") == 2
-    assert [(one.since, one.born, one.closed) for one in history.between("t", 1, 9)] == [(4, 1, True)]
+    assert [(one.since, one.born, one.has_cut_content) for one in history.between("t", 1, 9)] == [(4, 1, True)]
 
 
 def test_a_table_made_again_begins_anew() -> None:

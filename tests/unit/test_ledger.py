@@ -17,7 +17,7 @@ from headrace.ledger import ledger as ledger_module
 from headrace.ledger.delta_log import needed_but_damaged
 from headrace.ledger.durable import is_whole
 from headrace.ledger.ledger import Entry, Ledger, now_utc, summed
-from headrace.ledger.names import closed_name, is_kept
+from headrace.ledger.names import cut_content_name, is_kept
 from headrace.state.delta import Delta, consolidate, empty, weights_of
 from headrace.storage.objects import Location
 
@@ -204,14 +204,14 @@ def test_what_a_relation_held_before_other_columns_is_kept_until_its_epoch_expir
     ledger = opened(location)
     ledger.claim(1)
     for epoch in range(1, 7):
-        closed = {closed_name("t"): delta((0, "old", 1))} if epoch == 4 else {}
+        closed = {cut_content_name("t"): delta((0, "old", 1))} if epoch == 4 else {}
         ledger.commit(epoch, NOW, {}, {"t": delta((epoch, "t", 1)), "t#0": delta((epoch, "hidden", 1)), **closed})
     ledger.compact(6, 3, is_kept, 2)
     assert [entry.epoch for entry in ledger.entries("t")] == [4, 5, 6]
-    assert [entry.epoch for entry in ledger.entries(closed_name("t"))] == [4]
+    assert [entry.epoch for entry in ledger.entries(cut_content_name("t"))] == [4]
     assert [entry.relation for entry in ledger.entries()] == ["t", "t", "t"]
     ledger.compact(6, 4, is_kept, 2)
-    assert list(ledger.entries(closed_name("t"))) == []
+    assert list(ledger.entries(cut_content_name("t"))) == []
 
 
 def test_a_long_log_is_joined_a_segment_at_a_time(location: Location, monkeypatch: pytest.MonkeyPatch) -> None:

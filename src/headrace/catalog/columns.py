@@ -23,7 +23,7 @@ from headrace.state.delta import Delta, consolidate
 class Columns:
     """The columns that a relation has from an epoch on.
 
-    Its log begins at `born`. Where it is `closed`, what the relation held just before lies in the log as a whole. A
+    Its log begins at `born`. If it `has_cut_content`, what the relation held just before lies in the log as a whole. A
     view that was defined before schemas were kept has none here.
     """
 
@@ -31,7 +31,7 @@ class Columns:
     born: int
     schema: StructType | None
     ids: tuple[int, ...]
-    closed: bool = False
+    has_cut_content: bool = False
 
     @cached_property
     def arrow(self) -> pa.Schema | None:
@@ -75,7 +75,7 @@ class ColumnHistory:
                 born=epoch if before is None or fresh else before.born,
                 schema=schema,
                 ids=tuple(ids),
-                closed=name in head.get("closed", ()),
+                has_cut_content=name in head.get("closed", ()),
             )
             known[name] = (*known.get(name, ()), (epoch, columns))
         return ColumnHistory(known)

@@ -15,7 +15,7 @@ from headrace.epoch.fill import refill
 from headrace.epoch.receipt import Receipt
 from headrace.epoch.work import Work, evaluation_error, follow
 from headrace.errors import HeadraceError, RelationNameError
-from headrace.ledger.names import closed_name
+from headrace.ledger.names import cut_content_name
 from headrace.plans.failures import FAILURES
 from headrace.sql.resolve import forget, register
 from headrace.sql.syntax import CreateSource
@@ -25,11 +25,11 @@ _log = logging.getLogger("headrace.definitions")
 
 
 @dataclass(frozen=True)
-class Settled:
+class LogDecisions:
     """What becomes of the logs of views made again: those that start anew, and what some held before they do."""
 
     resets: list[str]
-    closed: dict[str, Delta]
+    cut_content: dict[str, Delta]
 
 
 def adopt(
@@ -55,7 +55,7 @@ def adopt(
             made.append(view)
             catalog = catalog.having(view)
             register(core.sessions.catalyst, view.name, view.schema)
-        settled = settle_stores(made, before.relations)
+        logs = decide_logs(made, before.relations)
         now = core.tick()
         work = core.begin(now, catalog)
         watch.lap("definitions")
@@ -65,12 +65,12 @@ def adopt(
         follow(work, catalog, core.sessions.frames, core.threads, but={one.name for one in made})
         fill_views(core, catalog, work, made)
         watch.lap("views")
-        for name, content in settled.closed.items():
-            work.record(closed_name(name), content)
+        for name, content in logs.cut_content.items():
+            work.record(cut_content_name(name), content)
         head = {
             "define": [*(table_definition(one) for one in tables), *(view_definition(one) for one in made)],
-            "reset": [*(name for one in tables for name in one.store_names), *settled.resets],
-            "closed": list(settled.closed),
+            "reset": [*(name for one in tables for name in one.store_names), *logs.resets],
+            "closed": list(logs.cut_content),
             "sources": [source_definition(one) for one in readings.sources],
         }
         core.commit(work, now, {word: content for word, content in head.items() if content}, catalog)
@@ -133,23 +133,23 @@ def _shortened(sql: str, longest: int = 200) -> str:
     return line if len(line) <= longest else f"{line[:longest]}..."
 
 
-def settle_stores(made: Sequence[View], before: Mapping[str, Relation]) -> Settled:
+def decide_logs(made: Sequence[View], before: Mapping[str, Relation]) -> LogDecisions:
     """A replaced view of the same columns keeps its log; all other stores of the views start anew."""
-    settled = Settled([], {})
+    logs = LogDecisions([], {})
     for view in made:
         old = before.get(view.name)
         if isinstance(old, View) and old.store.schema.equals(view.store.schema):
             view.store = old.store
         else:
-            settled.resets.append(view.name)
+            logs.resets.append(view.name)
             if old is not None:
-                settled.closed[view.name] = old.store.snapshot().all()
-        settled.resets.extend(view.hidden)
-    return settled
+                logs.cut_content[view.name] = old.store.snapshot().all()
+        logs.resets.extend(view.hidden)
+    return logs
 
 
 def fill_views(core: Core, catalog: Catalog, work: Work, made: Sequence[View]) -> None:
-    """Leave what views made again must hold, each after what it reads."""
+    """Record what views made again must hold, each after what it reads."""
     for one in made:
         try:
             refill(work, catalog, core.sessions.frames, one)

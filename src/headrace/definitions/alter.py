@@ -17,13 +17,13 @@ from pyspark.sql.types import StructField, StructType
 from headrace.catalog.catalog import Catalog, Table, View
 from headrace.catalog.columns import Columns, converted
 from headrace.catalog.make import column_field, column_type, make_table
-from headrace.definitions.adopt import Settled, fill_views, leave_names, remake, settle_stores
+from headrace.definitions.adopt import LogDecisions, decide_logs, fill_views, leave_names, remake
 from headrace.definitions.recover import table_definition, view_definition
 from headrace.epoch.core import Core
 from headrace.epoch.work import Work
 from headrace.errors import RelationNameError, StatementError
 from headrace.intake.table import TableContract
-from headrace.ledger.names import closed_name
+from headrace.ledger.names import cut_content_name
 from headrace.sql.resolve import columns_read, register
 from headrace.sql.syntax import AddColumn, AlterColumnType, AlterTable, DropColumn, RenameColumn
 from headrace.sql.widening import is_wider, wider_types
@@ -183,18 +183,18 @@ def _adopt(core: Core, old: Table, altered: _Altered) -> None:
     try:
         if altered.dropped or altered.widened is not None:
             catalog = _remake_views(core, catalog, table, altered.widened, made, follows)
-        settled = settle_stores(made, before.relations)
+        logs = decide_logs(made, before.relations)
         work = Work({store.name: store for store in (core.clock, *catalog.stores())}, core.settings.small_bound)
         if altered.dropped:
-            settled.closed[table.name] = old.store.snapshot().all()
-        _carry_tombstones(old, table, work, settled)
+            logs.cut_content[table.name] = old.store.snapshot().all()
+        _carry_tombstones(old, table, work, logs)
         fill_views(core, catalog, work, made)
-        for name, content in settled.closed.items():
-            work.record(closed_name(name), content)
+        for name, content in logs.cut_content.items():
+            work.record(cut_content_name(name), content)
         head: dict[str, Any] = {
             "define": [table_definition(table), *(view_definition(view) for view in made)],
-            "reset": settled.resets,
-            "closed": list(settled.closed),
+            "reset": logs.resets,
+            "closed": list(logs.cut_content),
         }
         core.commit(work, core.tick(), head, catalog)
     finally:
@@ -215,7 +215,7 @@ def _columns(table: Table) -> Columns:
     return Columns(0, 0, table.schema, table.ids)
 
 
-def _carry_tombstones(old: Table, table: Table, work: Work, settled: Settled) -> None:
+def _carry_tombstones(old: Table, table: Table, work: Work, logs: LogDecisions) -> None:
     """Deleted keys are remembered on; where a key or a sequence became wider, their store starts anew."""
     if old.tombstones is None or table.tombstones is None:
         return
@@ -225,7 +225,7 @@ def _carry_tombstones(old: Table, table: Table, work: Work, settled: Settled) ->
     schema = table.tombstones.schema
     buried = old.tombstones.snapshot().all()
     columns = [column.cast(field.type) for column, field in zip(buried.rows.columns, schema, strict=True)]
-    settled.resets.append(table.tombstones.name)
+    logs.resets.append(table.tombstones.name)
     work.record(table.tombstones.name, consolidate(pa.table(columns, schema=schema), np.asarray(buried.weights)))
 
 

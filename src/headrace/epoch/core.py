@@ -272,7 +272,7 @@ class Core:
         All that can fail is done before the append. What is raised after it breaks the home, and tells so.
         """
         self.check_owner()
-        if self.ledger.settled_epoch() > self.epoch:
+        if self.ledger.committed_epoch() > self.epoch:
             # An interrupt of an interrupt: nobody was left to notice that the last epoch exists.
             self._end_broken(self.ledger.epoch, InterruptedError("its commit was cut short"))
             self.refuse_broken()

@@ -153,7 +153,7 @@ class DeltaFolder:
 
         Where it ends in an error, `missed` tells whether it exists nevertheless.
         """
-        self.settle()
+        self.resolve_attempt()
         make_folder(self.path / _LOG)
         version = self.version + 1
         if version == self._unconfirmed:
@@ -175,7 +175,7 @@ class DeltaFolder:
                     self._attempt = None
                     raise
                 # What failed came after the naming: a commit whose log file is whole and synced is one all the same.
-                self.settle()
+                self.resolve_attempt()
                 if self._known is attempt.after:
                     return
             self._unconfirmed = version
@@ -231,13 +231,13 @@ class DeltaFolder:
 
         One that exists after all is known from here on.
         """
-        self.settle()
+        self.resolve_attempt()
         if self._known.commit is not None and self._known.commit is commit:
             return False
         attempt = self._attempt
         return attempt is None or attempt.after.commit is not commit or attempt.after.version != self._unconfirmed
 
-    def settle(self) -> None:
+    def resolve_attempt(self) -> None:
         """Find out what became of a commit that was cut short between two steps: its log file tells."""
         attempt = self._attempt
         if attempt is None or attempt.after.version != self.version + 1 or attempt.after.version == self._unconfirmed:

@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 from headrace.errors import HeadraceError, LedgerError, LedgerNotWritten
 from headrace.ledger.delta_log import Commit, DataFile, DeltaFolder
 from headrace.ledger.durable import crash_point, unread, withdraw, write_named
-from headrace.ledger.names import CLOSED, plain_name
+from headrace.ledger.names import CUT_CONTENT, plain_name
 from headrace.state.delta import Delta, consolidate, empty
 from headrace.storage.folders import make_folder, sync_folder
 from headrace.storage.objects import Location, local_file
@@ -159,10 +159,10 @@ class Ledger:
         """The newest epoch."""
         return self._folder.numbers.get(NEWEST_EPOCH, 0)
 
-    def settled_epoch(self) -> int:
+    def committed_epoch(self) -> int:
         """The newest epoch, that of a commit included which was cut short after it had happened."""
         with self._turn:
-            self._folder.settle()
+            self._folder.resolve_attempt()
         return self.epoch
 
     @property
@@ -193,7 +193,7 @@ class Ledger:
         self._guarded(lambda: self._commit(epoch, at, head, deltas))
 
     def _commit(self, epoch: int, at: datetime, head: Mapping[str, Any], deltas: Mapping[str, Delta]) -> None:
-        if epoch != self.settled_epoch() + 1:
+        if epoch != self.committed_epoch() + 1:
             raise LedgerError(
                 f"epoch {epoch} does not follow epoch {self.epoch}, which is the newest",
                 detail="Nothing was committed by this call.",
@@ -295,7 +295,7 @@ class Ledger:
         table = self._read(_ENTRY_COLUMNS, relation, since, until)
         for batch in table.to_batches(max_chunksize=100):
             for row in batch.to_pylist():
-                if row["relation"] != "" and not (relation is None and row["relation"].endswith(CLOSED)):
+                if row["relation"] != "" and not (relation is None and row["relation"].endswith(CUT_CONTENT)):
                     yield self._entry(row)
 
     def entries_after(self, since: Mapping[str, int]) -> Iterator[Entry]:
@@ -418,7 +418,7 @@ class Ledger:
             self._withdraw(commit, [self._folder.path / one.path for one in adds if one.path not in kept])
             raise
 
-    def adopt(self, table: pa.Table) -> None:
+    def import_rows(self, table: pa.Table) -> None:
         """Take over all rows of a ledger that was written otherwise."""
         table = table.select(_SCHEMA.names).cast(_SCHEMA)
         newest = int(np.asarray(table.column("epoch")).max())

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 
-CLOSED = "#closed"
+# What a relation held where its log was cut; ledgers have had this word since before it was called so.
+CUT_CONTENT = "#closed"
 
 
-def closed_name(relation: str) -> str:
+def cut_content_name(relation: str) -> str:
     """Under which name the log keeps what a relation held, where an epoch left it other columns."""
-    return f"{relation}{CLOSED}"
+    return f"{relation}{CUT_CONTENT}"
 
 
 def is_kept(relation: str) -> bool:
     """Whether the log keeps a relation's rows after they are folded: for readers of older epochs."""
-    return not is_hidden(relation) or relation.endswith(CLOSED)
+    return not is_hidden(relation) or relation.endswith(CUT_CONTENT)
 
 
 def is_hidden(relation: str) -> bool:

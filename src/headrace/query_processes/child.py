@@ -166,7 +166,7 @@ class Child:
                 with self._lock:
                     answer = self._answers.pop(message.head.get("answer", 0), None)
                 if answer is not None:
-                    _settle(lambda answer=answer, message=message: answer.set_result(message))
+                    _set_outcome(lambda answer=answer, message=message: answer.set_result(message))
         except WireBroken:
             pass
         finally:
@@ -185,7 +185,7 @@ class Child:
         with self._lock:
             answer = self._answers.pop(number, None)
         if answer is not None:
-            _settle(lambda: answer.set_exception(lost))
+            _set_outcome(lambda: answer.set_exception(lost))
 
     def _watch(self) -> None:
         """Kill the process when it takes more of the machine's memory than it may."""
@@ -195,9 +195,9 @@ class Child:
                 return
 
 
-def _settle(settle: Callable[[], None]) -> None:
+def _set_outcome(set_outcome: Callable[[], None]) -> None:
     with contextlib.suppress(InvalidStateError):
-        settle()
+        set_outcome()
 
 
 def _environment(own: Mapping[str, str]) -> dict[str, str]:

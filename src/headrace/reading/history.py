@@ -15,7 +15,7 @@ from headrace.catalog.columns import ColumnHistory, Columns, converted
 from headrace.errors import EpochExpired, ResultTooLarge
 from headrace.intake.arrow import table_schema
 from headrace.ledger.ledger import Entry, Ledger, summed
-from headrace.ledger.names import closed_name
+from headrace.ledger.names import cut_content_name
 from headrace.state.change_images import change_images
 from headrace.state.delta import Delta, negate
 from headrace.state.repeat import repeated_bytes
@@ -52,14 +52,16 @@ def state_at(
     if then is None or start is None:
         return Snapshot(newest.schema, ()), relation.schema
     schema = then.schema or relation.schema
-    cut = next((one for one in history.between(relation.name, epoch, now) if one.closed or one.born > epoch), None)
-    if cut is not None and not cut.closed:
+    cut = next(
+        (one for one in history.between(relation.name, epoch, now) if one.has_cut_content or one.born > epoch), None
+    )
+    if cut is not None and not cut.has_cut_content:
         return _since_birth(ledger, history, relation.name, newest, then, epoch, go_on), schema
     held = newest
     if cut is not None:
         now = cut.since - 1
         start = history.at(relation.name, now) or then
-        entries = list(ledger.entries(closed_name(relation.name), now, cut.since))
+        entries = list(ledger.entries(cut_content_name(relation.name), now, cut.since))
         held = _summed(relation.name, epoch, start.arrow or newest.schema, entries)
     since = summed(held.schema, history.under(_log(ledger, relation.name, epoch, now, go_on), start))
     if len(since):

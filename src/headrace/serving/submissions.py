@@ -85,7 +85,7 @@ class Submissions:
         return over
 
     def close(self) -> None:
-        """Wait until everything in line has been settled."""
+        """Wait until everything in line has its outcome."""
         self._epochs.shutdown()
 
 

@@ -81,4 +81,4 @@ def _build(home: Path) -> None:
         rows.append(table.set_column(index, "file", pa.array(files, pa.string())))
     if (home / _NEW / "deltas").exists():
         sync_folder(home / _NEW / "deltas")
-    ledger.adopt(pa.concat_tables(rows))
+    ledger.import_rows(pa.concat_tables(rows))
