@@ -144,7 +144,7 @@ _SHAPES_OF_A_VIEW = (
 def _redefine(model: Model, rng: Random, number: int) -> Action:
     """Changes, with definitions between: a view is replaced under another, one comes and goes, the table grows."""
     pick = rng.random()
-    columns = model.tables["facts"].base_schema.columns
+    columns = model.tables["facts"].shape.columns
     if pick < 0.05 and len(columns) < 8:
         return Statement(f"ALTER TABLE facts ADD COLUMN n{number} INT", column=("facts", f"n{number}"))
     if pick < 0.2:

@@ -300,7 +300,7 @@ class Base:
                     found = np.load(file, mmap_mode="r")
             except (OSError, ValueError):
                 continue
-            if found.base_schema == (2, one.rows):
+            if found.shape == (2, one.rows):
                 self._whole_identities.add(path.name)
                 return found[0], found[1]
         if rows is None:
