@@ -20,7 +20,8 @@ from headrace.errors import HomeBroken, ViewEvaluationError
 from headrace.intake.table import TableContract
 from headrace.state.arrow_types import arrow_schema
 from headrace.state.delta import Delta
-from headrace.state.store import Snapshot, Store
+from headrace.state.snapshot import Snapshot
+from headrace.state.store import Store
 
 COLUMNS = StructType([StructField("id", LongType(), False), StructField("n", IntegerType())])
 Follow = Callable[[Any], Delta]

@@ -92,7 +92,14 @@ class Cluster:
         name = f"worker-{self._started}"
         self._started += 1
         arguments = [_WORKER, "--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
-        arguments += ["--cores", str(self._cores), "--memory", self.memory, "--work-dir", str(self.folder / name / "work")]
+        arguments += [
+            "--cores",
+            str(self._cores),
+            "--memory",
+            self.memory,
+            "--work-dir",
+            str(self.folder / name / "work"),
+        ]
         process, said = self._start(name, [*arguments, self.url])
         self.workers.append(process)
         return process, said
@@ -122,7 +129,14 @@ class Cluster:
             folder.mkdir(mode=0o700)
             shutil.chown(folder, _OTHER_USER)
         java = find_java()
-        command = [str(java.executable), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{_spark_home()}/jars/*", *arguments]
+        command = [
+            str(java.executable),
+            "-Xmx256m",
+            "-XX:TieredStopAtLevel=1",
+            "-cp",
+            f"{_spark_home()}/jars/*",
+            *arguments,
+        ]
         said = self.folder / f"{name}.log"
         with open(said, "wb") as sink:
             process = subprocess.Popen(

@@ -19,7 +19,8 @@ from headrace.face import Headrace, home_of
 from headrace.reading import files, frames
 from headrace.reading.frames import Frames
 from headrace.state.delta import consolidate
-from headrace.state.store import Run, Snapshot
+from headrace.state.run import Run
+from headrace.state.snapshot import Snapshot
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ import pytest
 from headrace.state.arranged import Arrangement, Order, OrderColumn, ends_of, moved, sort_keys, starts_of
 from headrace.state.delta import consolidate, weights_of
 from headrace.state.extremes import sort_key
-from headrace.state.store import Run
+from headrace.state.run import Run
 
 Draw = Callable[[random.Random], Any]
 

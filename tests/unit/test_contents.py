@@ -16,7 +16,8 @@ from headrace.reading.files import Files
 from headrace.reading.frames import Frames
 from headrace.state.arrow_types import arrow_schema
 from headrace.state.delta import consolidate, weights_of
-from headrace.state.store import Snapshot, Store
+from headrace.state.snapshot import Snapshot
+from headrace.state.store import Store
 
 
 @pytest.fixture

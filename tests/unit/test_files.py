@@ -20,7 +20,8 @@ from headrace.reading.files import WEIGHT, Files
 from headrace.reading.frames import Frames
 from headrace.state.arrow_types import arrow_schema
 from headrace.state.delta import consolidate, weights_of
-from headrace.state.store import Run, Snapshot
+from headrace.state.run import Run
+from headrace.state.snapshot import Snapshot
 
 SCHEMA = arrow_schema([LongType(), StringType()])
 

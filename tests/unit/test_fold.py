@@ -23,7 +23,8 @@ from headrace.ledger.readers import Reader, Readers
 from headrace.reading.history import RelationsAt, refuse_expired, state_at
 from headrace.settings import Settings
 from headrace.state.delta import Delta, consolidate
-from headrace.state.store import Snapshot, Store
+from headrace.state.snapshot import Snapshot
+from headrace.state.store import Store
 from headrace.storage.folders import make_folder
 from headrace.storage.objects import Location
 from headrace.upkeep.fold import Fold, FoldInput, FoldInputs, base_path, sweep_after_crash

@@ -14,8 +14,8 @@ from headrace.errors import EpochExpired, RelationNameError, ResultTooLarge
 from headrace.ledger.ledger import Ledger
 from headrace.reading import following
 from headrace.reading.following import Changes, Dropped, Position, Progress, Reset
-from headrace.reading.held import BEGIN
 from headrace.reading.history import changes_table
+from headrace.state.state import BEGIN
 from tests.small_relations import SmallRelations, delta_of
 
 

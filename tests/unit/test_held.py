@@ -11,10 +11,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType
 
-from headrace.reading.held import BEGIN, At, Held
+from headrace.reading.held import Held
 from headrace.state.arrow_types import arrow_schema
 from headrace.state.delta import consolidate, weights_of
 from headrace.state.repeat import repeat
+from headrace.state.state import BEGIN, At
 from headrace.state.store import Store
 
 Row = tuple[int, str, int]

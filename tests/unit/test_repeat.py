@@ -16,7 +16,8 @@ from headrace.sql.syntax import Query
 from headrace.state.arrow_types import arrow_schema
 from headrace.state.delta import consolidate, weights_of
 from headrace.state.repeat import first_of, repeat, repeated_bytes
-from headrace.state.store import Snapshot, Store
+from headrace.state.snapshot import Snapshot
+from headrace.state.store import Store
 
 OFTEN = 50_000_000
 SCHEMA = StructType([StructField("country", StringType()), StructField("n", LongType())])

@@ -14,20 +14,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headrace.state import store as store_module
-from headrace.state.delta import Delta, consolidate, empty, weights_of
-from headrace.state.hashing import identity
-from headrace.state.store import (
-    IDENTITY,
-    Run,
-    Snapshot,
-    Store,
-    key_hashes,
-    order_numbers,
-    project,
-    project_and_sum,
-    spans,
-)
+from headrace.state import run as run_module
+from headrace.state.delta import Delta, consolidate, empty, project, project_and_sum, weights_of
+from headrace.state.hashing import identity, key_hashes
+from headrace.state.run import IDENTITY, Run, order_numbers, spans
+from headrace.state.snapshot import Snapshot
+from headrace.state.store import Store
 
 FIXED = settings(derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 SCHEMA = pa.schema([("c0", pa.int64()), ("c1", pa.string()), ("c2", pa.float64())])
@@ -84,7 +76,7 @@ def check(snapshot: Snapshot, model: Model, key: tuple[int, ...], some: list[Row
     assert content(snapshot.lookup(key, wanted_hashes(key, some))) == of_keys(model, key, some)
     inside = {row: weight for row, weight in model.items() if row[2] is not None and low <= row[2] <= high}
     assert content(snapshot.between(2, low, high)) == inside
-    counts = snapshot.contains(*identity(table(some).columns, len(some)))
+    counts = snapshot.multiplicity(*identity(table(some).columns, len(some)))
     assert counts.tolist() == [model[row] for row in some]
 
 
@@ -224,16 +216,16 @@ def test_nothing_is_found_in_nothing(key: tuple[int, ...]) -> None:
     assert len(snapshot.lookup(key, np.array([1, 2], dtype=np.uint64))) == 0
     assert len(snapshot.lookup(key, none)) == 0
     assert len(snapshot.between(0, -math.inf, math.inf)) == 0
-    assert snapshot.contains(none, none).tolist() == []
-    assert snapshot.contains(np.array([1], dtype=np.uint64), np.array([1], dtype=np.uint64)).tolist() == [0]
+    assert snapshot.multiplicity(none, none).tolist() == []
+    assert snapshot.multiplicity(np.array([1], dtype=np.uint64), np.array([1], dtype=np.uint64)).tolist() == [0]
 
 
 def test_a_hash_that_only_looks_alike_is_not_contained() -> None:
     store = Store("t", SCHEMA)
     one = delta([((1, "a", 0.0), 2)])
     store.apply(one)
-    assert store.snapshot().contains(one.low, one.high + np.uint64(1)).tolist() == [0]
-    assert store.snapshot().contains(np.repeat(one.low, 2), np.repeat(one.high, 2)).tolist() == [2, 2]
+    assert store.snapshot().multiplicity(one.low, one.high + np.uint64(1)).tolist() == [0]
+    assert store.snapshot().multiplicity(np.repeat(one.low, 2), np.repeat(one.high, 2)).tolist() == [2, 2]
 
 
 def test_numbers_never_contradict_the_order_of_values() -> None:
@@ -254,14 +246,14 @@ def test_spans_are_laid_end_to_end() -> None:
 def test_what_comes_while_runs_are_merged_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store("t", SCHEMA)
     late: Row = (9, "late", None)
-    surviving = store_module.surviving
+    surviving = run_module.surviving
 
     def surviving_slowly(*given: Any) -> Any:
-        if store.snapshot().contains(*identity(table([late]).columns, 1))[0] == 0:
+        if store.snapshot().multiplicity(*identity(table([late]).columns, 1))[0] == 0:
             store.add(delta([(late, 1)]))
         return surviving(*given)
 
-    monkeypatch.setattr(store_module, "surviving", surviving_slowly)
+    monkeypatch.setattr(run_module, "surviving", surviving_slowly)
     for number in range(2):
         store.add(delta([((number, "a", None), 1)]))
     store.merge()

@@ -10,7 +10,9 @@ import pytest
 
 from headrace.state import mapped
 from headrace.state.delta import consolidate
-from headrace.state.store import Snapshot, Store, difference, key_hashes
+from headrace.state.hashing import key_hashes
+from headrace.state.snapshot import Snapshot, difference
+from headrace.state.store import Store
 
 SCHEMA = pa.schema([("c0", pa.int64()), ("c1", pa.string())])
 

@@ -16,7 +16,7 @@ from headrace.rules.window_reach import FirstRows, FrameReach, OrderBy, WindowRe
 from headrace.rules.window_running import Running
 from headrace.state.arranged import Arrangement, Order, OrderColumn, sort_keys
 from headrace.state.delta import Delta, consolidate, weights_of
-from headrace.state.store import Run
+from headrace.state.run import Run
 
 SCHEMA = pa.schema([("c0", pa.int32()), ("c1", pa.int32()), ("c2", pa.int64())])
 ORDER = Order((0,), (OrderColumn(1, False, True),))

@@ -202,13 +202,13 @@ def _adopt(core: Core, old: Table, altered: _Altered) -> None:
 
 
 def _carry_rows(old: Table, table: Table) -> None:
-    """The rows that the table holds, under its new columns; run by run, so that large tables stay out of the heap."""
+    """The rows that the table holds, under its new columns; part by part, so that large tables stay out of the heap."""
     written, wanted = _columns(old), _columns(table)
     if written.alike(wanted):
         table.store = old.store
         return
-    for run in old.store.snapshot().runs:
-        table.store.apply(converted(run.delta.rows, run.delta.weights, written, wanted))
+    for part in old.store.snapshot().parts():
+        table.store.apply(converted(part.rows, part.weights, written, wanted))
 
 
 def _columns(table: Table) -> Columns:

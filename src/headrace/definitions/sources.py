@@ -26,7 +26,7 @@ from headrace.sql.query_errors import query_error
 from headrace.sql.syntax import CreateSource, SourceAction
 from headrace.state import mapped
 from headrace.state.delta import all_differ
-from headrace.state.store import key_hashes
+from headrace.state.hashing import key_hashes
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def _changes(table: Table, rows: pa.Table) -> Bulk | Sequence[object]:
     sequence = table.contract.sequence
     if sequence is not None:
         assert table.tombstones is not None
-        fresh = not table.store.snapshot().runs and not table.tombstones.snapshot().runs
+        fresh = table.store.snapshot().is_empty and table.tombstones.snapshot().is_empty
         dated = not rows.column(table.schema.names.index(sequence)).null_count
         if not (fresh and dated and all_differ(key_hashes(rows, table.contract.key_indexes))):
             return [{"insert": row} for row in rows.rename_columns(table.schema.names).to_pylist()]

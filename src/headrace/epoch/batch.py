@@ -14,12 +14,12 @@ from headrace.epoch.work import Work
 from headrace.errors import ChangesRejected, Rejection
 from headrace.intake.overlay import Taken
 from headrace.state.delta import Delta, concat
-from headrace.state.store import Run, Snapshot
+from headrace.state.state import State
 
 Changes = Mapping[str, Sequence[object] | Bulk]
 Counts = dict[str, int]
-_Runs = Mapping[str, tuple[Run, ...]]
-_Mark = tuple[_Runs, Pending | None, int]
+_Accepted = Mapping[str, tuple[State, tuple[Delta, ...]]]
+_Mark = tuple[_Accepted, Pending | None, int]
 BatchMark = Mapping[str, tuple["_TableSoFar", _Mark]]
 
 
@@ -103,7 +103,7 @@ class Batch:
 
 
 class _TableSoFar:
-    """One table's accepted changes: runs of those that are flushed, and on top of them what is still pending.
+    """One table's accepted changes: deltas of those that are flushed, and on top of them what is still pending.
 
     Changes row by row stay pending as long as they can, since one lookup serves them all; they are flushed when a
     statement reads the table or changes it by whole columns.
@@ -115,8 +115,8 @@ class _TableSoFar:
         self._now = now
         self._retention = retention
         stores = [table.store, *([table.tombstones] if table.tombstones else [])]
-        self._before = {store.name: work.before(store.name) for store in stores}
-        self._runs: _Runs = {store.name: () for store in stores}
+        # Of each store, what it holds by now, and the deltas that brought it there.
+        self._accepted: _Accepted = {store.name: (work.before(store.name), ()) for store in stores}
         self._pending: Pending | None = None
 
     def take(self, listed: Sequence[object] | Bulk, each: bool) -> Taken:
@@ -134,15 +134,15 @@ class _TableSoFar:
 
     def mark(self) -> _Mark:
         """A mark of what is accepted so far."""
-        return self._runs, self._pending, 0 if self._pending is None else self._pending.overlay.checkpoint()
+        return self._accepted, self._pending, 0 if self._pending is None else self._pending.overlay.checkpoint()
 
     def rollback(self, mark: _Mark) -> None:
         """Undo everything taken since the mark."""
-        self._runs, self._pending, taken = mark
+        self._accepted, self._pending, taken = mark
         if self._pending is not None:
             self._pending.overlay.rollback(taken)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> State:
         """What the table holds after its accepted changes."""
         self._flush()
         return self._after(self.name)
@@ -150,15 +150,12 @@ class _TableSoFar:
     def changed(self) -> bool:
         """Whether anything is accepted that may have changed the table."""
         self._flush()
-        return bool(self._runs[self.name])
+        return bool(self._accepted[self.name][1])
 
     def deltas(self) -> dict[str, Delta]:
         """The net change of the table, and of its tombstones."""
         self._flush()
-        return {
-            name: concat(before.schema, [run.delta for run in self._runs[name]])
-            for name, before in self._before.items()
-        }
+        return {name: concat(state.schema, deltas) for name, (state, deltas) in self._accepted.items()}
 
     def _flush(self) -> None:
         if self._pending is not None:
@@ -166,9 +163,12 @@ class _TableSoFar:
             self._pending = None
 
     def _add(self, deltas: Mapping[str, Delta]) -> None:
-        fresh = {name: (Run(delta),) for name, delta in deltas.items() if len(delta)}
-        self._runs = {name: (*runs, *fresh.get(name, ())) for name, runs in self._runs.items()}
+        accepted = dict(self._accepted)
+        for name, delta in deltas.items():
+            if len(delta):
+                state, before = accepted[name]
+                accepted[name] = state.plus(delta), (*before, delta)
+        self._accepted = accepted
 
-    def _after(self, store: str) -> Snapshot:
-        before = self._before[store]
-        return Snapshot(before.schema, (*before.runs, *self._runs[store]))
+    def _after(self, store: str) -> State:
+        return self._accepted[store][0]

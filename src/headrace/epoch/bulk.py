@@ -13,8 +13,8 @@ from headrace.catalog.catalog import Table
 from headrace.errors import ChangesRejected, Rejection
 from headrace.json_forms import has_text, is_readable
 from headrace.state.delta import Delta, all_differ, concat, consolidate, found_among, gather, negate, number_identities
-from headrace.state.hashing import identity
-from headrace.state.store import Snapshot, key_hashes
+from headrace.state.hashing import identity, key_hashes
+from headrace.state.state import State
 
 _SHOWN_KEYS = 1000
 
@@ -34,7 +34,7 @@ class Bulk:
         return max(self.removed.num_rows, self.added.num_rows)
 
 
-def bulk_delta(table: Table, before: Snapshot, bulk: Bulk) -> Delta:
+def bulk_delta(table: Table, before: State, bulk: Bulk) -> Delta:
     """The net change of a table that holds this, or ChangesRejected."""
     _refuse_nulls(table, bulk.added)
     refuse_broken_text(table, bulk.added)
@@ -57,7 +57,7 @@ def bulk_delta(table: Table, before: Snapshot, bulk: Bulk) -> Delta:
             rows, keys = rows.take(pa.array(kept)), (keys[0][kept], keys[1][kept])
     # Rows of different keys are different rows, so that nothing needs to be summed.
     added = Delta(rows, np.ones(rows.num_rows, dtype=np.int64), *identity(rows.columns, rows.num_rows))
-    if not before.runs:
+    if before.is_empty:
         return added
     wanted = np.unique(np.concatenate([key_hashes(rows, key), key_hashes(bulk.removed, key)]))
     known = before.lookup(key, wanted)

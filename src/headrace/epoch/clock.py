@@ -17,7 +17,7 @@ _ONE = np.ones(1, dtype=np.int64)
 
 def move_clock(work: Work, catalog: Catalog, now: datetime, resolution: float) -> None:
     """Set the clock of an epoch under way, if any view reads it."""
-    if not catalog.reads_clock and not work.before(CLOCK).runs:
+    if not catalog.reads_clock and work.before(CLOCK).is_empty:
         return
     moment = datetime.fromtimestamp(now.timestamp() // resolution * resolution, UTC)
     known = work.before(CLOCK).all()

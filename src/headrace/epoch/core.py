@@ -39,7 +39,8 @@ from headrace.settings import Settings
 from headrace.sql.one_row import CLOCK, CLOCK_SCHEMA
 from headrace.state.arrow_types import arrow_schema
 from headrace.state.delta import Delta
-from headrace.state.store import Snapshot, Store
+from headrace.state.state import State
+from headrace.state.store import Store
 from headrace.storage.objects import Location
 
 
@@ -125,7 +126,7 @@ class Core:
         """Why this open home cannot go on, if an epoch was committed that it could not take in."""
         return None if self._broken_by is None else HomeBroken(*self._broken_by)
 
-    def newest(self) -> tuple[int, dict[str, tuple[Snapshot, StructType]]]:
+    def newest(self) -> tuple[int, dict[str, tuple[State, StructType]]]:
         """The newest epoch, and all relations that a query may read at it."""
         self.refuse_broken()
         with self._visible:
@@ -133,7 +134,7 @@ class Core:
             held = {name: (one.store.snapshot(), one.schema) for name, one in newest.catalog.relations.items()}
             return newest.epoch, held
 
-    def relations(self) -> dict[str, tuple[Snapshot, StructType]]:
+    def relations(self) -> dict[str, tuple[State, StructType]]:
         """All relations that a query may read, all of the newest epoch."""
         return self.newest()[1]
 
@@ -147,7 +148,7 @@ class Core:
             changed_at = present.changed_at.get(name, present.epoch)
             return Newest(present.epoch, present.catalog.history, one, content, changed_at)
 
-    def all_at_once(self) -> tuple[Present, list[tuple[Store, Snapshot]]]:
+    def all_at_once(self) -> tuple[Present, list[tuple[Store, State]]]:
         """The newest epoch, and what every store holds at it, hidden ones included."""
         self.refuse_broken()
         with self._visible:

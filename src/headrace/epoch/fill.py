@@ -19,20 +19,21 @@ from headrace.rules.base import HiddenStore
 from headrace.sql.one_row import CLOCK, CLOCK_SCHEMA
 from headrace.state.arrow_types import spark_schema
 from headrace.state.delta import Delta, consolidate
-from headrace.state.store import Run, Snapshot, difference
+from headrace.state.snapshot import difference, holding
+from headrace.state.state import State
 
 if TYPE_CHECKING:
     from headrace.epoch.work import Work
 
 _AT_A_TIME = 2
 
-Relations = Callable[[str], tuple[Snapshot, StructType]]
+Relations = Callable[[str], tuple[State, StructType]]
 
 
 def refill(work: Work, catalog: Catalog, frames: Frames, view: View) -> None:
     """Record the difference between what a view and its state must hold and what they hold."""
 
-    def relation(name: str) -> tuple[Snapshot, StructType]:
+    def relation(name: str) -> tuple[State, StructType]:
         if name == CLOCK:
             return work.after(name), CLOCK_SCHEMA
         return work.after(name), catalog.get(name).schema
@@ -47,8 +48,8 @@ def refill(work: Work, catalog: Catalog, frames: Frames, view: View) -> None:
     for hidden in stores:
         if hidden.stands_for is not None:
             wanted[hidden.name] = content = _content(frames, hidden, relation, large, known)()
-            snapshot = Snapshot(hidden.schema, (Run(content),) if len(content) else ())
-            known.append((hidden.stands_for, frames.frame(snapshot, spark_schema(hidden.types))))
+            state = holding(hidden.schema, content)
+            known.append((hidden.stands_for, frames.frame(state, spark_schema(hidden.types))))
             work.tell(Step("view", view.name, len(wanted), parts))
     jobs = {one.name: _content(frames, one, relation, large, known) for one in stores if one.stands_for is None}
     if view.resolved.unfollowed is not None:

@@ -15,14 +15,14 @@ from headrace.intake.arrow import to_arrow
 from headrace.intake.overlay import Found, KeptCell, Net, Overlay
 from headrace.state.arrow_types import conform
 from headrace.state.delta import Delta, combine, consolidate, end_to_end, gather, negate
-from headrace.state.hashing import identity
-from headrace.state.store import Snapshot, key_hashes
+from headrace.state.hashing import identity, key_hashes
+from headrace.state.state import State
 
 
 class Pending:
     """Changes of one table, on top of what it and its tombstones hold."""
 
-    def __init__(self, table: Table, snapshot: Snapshot, buried: Snapshot | None) -> None:
+    def __init__(self, table: Table, snapshot: State, buried: State | None) -> None:
         self._table = table
         self._snapshot = snapshot
         self._buried = buried
@@ -67,7 +67,7 @@ class Pending:
         contract = self._table.contract
         table = _positional(to_arrow(rows, contract.schema), contract.schema)
         low, high = identity(table.columns, table.num_rows)
-        counts = self._snapshot.contains(low, high)
+        counts = self._snapshot.multiplicity(low, high)
         return {contract.row_identity(row): int(n) for row, n in zip(rows, counts, strict=True)}
 
     def deltas(self, now: datetime, retention: timedelta) -> dict[str, Delta]:
@@ -115,7 +115,7 @@ class Pending:
             table = table.set_column(index, field, values.take(pa.array(origin)))
         return table
 
-    def _tombstone_delta(self, net: Net, snapshot: Snapshot, expired_at: datetime) -> Delta:
+    def _tombstone_delta(self, net: Net, snapshot: State, expired_at: datetime) -> Delta:
         contract = self._table.contract
         width = len(contract.key)
         touched = [*(t.key for t in net.tombstones_set), *net.tombstones_removed]
@@ -147,7 +147,7 @@ class Pending:
         return summed
 
 
-def _expired(snapshot: Snapshot, width: int, before: datetime) -> tuple[pa.Table, np.ndarray] | None:
+def _expired(snapshot: State, width: int, before: datetime) -> tuple[pa.Table, np.ndarray] | None:
     """Tombstones older than the retention; found by their time, not by a scan."""
     found = snapshot.between(width + 1, -np.inf, before.timestamp() * 1e6)
     if len(found) == 0:

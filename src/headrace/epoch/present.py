@@ -10,7 +10,8 @@ from typing import Any
 from headrace.catalog.catalog import Catalog
 from headrace.epoch.receipt import Receipt
 from headrace.state.delta import Delta
-from headrace.state.store import Run, Store
+from headrace.state.run import Run
+from headrace.state.store import Store
 
 
 @dataclass(frozen=True, eq=False)

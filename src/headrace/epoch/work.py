@@ -18,7 +18,8 @@ from headrace.reading.frames import Frames
 from headrace.rules.base import NeedsFill
 from headrace.sql.one_row import CLOCK
 from headrace.state.delta import Delta, empty
-from headrace.state.store import Run, Snapshot, Store
+from headrace.state.state import State
+from headrace.state.store import Store
 
 _log = logging.getLogger("headrace.views")
 # From so many rows on, what comes into empty relations is followed by a fill, which reads no more than the rule would.
@@ -33,7 +34,7 @@ class Work:
         self.tell = tell
         self._before = {name: store.snapshot() for name, store in stores.items()}
         self._deltas: dict[str, Delta] = {}
-        self._runs: dict[str, Run] = {}
+        self._after: dict[str, tuple[Delta, State]] = {}
         self._bound = bound
 
     @property
@@ -46,21 +47,21 @@ class Work:
         """All deltas so far, hidden ones included."""
         return self._deltas
 
-    def before(self, store: str) -> Snapshot:
+    def before(self, store: str) -> State:
         """What a store held at the end of the epoch before."""
         return self._before[store]
 
-    def after(self, store: str) -> Snapshot:
+    def after(self, store: str) -> State:
         """What a store will hold at the end of this epoch."""
-        snapshot = self._before[store]
         delta = self._deltas.get(store)
         if delta is None or len(delta) == 0:
-            return snapshot
-        run = self._runs.get(store)
-        if run is None or run.delta is not delta:
-            # The same run each time: whatever is made of it, a file or an index, is made once.
-            run = self._runs[store] = Run(delta)
-        return Snapshot(snapshot.schema, (*snapshot.runs, run))
+            return self._before[store]
+        known, after = self._after.get(store, (None, None))
+        if after is None or known is not delta:
+            # The same state each time: whatever is made of it, a file or an index, is made once.
+            after = self._before[store].plus(delta)
+            self._after[store] = delta, after
+        return after
 
     def delta_of(self, relation: str) -> Delta:
         """The relation's delta in this epoch."""

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.state.delta import Delta, Weights, gather
-from headrace.state.store import Run
+from headrace.state.run import Run
 
 IDENTITY = ("_headrace_low", "_headrace_high")
 WEIGHT = "_headrace_weight"

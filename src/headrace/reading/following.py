@@ -26,7 +26,7 @@ from headrace.reading.held import Held
 from headrace.reading.history import EpochChanges, epoch_changes, refuse_expired
 from headrace.reading.recent import Recent
 from headrace.state.delta import Delta
-from headrace.state.store import Snapshot
+from headrace.state.state import State
 
 # A step ends with the epoch that brings it to so many rows, or after so many epochs.
 ROWS = 100_000
@@ -90,7 +90,7 @@ class Newest:
     epoch: int
     history: ColumnHistory
     relation: Relation | None
-    content: Snapshot | None
+    content: State | None
     changed_at: int
 
 
@@ -216,6 +216,6 @@ class Following:
             )
 
 
-def _reset(newest: Newest, relation: Relation, content: Snapshot, columns: Columns) -> Reset:
+def _reset(newest: Newest, relation: Relation, content: State, columns: Columns) -> Reset:
     held = Held(content, relation.schema.names)
     return Reset(Position(relation.name, newest.epoch, columns), relation.schema, held, next(_readings))

@@ -23,9 +23,9 @@ from headrace.reading.files import IDENTITY, WEIGHT, File, Files, remove, weighe
 from headrace.sql.resolve import relation_of
 from headrace.state import mapped
 from headrace.state.arrow_types import arrow_schema, conform, nullable_type
-from headrace.state.delta import Delta, gather, number_identities
+from headrace.state.hashing import Hashes
 from headrace.state.repeat import repeat
-from headrace.state.store import Run, Snapshot
+from headrace.state.state import State
 
 _IN_MEMORY = 50_000
 _KEPT_ROWS = 2_000
@@ -66,19 +66,19 @@ class Frames:
         self.query_names_lock = threading.RLock()
         self._lately: dict[tuple[object, StructType], Any] = {}
 
-    def frame(self, held: Snapshot | Content, schema: StructType) -> Any:
+    def frame(self, held: State | Content, schema: StructType) -> Any:
         """All rows of a relation."""
         nullable = StructType([StructField(f.name, nullable_type(f.dataType), True) for f in schema.fields])
         snapshot = held
-        if isinstance(held, Snapshot):
+        if not isinstance(held, Content):
             if held.size <= _IN_MEMORY:
-                return self._small(held.runs, lambda: _whole(held), held.size, nullable)
+                return self._small(held.made_of, lambda: _whole(held), held.size, nullable)
             held = self.content(held)
         elif not held.files:
             return self._small(held, lambda: held.rows, held.rows.num_rows, nullable)
         return hold(self._of(held, nullable), held, snapshot)
 
-    def table(self, held: Snapshot | Content, schema: StructType) -> Any:
+    def table(self, held: State | Content, schema: StructType) -> Any:
         """All rows of a relation, of which Spark's optimizer knows no more than of a table: their columns and size.
 
         Of rows at hand it knows each, and makes other answers of some queries: whether NULL is IN a list, for one.
@@ -90,22 +90,18 @@ class Frames:
         plan = self.catalyst.module("org.apache.spark.sql.execution.LogicalRDD").fromDataset(rows, frame._jdf, False)
         return hold(self.catalyst.frame(plan), frame)
 
-    def content(self, snapshot: Snapshot) -> Content:
+    def content(self, snapshot: State) -> Content:
         """The rows of a relation as files and small tables, from which any Spark of this machine makes a frame."""
         nothing = snapshot.schema.empty_table()
         if snapshot.size <= _IN_MEMORY:
             return Content((), None, _whole(snapshot))
-        large = [run for run in snapshot.runs if len(run.delta) > _IN_MEMORY]
-        if not large:
-            whole = Run(snapshot.all())
-            return Content((self._files.of(whole),), None, nothing, kept=whole)
-        # What small runs hold, and what large ones take away, is counted over all runs and kept apart from the files.
-        apart = [run.delta for run in snapshot.runs if len(run.delta) <= _IN_MEMORY]
-        apart.extend(gather(run.delta, np.flatnonzero(run.delta.weights < 0)) for run in large if run.cancelling)
-        touched = pa.concat_tables([_identities(part) for part in apart]) if apart else None
-        if touched is None or touched.num_rows == 0:
-            return Content(tuple(self._files.as_written(run) for run in large), None, nothing)
-        files, gone, rows = tuple(map(self._files.of, large)), touched.combine_chunks(), _alive(snapshot, apart)
+        stretches = snapshot.stretches(_IN_MEMORY)
+        if stretches.made:
+            return Content(tuple(map(self._files.of, stretches.runs)), None, nothing, kept=stretches)
+        if stretches.replaced is None:
+            return Content(tuple(map(self._files.as_written, stretches.runs)), None, nothing)
+        files, gone = tuple(map(self._files.of, stretches.runs)), _identities(*stretches.replaced)
+        rows = weighed(stretches.rows, stretches.weights)
         if rows.num_rows <= _IN_MEMORY:
             return Content(files, gone, rows)
         rest = self._files.write(rows)
@@ -132,7 +128,7 @@ class Frames:
             frame = frame.unionAll(self._in_memory(content.rows, schema))
         return frame.toDF(*schema.names)
 
-    def rows(self, snapshot: Snapshot, schema: StructType, large: bool) -> pa.Table:
+    def rows(self, snapshot: State, schema: StructType, large: bool) -> pa.Table:
         """All rows of a relation as c0, c1, ...: large ones as Spark reads them, small ones as they are held."""
         if max(snapshot.size, snapshot.count) > _IN_MEMORY:
             return self.collect(self.frame(snapshot, schema), schema, large)
@@ -184,7 +180,7 @@ class Frames:
     def bind(
         self,
         plan: Java,
-        relations: Callable[[str], tuple[Snapshot, StructType]],
+        relations: Callable[[str], tuple[State, StructType]],
         known: Sequence[tuple[Java, Any]] = (),
     ) -> Any:
         """A DataFrame of a marked plan, its leaves replaced by what the relations hold, known parts by their frames."""
@@ -247,7 +243,7 @@ def hold(frame: Any, *parts: object) -> Any:
     return frame
 
 
-def _whole(snapshot: Snapshot) -> pa.Table:
+def _whole(snapshot: State) -> pa.Table:
     held = snapshot.all()
     return weighed(held.rows, held.weights)
 
@@ -261,18 +257,8 @@ def _parts(files: Sequence[Path]) -> Iterator[pa.Table]:
                 yield pa.Table.from_batches([batch])
 
 
-def _identities(delta: Delta) -> pa.Table:
-    columns = [pa.array(delta.low.view(np.int64)), pa.array(delta.high.view(np.int64))]
-    return pa.table(columns, names=list(IDENTITY))
-
-
-def _alive(snapshot: Snapshot, apart: Sequence[Delta]) -> pa.Table:
-    """The rows of these deltas that the whole snapshot holds, and how often."""
-    rows = pa.concat_tables([part.rows for part in apart])
-    low, high = np.concatenate([part.low for part in apart]), np.concatenate([part.high for part in apart])
-    firsts, _ = number_identities(low, high)
-    present = snapshot.contains(low[firsts], high[firsts])
-    return weighed(rows.take(pa.array(firsts[present > 0])), present[present > 0])
+def _identities(low: Hashes, high: Hashes) -> pa.Table:
+    return pa.table([pa.array(low.view(np.int64)), pa.array(high.view(np.int64))], names=list(IDENTITY))
 
 
 def _instants(table: pa.Table) -> pa.Table:

@@ -19,7 +19,8 @@ from headrace.ledger.names import cut_content_name
 from headrace.state.change_images import change_images
 from headrace.state.delta import Delta, negate
 from headrace.state.repeat import repeated_bytes
-from headrace.state.store import Run, Snapshot
+from headrace.state.snapshot import holding
+from headrace.state.state import State
 
 # What the rows of an epoch may need beyond what they are held in, because they come again and again; and what each
 # change needs beside its row.
@@ -37,11 +38,11 @@ def state_at(
     ledger: Ledger,
     history: ColumnHistory,
     relation: Relation,
-    newest: Snapshot,
+    newest: State,
     now: int,
     epoch: int,
     go_on: GoOn = always,
-) -> tuple[Snapshot, StructType]:
+) -> tuple[State, StructType]:
     """What a relation held at the end of an epoch, under the columns of that epoch.
 
     It is what the relation holds now, or what it held when its columns were last cut, without what the log brought in
@@ -50,7 +51,7 @@ def state_at(
     refuse_expired(ledger, epoch)
     then, start = history.at(relation.name, epoch), history.at(relation.name, now)
     if then is None or start is None:
-        return Snapshot(newest.schema, ()), relation.schema
+        return holding(newest.schema), relation.schema
     schema = then.schema or relation.schema
     cut = next(
         (one for one in history.between(relation.name, epoch, now) if one.has_cut_content or one.born > epoch), None
@@ -64,8 +65,7 @@ def state_at(
         entries = list(ledger.entries(cut_content_name(relation.name), now, cut.since))
         held = _summed(relation.name, epoch, start.arrow or newest.schema, entries)
     since = summed(held.schema, history.under(_log(ledger, relation.name, epoch, now, go_on), start))
-    if len(since):
-        held = Snapshot(held.schema, (*held.runs, Run(negate(since))))
+    held = held.plus(negate(since))
     if then.alike(start):
         return held, schema
     # Values that a narrower type cannot hold came later and have cancelled each other by now.
@@ -73,14 +73,14 @@ def state_at(
     return _snapshot(converted(whole.rows, whole.weights, start, then)), schema
 
 
-class RelationsAt(Mapping[str, tuple[Snapshot, StructType]]):
+class RelationsAt(Mapping[str, tuple[State, StructType]]):
     """Relations at an earlier epoch, worked out one by one when asked for: a query names few."""
 
     def __init__(
         self,
         ledger: Ledger,
         history: ColumnHistory,
-        newest: Mapping[str, tuple[Relation, Snapshot]],
+        newest: Mapping[str, tuple[Relation, State]],
         now: int,
         epoch: int,
         go_on: GoOn = always,
@@ -89,7 +89,7 @@ class RelationsAt(Mapping[str, tuple[Snapshot, StructType]]):
         self._read = lambda relation, held: state_at(ledger, history, relation, held, now, epoch, go_on)
         self._go_on = go_on
 
-    def __getitem__(self, name: str) -> tuple[Snapshot, StructType]:
+    def __getitem__(self, name: str) -> tuple[State, StructType]:
         self._go_on()
         return self._read(*self._newest[name])
 
@@ -101,8 +101,8 @@ class RelationsAt(Mapping[str, tuple[Snapshot, StructType]]):
 
 
 def _since_birth(
-    ledger: Ledger, history: ColumnHistory, name: str, newest: Snapshot, then: Columns, epoch: int, go_on: GoOn
-) -> Snapshot:
+    ledger: Ledger, history: ColumnHistory, name: str, newest: State, then: Columns, epoch: int, go_on: GoOn
+) -> State:
     """What the log of a relation that was replaced since came to."""
     entries = history.under(_log(ledger, name, then.born - 1, epoch, go_on), then)
     return _summed(name, epoch, then.arrow or newest.schema, entries)
@@ -121,7 +121,7 @@ def _log(ledger: Ledger, name: str, since: int, until: int, go_on: GoOn = always
         refuse_expired(ledger, since)
 
 
-def _summed(name: str, epoch: int, schema: pa.Schema, entries: list[Entry]) -> Snapshot:
+def _summed(name: str, epoch: int, schema: pa.Schema, entries: list[Entry]) -> State:
     if entries and not entries[0].rows.schema.equals(schema):
         raise EpochExpired(
             f"{name} had other columns at epoch {epoch}",
@@ -131,8 +131,8 @@ def _summed(name: str, epoch: int, schema: pa.Schema, entries: list[Entry]) -> S
     return _snapshot(summed(schema, entries))
 
 
-def _snapshot(content: Delta) -> Snapshot:
-    return Snapshot(content.rows.schema, (Run(content),) if len(content) else ())
+def _snapshot(content: Delta) -> State:
+    return holding(content.rows.schema, content)
 
 
 def refuse_expired(ledger: Ledger, epoch: int) -> None:

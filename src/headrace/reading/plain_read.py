@@ -32,7 +32,7 @@ from headrace.state.arrow_types import arrow_type, conform
 from headrace.state.delta import Delta
 from headrace.state.hashing import hash_columns
 from headrace.state.repeat import first_of, repeat, repeated_bytes
-from headrace.state.store import Snapshot
+from headrace.state.state import State
 
 _SMALL = 50_000
 _SMALL_BYTES = 16 * 1024 * 1024
@@ -98,7 +98,7 @@ def read_plainly(
     return repeat(distinct, times).rename_columns(schema.names)
 
 
-def _by_key(snapshot: Snapshot, key: tuple[int, ...], values: Sequence[pa.Scalar]) -> Delta:
+def _by_key(snapshot: State, key: tuple[int, ...], values: Sequence[pa.Scalar]) -> Delta:
     columns = [pa.chunked_array([pa.array([value.as_py()], type=value.type)]) for value in values]
     return snapshot.lookup(key, hash_columns(columns, 1))
 

@@ -21,11 +21,11 @@ from headrace.sql.names import quoted
 from headrace.sql.query_errors import query_error
 from headrace.sql.resolve import Seen
 from headrace.state.arrow_types import arrow_type
-from headrace.state.store import Snapshot
+from headrace.state.state import State
 
-Relations = Mapping[str, tuple[Snapshot, StructType]]
+Relations = Mapping[str, tuple[State, StructType]]
 # What a query reads: relations of this process, or their contents as the owner of a home gave them.
-Readable = Mapping[str, tuple[Snapshot | Content, StructType]]
+Readable = Mapping[str, tuple[State | Content, StructType]]
 
 
 class Queries:

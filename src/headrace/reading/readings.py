@@ -14,7 +14,7 @@ from headrace.catalog.catalog import Catalog
 from headrace.reading.following import Following
 from headrace.reading.history import GoOn, always
 from headrace.reading.queries import Relations
-from headrace.state.store import Snapshot
+from headrace.state.state import State
 
 
 class Readings(Protocol):
@@ -35,7 +35,7 @@ class Readings(Protocol):
         """The one way to follow a relation."""
         ...
 
-    def newest(self) -> tuple[int, dict[str, tuple[Snapshot, StructType]]]:
+    def newest(self) -> tuple[int, dict[str, tuple[State, StructType]]]:
         """The newest epoch, and all relations that a query may read at it."""
         ...
 

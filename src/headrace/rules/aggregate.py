@@ -30,8 +30,8 @@ from headrace.rules.remembered import Remembered
 from headrace.state.arrow_types import arrow_schema, arrow_type, conform
 from headrace.state.delta import Delta, consolidate, empty, found_among, gather, number_identities
 from headrace.state.exact import decimals, divide, times, unscaled
-from headrace.state.hashing import identity
-from headrace.state.store import Snapshot, key_hashes
+from headrace.state.hashing import identity, key_hashes
+from headrace.state.state import State
 
 MAX_PRECISION = 38
 
@@ -168,7 +168,7 @@ class AggregateRule:
 
     def _old(self, epoch: Epoch, low: Any, high: Any) -> tuple[pa.Table, Any]:
         """The groups' rows before, in the order of the groups, and which of them were there."""
-        snapshot: Snapshot = epoch.before(self._state.name)
+        snapshot: State = epoch.before(self._state.name)
         count = len(low)
         if self._width == 0:
             return snapshot.all().rows, np.ones(1, dtype=bool)

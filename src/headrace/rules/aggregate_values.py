@@ -15,16 +15,16 @@ from pyspark.sql.types import DataType
 from headrace.plans.trees import Java
 from headrace.rules.base import Epoch, RuleContext
 from headrace.state.delta import Delta, combine_with_positions
-from headrace.state.extremes import dense_ranks, extreme
+from headrace.state.extremes import dense_ranks
 from headrace.state.hashing import identity
-from headrace.state.store import Run, Snapshot
+from headrace.state.state import State
 
 
 @dataclass(frozen=True, eq=False)
 class ChangedValues:
     """One epoch's change of the multiset, and how often each changed value was there before."""
 
-    snapshot: Snapshot
+    snapshot: State
     change: Delta
     groups: npt.NDArray[np.int64]
     before: npt.NDArray[np.int64]
@@ -60,9 +60,9 @@ class ChangedValues:
         chosen[groups[better]] = len(old) + best[better]
         if len(lost):
             chosen[lost] = len(known) + np.arange(len(lost))
-            runs = [*self.snapshot.runs, Run(self.change)]
+            after = self.snapshot.plus(self.change)
             lows = low[lost] if self.width else np.zeros(len(lost), dtype=np.uint64)
-            found = [extreme(runs, self.width, a, b, largest) for a, b in zip(lows, high[lost], strict=True)]
+            found = [after.extreme(self.width, a, b, largest) for a, b in zip(lows, high[lost], strict=True)]
             known = pa.concat_arrays([known, pa.array(found, type=old.type)])
         return known.take(pa.array(chosen))
 
@@ -100,6 +100,6 @@ class ValueStore:
         low, high = identity(rows.columns, len(kept))
         delta, firsts = combine_with_positions(rows, change.weights[kept], low, high)
         snapshot = epoch.before(self._store.name)
-        before = snapshot.contains(delta.low, delta.high)
+        before = snapshot.multiplicity(delta.low, delta.high)
         epoch.record(self._store.name, delta)
         return ChangedValues(snapshot, delta, numbers[kept[firsts]], before, self._width)

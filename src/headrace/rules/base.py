@@ -18,7 +18,7 @@ from headrace.plans.prepared import Build, LeafShape, PreparedQuery
 from headrace.plans.trees import Java
 from headrace.state.arrow_types import arrow_schema
 from headrace.state.delta import Delta
-from headrace.state.store import Snapshot
+from headrace.state.state import State
 
 LONG = LongType()
 
@@ -34,7 +34,7 @@ class TooLarge(NeedsFill):
 class Epoch(Protocol):
     """One epoch under way: the state before it, the deltas so far, and what rules record."""
 
-    def before(self, store: str) -> Snapshot:
+    def before(self, store: str) -> State:
         """What a store held at the end of the epoch before."""
         ...
 

@@ -19,7 +19,7 @@ from headrace.plans.trees import Java
 from headrace.rules.base import Epoch, RuleContext, check_bound, named
 from headrace.rules.inputs import Input, read_leaf, shape_of, side_table, sided
 from headrace.state.delta import Delta
-from headrace.state.store import order_numbers
+from headrace.state.run import order_numbers
 
 # Wider than any error of turning a decimal into a number; rows that do not flip cancel out.
 _SLACK = 1e-12

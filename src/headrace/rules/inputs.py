@@ -19,9 +19,10 @@ from headrace.plans.prepared import Leaf, LeafShape
 from headrace.plans.steps import apply_steps
 from headrace.plans.trees import Attribute, Java, columns_of, id_of, kind_of
 from headrace.rules.base import Epoch, Rule, RuleContext, check_bound, types_of
-from headrace.state.delta import Delta, combine, empty
-from headrace.state.hashing import Hashes
-from headrace.state.store import Key, Snapshot, key_hashes, project, project_and_sum
+from headrace.state.delta import Delta, combine, empty, project, project_and_sum
+from headrace.state.hashing import Hashes, key_hashes
+from headrace.state.run import Key
+from headrace.state.state import State
 
 SIDE = IntegerType()
 WEIGHT = LongType()
@@ -53,7 +54,7 @@ class Input:
             return None
         return project(delta, self.columns)
 
-    def before(self, epoch: Epoch) -> Snapshot:
+    def before(self, epoch: Epoch) -> State:
         """The store as it was before this epoch."""
         return epoch.before(self.store)
 

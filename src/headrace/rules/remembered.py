@@ -15,9 +15,9 @@ from pyspark.sql.types import DataType
 from headrace.plans.trees import Java
 from headrace.rules.base import Epoch, RuleContext
 from headrace.state.arrow_types import arrow_schema, conform
-from headrace.state.delta import Delta, combine, consolidate
+from headrace.state.delta import Delta, combine, consolidate, project_and_sum
 from headrace.state.hashing import Hashes
-from headrace.state.store import Snapshot, project_and_sum
+from headrace.state.state import State
 
 
 class Remembered:
@@ -41,7 +41,7 @@ class Remembered:
         before = self.before(epoch)
         return self.replace(epoch, before.lookup(self._key, wanted) if self._key else before.all(), computed)
 
-    def before(self, epoch: Epoch) -> Snapshot:
+    def before(self, epoch: Epoch) -> State:
         """What is remembered before this epoch."""
         return epoch.before(self._store.name)
 

@@ -10,8 +10,7 @@ from pyspark.sql.types import DataType
 from headrace.ir.nodes import Scan
 from headrace.rules.base import Epoch, RuleContext, types_of
 from headrace.state.arrow_types import arrow_schema
-from headrace.state.delta import Delta, empty
-from headrace.state.store import project_and_sum
+from headrace.state.delta import Delta, empty, project_and_sum
 
 
 class ScanRule:

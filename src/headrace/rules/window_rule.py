@@ -38,7 +38,6 @@ from headrace.state.arranged import Arrangement, Order, OrderColumn, sort_keys
 from headrace.state.arrow_types import arrow_schema, conform
 from headrace.state.delta import Delta, consolidate, empty, gather, number_identities
 from headrace.state.hashing import identity
-from headrace.state.store import Snapshot
 
 FLAG = BooleanType()
 
@@ -102,7 +101,7 @@ class WindowRule:
         change = self._input.changed(epoch)
         if change is None:
             return empty(arrow_schema(self.types))
-        before = _arrangement(self._input.before(epoch), self._stored)
+        before = self._input.before(epoch).arranged(self._stored)
         after = before.and_also(_whole_change(self._input, epoch))
         keys = sort_keys(change.rows, self._read)
         pieces = find_pieces(self._reach, before, after, np.unique(keys[self._counting(change)]))
@@ -115,7 +114,7 @@ class WindowRule:
         check_bound(epoch, int(old.weights.sum()) + int(new.weights.sum()))
         if self._remembered is not None:
             leaf = self._leaf(before, pieces, [(new, 1)])
-            known = _arrangement(self._remembered.before(epoch), self._output)
+            known = self._remembered.before(epoch).arranged(self._output)
             taken = known.rows(pieces.first, pieces.last, range(len(self._remembered.types)))
             return self._remembered.replace(epoch, taken, self._query.run([leaf]))
         result = self._query.run([self._leaf(before, pieces, [(old, 0), (new, 1)])])
@@ -166,10 +165,6 @@ def _stored(one: Input, read: Order) -> Order:
     places = one.stored([column.index for column in read.columns])
     columns = (OrderColumn(p, c.descending, c.nulls_first) for p, c in zip(places, read.columns, strict=True))
     return Order(one.stored(read.partition), tuple(columns))
-
-
-def _arrangement(snapshot: Snapshot, order: Order) -> Arrangement:
-    return Arrangement(order, snapshot.schema, snapshot.runs)
 
 
 def _whole_change(one: Input, epoch: Epoch) -> Delta:

@@ -14,12 +14,12 @@ from fastapi.responses import Response
 from headrace.errors import HeadraceError, RelationNameError
 from headrace.json_forms import json_rows
 from headrace.reading.following import Changes, Dropped, Position, Progress, Reset
-from headrace.reading.held import Piece
 from headrace.reading.history import EpochChanges
 from headrace.serving.openapi import RelationName, refusals
 from headrace.serving.problems import Refusal, problem_of
 from headrace.serving.service import Service, service_of
 from headrace.serving.streams import EventStream, OpenStream
+from headrace.state.state import Piece
 
 router = APIRouter(tags=["changes out"])
 

@@ -14,12 +14,12 @@ from fastapi.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from headrace.reading.following import Changes, Dropped, Position, Progress, Reset, Step
-from headrace.reading.held import BEGIN, At, Piece
 from headrace.reading.history import EpochChanges
 from headrace.reading.readings import Readings
 from headrace.serving.connections import hang_up
 from headrace.serving.problems import Refusal
 from headrace.serving.shared import Shared
+from headrace.state.state import BEGIN, At, Piece
 
 T = TypeVar("T")
 _READERS = 2

@@ -18,10 +18,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.state import mapped
-from headrace.state.delta import Delta, Positions, Weights, concat, gather
+from headrace.state.delta import Delta, Positions, Weights, concat, gather, project
 from headrace.state.exact import Numbers, times, unscaled
 from headrace.state.hashing import identity
-from headrace.state.store import Run, project, spans
+from headrace.state.run import Run, spans
 
 SortKeys = npt.NDArray[np.bytes_]
 Bytes = npt.NDArray[np.uint8]

@@ -166,3 +166,24 @@ def found_among(
         if not bool(onward.any()):
             return position, found
         position = np.where(onward, position + 1, position)
+
+
+def project(delta: Delta, columns: Sequence[int]) -> Delta:
+    """Only some columns of a delta, each row still under the identity of the whole row."""
+    if list(columns) == list(range(delta.rows.num_columns)):
+        return delta
+    return Delta(selected(delta.rows, columns), delta.weights, delta.low, delta.high)
+
+
+def selected(rows: pa.Table, columns: Sequence[int]) -> pa.Table:
+    """Some columns of a table, as c0, c1, ..."""
+    return rows.select(list(columns)).rename_columns([f"c{i}" for i in range(len(columns))])
+
+
+def project_and_sum(delta: Delta, columns: Sequence[int]) -> Delta:
+    """Only some columns of a delta, summed again: rows that differed elsewhere are now equal."""
+    if list(columns) == list(range(delta.rows.num_columns)):
+        return delta
+    rows = selected(delta.rows, columns)
+    low, high = identity(rows.columns, len(delta))
+    return combine(rows, delta.weights, low, high)

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from headrace.state import mapped
 from headrace.state.delta import Positions, combine, end_to_end, gather
-from headrace.state.hashing import Hashes, identity
-from headrace.state.store import Run, key_hashes
+from headrace.state.hashing import Hashes, identity, key_hashes
+from headrace.state.run import Run
 
 _FIRST_CHUNK = 8
 Index = tuple[Hashes, Positions]

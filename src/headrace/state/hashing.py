@@ -51,6 +51,11 @@ def hash_columns(columns: Sequence[pa.ChunkedArray | pa.Array], length: int) -> 
     return _hash_columns(columns, length, _LANES[:1])[0]
 
 
+def key_hashes(rows: pa.Table, key: Sequence[int]) -> Hashes:
+    """The hash of each row's key columns."""
+    return hash_columns([rows.column(i) for i in key], rows.num_rows)
+
+
 def identity(columns: Sequence[pa.ChunkedArray | pa.Array], length: int) -> tuple[Hashes, Hashes]:
     """The 128 bits that stand for a row: two rows are equal when both halves are."""
     low, high = _hash_columns(columns, length, _LANES)

@@ -24,7 +24,7 @@ from headrace.sql.made_query import Piece, make_query
 from headrace.sql.query_errors import query_error
 from headrace.sql.statements import Delete, Insert, Update
 from headrace.state.arrow_types import arrow_type, conform
-from headrace.state.store import Snapshot
+from headrace.state.state import State
 from headrace.statements.moved_keys import refuse_taken_keys
 
 ChangeStatement = Insert | Update | Delete
@@ -84,14 +84,14 @@ def _changes(core: Core, statement: ChangeStatement, table: Table, relations: Re
     return {table.name: _replacements(table, before, after)}
 
 
-class _LookedAt(Mapping[str, tuple[Snapshot, StructType]]):
+class _LookedAt(Mapping[str, tuple[State, StructType]]):
     """Relations that remember which of them were looked at."""
 
     def __init__(self, relations: Relations) -> None:
         self._relations = relations
         self.names: set[str] = set()
 
-    def __getitem__(self, name: str) -> tuple[Snapshot, StructType]:
+    def __getitem__(self, name: str) -> tuple[State, StructType]:
         found = self._relations[name]
         self.names.add(name)
         return found

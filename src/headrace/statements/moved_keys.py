@@ -10,10 +10,11 @@ import pyarrow as pa
 
 from headrace.catalog.catalog import Table
 from headrace.errors import ChangesRejected, Rejection
-from headrace.state.store import Snapshot, key_hashes
+from headrace.state.hashing import key_hashes
+from headrace.state.state import State
 
 
-def refuse_taken_keys(table: Table, content: Snapshot, before: pa.Table, after: pa.Table) -> None:
+def refuse_taken_keys(table: Table, content: State, before: pa.Table, after: pa.Table) -> None:
     """Nothing, or ChangesRejected that names every row that would come to lie on another's key.
 
     A key with NULL is the contract's to refuse.
@@ -40,7 +41,7 @@ def _keys(table: Table, rows: pa.Table, indices: list[int]) -> list[Any]:
     return [None if None in key else table.contract.key_identity(key) for key in zip(*columns, strict=True)]
 
 
-def _held(table: Table, content: Snapshot, rows: pa.Table, indices: list[int]) -> set[Any]:
+def _held(table: Table, content: State, rows: pa.Table, indices: list[int]) -> set[Any]:
     """The keys, of those that the rows shall have, that the table holds."""
     hashes = np.unique(key_hashes(rows, tuple(indices)))
     return set(_keys(table, content.lookup(tuple(indices), hashes).rows, indices))

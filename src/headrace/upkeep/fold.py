@@ -26,8 +26,8 @@ from headrace.ledger.names import is_hidden, is_kept, plain_name
 from headrace.ledger.readers import Readers
 from headrace.settings import Settings
 from headrace.state import mapped
-from headrace.state.delta import concat
-from headrace.state.store import Snapshot, Store
+from headrace.state.state import State
+from headrace.state.store import Store
 from headrace.storage.objects import Location
 from headrace.upkeep.failures import Failures
 
@@ -40,7 +40,7 @@ class FoldInput:
     """A store with what its base needs to know: when it last changed, and since when it has its present columns."""
 
     base_schema: BaseSchema
-    snapshot: Snapshot
+    snapshot: State
     changed_at: int
     columns_since: int
 
@@ -81,7 +81,7 @@ def base_schemas_of(stores: Iterable[Store], catalog: Catalog) -> dict[str, Base
     return {store.name: base_schema_of(store.name, catalog.relations.get(store.name), store.schema) for store in stores}
 
 
-def fold_inputs(present: Present, held: Sequence[tuple[Store, Snapshot]]) -> FoldInputs:
+def fold_inputs(present: Present, held: Sequence[tuple[Store, State]]) -> FoldInputs:
     """What is to be folded at the newest epoch."""
     base_schemas, changed_at = base_schemas_of([store for store, _ in held], present.catalog), present.changed_at
     inputs = {
@@ -221,7 +221,7 @@ class Fold:
                 # Or a part of what has cancelled out could expire, and the other part would be left after the base.
                 base.move_on(epoch)
             return len(net)
-        whole = concat(store.base_schema.schema, [run.delta for run in store.snapshot.runs])
+        whole = store.snapshot.all()
         base.replace(store.base_schema, [whole], epoch)
         return len(whole)
 

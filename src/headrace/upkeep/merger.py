@@ -34,7 +34,7 @@ class Merger:
 
     def _merge(self, store: Store) -> None:
         try:
-            while len(store.snapshot().runs) < MANY_RUNS and not self._idle.wait(_LOOK_AGAIN):
+            while store.run_count < MANY_RUNS and not self._idle.wait(_LOOK_AGAIN):
                 pass
             store.merge()
             self.failures.clear()

@@ -16,7 +16,7 @@ from headrace.reading.queries import Queries, Relations
 from headrace.rules.base import NeedsFill
 from headrace.sql.names import quoted
 from headrace.state.delta import Delta, gather
-from headrace.state.store import Snapshot
+from headrace.state.state import State
 
 
 def rehearse_epoch(work: Work, tables: Sequence[str], views: Sequence[View], seconds: float) -> None:
@@ -48,9 +48,9 @@ def rehearse_query(queries: Queries, relations: Relations) -> None:
         queries.run(f"SELECT count(*) FROM {quoted(name)}", relations)
 
 
-def _small_change(held: Snapshot) -> Delta | None:
-    """A row of the newest run, undone: one that it brought, which is there, or else one that it took, which is not."""
-    newest = next((run.delta for run in reversed(held.runs) if len(run.delta)), None)
+def _small_change(held: State) -> Delta | None:
+    """A row of the newest part, undone: one that it brought, which is there, or else one that it took, which is not."""
+    newest = next((part for part in reversed(list(held.parts())) if len(part)), None)
     if newest is None:
         return None
     brought = np.flatnonzero(newest.weights > 0)
