@@ -158,6 +158,15 @@ class Catalyst:
 
         return DataFrame(self._datasets.ofRows(self.jsession, plan), self.session)
 
+    def opaque(self, frame: Any) -> Any:
+        """The same rows, of which the optimizer knows no more than of a table: their columns and size.
+
+        Of rows at hand it knows each, and makes other answers of some queries: whether NULL is IN a list, for one.
+        """
+        rows = frame._jdf.queryExecution().toRdd()
+        plan = self.module("org.apache.spark.sql.execution.LogicalRDD").fromDataset(rows, frame._jdf, False)
+        return self.frame(plan)
+
     def literal(self, value: object) -> Java:
         """A literal of a Python int, bool, float or str."""
         return self.module(_EXPRESSIONS + "Literal").apply(value)

@@ -1,9 +1,9 @@
 """Running a planned query of one partition at once, in the calling thread, without a Spark job.
 
 A job takes four times as long as its work when that work is a thousand rows: it is announced, scheduled, serialized,
-and its result is sent through a socket. In a local Spark the executor lives in the driver, so the same operators can
-be asked for their rows directly. What they need of a task is made for them: a context with the session's settings,
-and memory of their own.
+and its result is sent through a socket. The driver of any Spark has all that an executor runs a plan with, so the same
+operators can be asked for their rows directly. What they need of a task is made for them: a context with the session's
+settings, and memory of their own.
 """
 
 from __future__ import annotations
@@ -40,8 +40,6 @@ class DirectRun:
 
 
 def directly(catalyst: Catalyst, executed: Java, path: Path) -> DirectRun | None:
-    """The plan run without jobs, or None where it has not just one partition or its executors live elsewhere."""
-    if not catalyst.is_local:
-        return None
+    """The plan run without jobs, or None where it has not just one partition."""
     rows: Any = executed.execute()
     return DirectRun(catalyst, executed, rows, path) if int(rows.getNumPartitions()) == 1 else None

@@ -2,25 +2,27 @@
 
 An executed plan remembers the results of exchanges, broadcasts and subqueries, and would silently give stale rows.
 So only plans made of nodes that are known to read anew each time are kept; any other is planned for every run. A kept
-plan is run directly (see direct.py) where the executors live in the driver.
+plan is run in the driver (see direct.py). One that is not needs executors, and those read the leaves' files only where
+they live in the driver too: elsewhere its leaves are sent along (see fresh.py).
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql.types import DataType, NullType, StructField, StructType
+from pyspark.sql.types import StructField, StructType
 
 from headrace.plans.catalyst import Catalyst, analyzed_plan, nullable_frame
 from headrace.plans.direct import DirectRun, directly
-from headrace.plans.trees import Attribute, Java, columns_of, items, kind_of
+from headrace.plans.fresh import FreshQuery
+from headrace.plans.query import Build, Leaf, LeafShape, make_leaf, numbered
+from headrace.plans.trees import Java, items, kind_of
 
 _FRESH_EACH_RUN = frozenset(
     {
@@ -49,25 +51,6 @@ _FRESH_EACH_RUN = frozenset(
 _SMALLEST_FILE = 1 << 16
 
 
-@dataclass(frozen=True)
-class LeafShape:
-    """The columns of one leaf: attributes that the plan above reads, then extra columns by name."""
-
-    attributes: tuple[Attribute, ...]
-    extra: tuple[tuple[str, DataType], ...] = ()
-
-
-@dataclass(frozen=True)
-class Leaf:
-    """A leaf in a plan: its columns, and the attributes of its extra columns."""
-
-    plan: Java
-    extra: dict[str, Java]
-
-
-Build = Callable[[list[Leaf]], Java]
-
-
 class PreparedQuery:
     """A query over small tables that are handed in at every run."""
 
@@ -82,17 +65,25 @@ class PreparedQuery:
         self._reusable = False
         self._direct: DirectRun | None = None
         self._result = folder / f"{name}.arrow"
+        # What runs instead of a plan that cannot be kept, where executors do not read this process's files.
+        self._fresh = None if catalyst.is_local else FreshQuery(catalyst, shapes, build)
+        self._is_kept = True
         self._lock = threading.Lock()
         self.plans = 0
 
     def run(self, tables: Sequence[pa.Table]) -> pa.Table:
         """The query's rows, as c0, c1, ...; each table has its leaf's columns in order, the extra ones last."""
+        if self._fresh is not None and not self._is_kept:
+            return self._fresh.run(tables)
         with self._lock:
             grown = False
             for i, table in enumerate(tables):
                 grown = self._write(i, table) or grown
             if self._frame is None or grown:
                 self._plan()
+                if self._fresh is not None and self._direct is None:
+                    self._frame, self._is_kept = None, False
+                    return self._fresh.run(tables)
             elif not self._reusable:
                 self._frame = self._catalyst.frame(analyzed_plan(self._frame))
             frame: Any = self._frame
@@ -102,7 +93,7 @@ class PreparedQuery:
                 # Expressions that fail half-way keep what they had begun (a map its keys): the next is planned anew.
                 self._frame = self._direct = None
                 raise
-        return result.rename_columns([f"c{i}" for i in range(result.num_columns)])
+        return numbered(result)
 
     def _plan(self) -> None:
         leaves = [self._leaf(i) for i in range(len(self._shapes))]
@@ -112,33 +103,14 @@ class PreparedQuery:
         self._direct = directly(self._catalyst, executed, self._result) if self._reusable else None
         self.plans += 1
 
-    def _file_fields(self, i: int) -> list[tuple[int, DataType]]:
-        """The columns that lie in the file: a column that is always NULL has no type there."""
-        shape = self._shapes[i]
-        types = [a.type for a in shape.attributes] + [kind for _, kind in shape.extra]
-        return [(index, kind) for index, kind in enumerate(types) if not isinstance(kind, NullType)]
-
     def _leaf(self, i: int) -> Leaf:
-        catalyst, shape = self._catalyst, self._shapes[i]
-        fields = self._file_fields(i)
-        schema = StructType([StructField(f"c{index}", kind, True) for index, kind in fields])
-        read = catalyst.session.read.schema(schema).parquet(str(self._paths[i]))
-        plan = analyzed_plan(read)
-        columns = {index: java for (index, _), java in zip(fields, columns_of(plan), strict=True)}
-        aliases: list[Java] = []
-        for index, wanted in enumerate(shape.attributes):
-            source = columns.get(index) or catalyst.null_literal(wanted.java.dataType())
-            aliases.append(catalyst.alias(source, wanted.name, wanted.java.exprId()))
-        extra: dict[str, Java] = {}
-        for offset, (name, _) in enumerate(shape.extra):
-            alias = catalyst.alias(columns[len(shape.attributes) + offset], name)
-            aliases.append(alias)
-            extra[name] = alias.toAttribute()
-        return Leaf(catalyst.one_partition(catalyst.project(aliases, plan)), extra)
+        schema = StructType([StructField(f"c{index}", kind, True) for index, kind in self._shapes[i].fields()])
+        read = self._catalyst.session.read.schema(schema).parquet(self._paths[i].as_uri())
+        return make_leaf(self._catalyst, self._shapes[i], analyzed_plan(read))
 
     def _write(self, i: int, table: pa.Table) -> bool:
         """Write one leaf's file at its planned length; True when it had to grow."""
-        kept = [index for index, _ in self._file_fields(i)]
+        kept = [index for index, _ in self._shapes[i].fields()]
         columns = [_file_form(table.column(index)) for index in kept]
         written = pa.table(columns, names=[f"c{index}" for index in kept])
         sink = pa.BufferOutputStream()

@@ -79,16 +79,11 @@ class Frames:
         return hold(self._of(held, nullable), held, snapshot)
 
     def table(self, held: State | Content, schema: StructType) -> Any:
-        """All rows of a relation, of which Spark's optimizer knows no more than of a table: their columns and size.
-
-        Of rows at hand it knows each, and makes other answers of some queries: whether NULL is IN a list, for one.
-        """
+        """All rows of a relation, of which Spark's optimizer knows no more than of a table."""
         frame = self.frame(held, schema)
         if held.files if isinstance(held, Content) else held.size > _IN_MEMORY:
             return frame
-        rows = frame._jdf.queryExecution().toRdd()
-        plan = self.catalyst.module("org.apache.spark.sql.execution.LogicalRDD").fromDataset(rows, frame._jdf, False)
-        return hold(self.catalyst.frame(plan), frame)
+        return hold(self.catalyst.opaque(frame), frame)
 
     def content(self, snapshot: State) -> Content:
         """The rows of a relation as files and small tables, from which any Spark of this machine makes a frame."""

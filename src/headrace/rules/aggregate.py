@@ -19,7 +19,7 @@ from pyspark.sql.types import DataType, DecimalType
 from headrace.errors import ViewEvaluationError
 from headrace.ir.nodes import MOMENTS, PAIRS, Aggregate, AggregateCall, Node
 from headrace.plans.catalyst import rewrite
-from headrace.plans.prepared import Leaf, LeafShape
+from headrace.plans.query import Leaf, LeafShape
 from headrace.plans.steps import apply_steps
 from headrace.plans.trees import Java, attribute, columns_of, data_type, id_of, kind_of
 from headrace.rules.aggregate_partials import Partial, buffers_of, fill_groups, partials_of

@@ -14,7 +14,8 @@ from pyspark.sql.types import DataType, LongType
 
 from headrace.ir.nodes import Node
 from headrace.plans.catalyst import Catalyst
-from headrace.plans.prepared import Build, LeafShape, PreparedQuery
+from headrace.plans.prepared import PreparedQuery
+from headrace.plans.query import Build, LeafShape, Query
 from headrace.plans.trees import Java
 from headrace.state.arrow_types import arrow_schema
 from headrace.state.delta import Delta
@@ -100,7 +101,7 @@ class RuleContext:
     view: str
     folder: Path = field(init=False)
     stores: list[HiddenStore] = field(default_factory=list[HiddenStore])
-    queries: list[PreparedQuery] = field(default_factory=list[PreparedQuery])
+    queries: list[Query] = field(default_factory=list[Query])
     reasons: list[str] = field(default_factory=list[str])
     notes: list[str] = field(default_factory=list[str])
 
@@ -117,8 +118,8 @@ class RuleContext:
         for built in (self.stores, self.queries, self.reasons, self.notes):
             built.clear()
 
-    def query(self, shapes: Sequence[LeafShape], build: Build) -> PreparedQuery:
-        """A prepared query of this view."""
+    def query(self, shapes: Sequence[LeafShape], build: Build) -> Query:
+        """A query of this view, planned once where that can be."""
         self.folder.mkdir(exist_ok=True)
         prepared = PreparedQuery(self.catalyst, self.folder, f"query-{len(self.queries)}", shapes, build)
         self.queries.append(prepared)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql.types import DataType
 
 from headrace.ir.nodes import FilterProject
-from headrace.plans.prepared import Leaf, LeafShape
+from headrace.plans.query import Leaf, LeafShape
 from headrace.plans.steps import apply_steps
 from headrace.plans.trees import Java
 from headrace.rules.base import LONG, Epoch, Rule, RuleContext, named, types_of

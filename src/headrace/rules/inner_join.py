@@ -22,7 +22,7 @@ from pyspark.sql.types import BooleanType, DataType
 
 from headrace.ir.nodes import Edge, InnerJoin, Threshold
 from headrace.plans.catalyst import Catalyst
-from headrace.plans.prepared import Leaf
+from headrace.plans.query import Leaf
 from headrace.plans.steps import apply_steps
 from headrace.plans.trees import Java, children, expressions_of, kind_of, references
 from headrace.rules.base import Epoch, RuleContext, check_bound, named, types_of

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.ir.nodes import Threshold
-from headrace.plans.prepared import Leaf
+from headrace.plans.query import Leaf
 from headrace.plans.trees import Java
 from headrace.rules.base import Epoch, RuleContext, check_bound, named
 from headrace.rules.inputs import Input, read_leaf, shape_of, side_table, sided

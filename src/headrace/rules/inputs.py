@@ -15,7 +15,7 @@ from pyspark.sql.types import IntegerType, LongType
 
 from headrace.ir.nodes import FilterProject, Node, Scan
 from headrace.plans.catalyst import Catalyst
-from headrace.plans.prepared import Leaf, LeafShape
+from headrace.plans.query import Leaf, LeafShape
 from headrace.plans.steps import apply_steps
 from headrace.plans.trees import Attribute, Java, columns_of, id_of, kind_of
 from headrace.rules.base import Epoch, Rule, RuleContext, check_bound, types_of

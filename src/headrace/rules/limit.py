@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from headrace.ir.nodes import Limit, Node
-from headrace.plans.prepared import Leaf, LeafShape
+from headrace.plans.query import Leaf, LeafShape
 from headrace.plans.steps import apply_steps
 from headrace.plans.trees import Java
 from headrace.rules.base import LONG, Epoch, NeedsFill, Rule, RuleContext, check_bound, named, types_of

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql.types import DataType
 
 from headrace.ir.nodes import Node, OuterJoin
-from headrace.plans.prepared import Leaf
+from headrace.plans.query import Leaf
 from headrace.plans.steps import apply_steps
 from headrace.plans.trees import Java
 from headrace.rules.base import Epoch, RuleContext, check_bound, named, types_of

@@ -15,7 +15,7 @@ from pyspark.sql.types import DataType
 
 from headrace.ir.nodes import Node, Touched
 from headrace.plans.catalyst import Catalyst
-from headrace.plans.prepared import Leaf
+from headrace.plans.query import Leaf
 from headrace.plans.steps import LINEAR, apply_steps
 from headrace.plans.trees import Java, columns_of, id_of, items, kind_of
 from headrace.rules.base import Epoch, RuleContext, check_bound, is_floating, named, types_of

@@ -17,7 +17,7 @@ from pyspark.sql.types import BooleanType, DataType
 
 from headrace.ir.nodes import Node, Touched
 from headrace.plans.catalyst import Catalyst
-from headrace.plans.prepared import Leaf, LeafShape
+from headrace.plans.query import Leaf, LeafShape
 from headrace.plans.steps import apply_steps
 from headrace.plans.trees import Java, columns_of, id_of, items, kind_of
 from headrace.rules.base import Epoch, RuleContext, check_bound, named, types_of
