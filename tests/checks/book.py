@@ -32,7 +32,7 @@ class Check:
     def actions(self, seed: int) -> Iterator[tuple[Action, Model]]:
         """Every action with what the home must hold before it; the model moves on with the iteration."""
         model = Model({})
-        base_schemas = {base_schema.name: base_schema for base_schema in self.tables}
+        shapes = {shape.name: shape for shape in self.tables}
         number = 0
         while True:
             if number < len(self.initialize):
@@ -42,7 +42,7 @@ class Check:
             yield action, model
             created = model.created(action)
             if created is not None:
-                model.tables[created] = Table(base_schemas[created])
+                model.tables[created] = Table(shapes[created])
             model.follow(action)
             number += 1
 
@@ -297,7 +297,7 @@ def together(name: str, *checks: Check) -> Check:
 
     return Check(
         name,
-        tuple(base_schema for check in checks for base_schema in check.tables),
+        tuple(shape for check in checks for shape in check.tables),
         tuple(statement for check in checks for statement in check.initialize),
         manipulate,
         settings,
