@@ -45,14 +45,26 @@ class HeadraceError(Exception):
     code = "headrace_error"
     transient: bool = False
     about = ""
-    line: int | None = None
-    column: int | None = None
 
-    def __init__(self, message: str, *, detail: str = "", hint: str = "") -> None:
-        super().__init__(message)
-        self.message = message
+    # Whether the message itself tells the line and the column.
+    tells_position = False
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        detail: str = "",
+        hint: str = "",
+        line: int | None = None,
+        column: int | None = None,
+    ) -> None:
+        where = f" at line {line}, column {column}" if self.tells_position and line is not None else ""
+        super().__init__(message + where)
+        self.message = message + where
         self.detail = detail
         self.hint = hint
+        self.line = line
+        self.column = column
 
     def met_at(self, line: int, column: int) -> None:
         """Tell which statement of a script met the error."""
@@ -79,20 +91,7 @@ class StatementError(HeadraceError):
     """SQL that cannot be read; knows the line and the column, both from 1."""
 
     code = "statement_error"
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        detail: str = "",
-        hint: str = "",
-        line: int | None = None,
-        column: int | None = None,
-    ) -> None:
-        where = f" at line {line}, column {column}" if line is not None else ""
-        super().__init__(message + where, detail=detail, hint=hint)
-        self.line = line
-        self.column = column
+    tells_position = True
 
 
 class UnsupportedStatement(StatementError):
@@ -208,19 +207,6 @@ class QueryError(HeadraceError):
     """A query that Spark refused or that failed while it ran."""
 
     code = "query_error"
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        detail: str = "",
-        hint: str = "",
-        line: int | None = None,
-        column: int | None = None,
-    ) -> None:
-        super().__init__(message, detail=detail, hint=hint)
-        self.line = line
-        self.column = column
 
 
 class QueryStopped(QueryError):

@@ -12,7 +12,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from tests.checks.model import Action, Apply, Change, Crowd, Model, Shape, Statement, Table, delete, insert
+from tests.changes import Change, delete, insert
+from tests.checks.model import Action, Apply, Crowd, Model, Shape, Statement, Table
 
 Manipulate = Callable[[Model, Random, int], Action]
 

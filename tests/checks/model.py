@@ -7,16 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
+from tests.changes import Change
+
 Values: TypeAlias = tuple[Any, ...]
-Change: TypeAlias = dict[str, dict[str, Any]]
-
-
-def insert(**row: Any) -> Change:
-    return {"insert": row}
-
-
-def delete(**row: Any) -> Change:
-    return {"delete": row}
 
 
 @dataclass(frozen=True)

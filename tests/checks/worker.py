@@ -25,10 +25,11 @@ from headrace.ledger import base, durable, ledger
 from headrace.ledger.readers import Reader
 from headrace.settings import Settings
 from headrace.upkeep import fold
+from tests.changes import Change
 from tests.checks.book import BY_NAME
 from tests.checks.journal import Journal
 from tests.checks.jvm import Address, attach
-from tests.checks.model import Action, Apply, Change, Statement
+from tests.checks.model import Action, Apply, Statement
 from tests.checks.validate import Fault, Standing, key_of, settle, validate
 
 _ACTIONS_AFTER = 3

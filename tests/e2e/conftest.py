@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -86,26 +85,17 @@ def query_processes() -> Any:
 def running(hr: Any, processes: Any = None, **overrides: Any) -> Iterator[Served]:
     """A server of an open home, in a thread of this process."""
     from headrace.serving.app import build_app
-    from headrace.serving.server import Server
     from headrace.settings import Settings
+    from tests.servers import listening
 
-    ready = threading.Event()
     app = build_app(hr, Settings(**overrides), processes or query_processes())
-    server = Server(app, "127.0.0.1", 0, lambda _: ready.set())
-    taken = server.bind()
-    thread = threading.Thread(target=server.run, args=([taken],), daemon=True)
-    thread.start()
-    try:
-        assert ready.wait(30)
-        keys = overrides.get("api_keys")
-        headers = {"Authorization": f"Bearer {keys[0]}"} if keys else {}
-        with httpx.Client(base_url=server.url, timeout=120, headers=headers) as client:
-            yield Served(server.url, hr, client, app.state.service)
-    finally:
-        server.should_exit = True
-        thread.join(60)
-        taken.close()
-        assert not thread.is_alive()
+    keys = overrides.get("api_keys")
+    headers = {"Authorization": f"Bearer {keys[0]}"} if keys else {}
+    with (
+        listening(app) as (server, _),
+        httpx.Client(base_url=server.url, timeout=120, headers=headers) as client,
+    ):
+        yield Served(server.url, hr, client, app.state.service)
 
 
 @pytest.fixture(scope="package")

@@ -16,6 +16,7 @@ import headrace
 from headrace.definitions import adopt
 from headrace.errors import EpochExpired, HeadraceError, RelationNameError, StatementError
 from headrace.face import home_of
+from tests.changes import delete, insert, rows
 
 SIGNS = {"insert": 1, "update_postimage": 1, "delete": -1, "update_preimage": -1}
 VIEW_LATER = ("as_of", "schema")
@@ -36,18 +37,6 @@ def reopen(spark: Any, tmp_path: Path) -> Iterator[Reopen]:
     yield again
     if opened:
         opened.pop().close()
-
-
-def rows(hr: Any, sql: str) -> list[tuple[Any, ...]]:
-    return sorted((tuple(row.values()) for row in hr.query(sql).to_pylist()), key=repr)
-
-
-def insert(**row: Any) -> dict[str, Any]:
-    return {"insert": row}
-
-
-def delete(**row: Any) -> dict[str, Any]:
-    return {"delete": row}
 
 
 def summed(hr: Any, name: str) -> list[str]:

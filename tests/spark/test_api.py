@@ -17,6 +17,7 @@ import headrace
 from headrace.epoch.core import Core
 from headrace.errors import ChangesRejected, HeadraceError, ReadOnly
 from headrace.face import home_of
+from tests.changes import delete, insert, rows
 
 SETUP = """
 CREATE TABLE t (id BIGINT PRIMARY KEY, g STRING, v INT);
@@ -30,18 +31,6 @@ CREATE VIEW big AS SELECT g FROM total WHERE s > 10;
 def shop(home: Any) -> Any:
     home.execute(SETUP)
     return home
-
-
-def insert(**row: Any) -> dict[str, Any]:
-    return {"insert": row}
-
-
-def delete(**row: Any) -> dict[str, Any]:
-    return {"delete": row}
-
-
-def rows(hr: Any, sql: str, **options: Any) -> list[tuple[Any, ...]]:
-    return sorted((tuple(row.values()) for row in hr.query(sql, **options).to_pylist()), key=repr)
 
 
 def feed(hr: Any, name: str, **options: Any) -> list[tuple[str, tuple[Any, ...]]]:

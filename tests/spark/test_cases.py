@@ -54,18 +54,18 @@ def test_most_views_are_incremental(everything: Trial) -> None:
 
 
 def test_each_own_sequence(spark: SparkSession, tmp_path: Path) -> None:
-    cases = select_cases(OWN)
-    trial = Trial(spark, tmp_path / "home", map(view_of, cases))
-    for case in cases:
-        run_own(trial, case)
-    trial.close()
-    check(trial)
+    _check_own(spark, tmp_path, OWN)
 
 
 def test_windows_read_by_pieces(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(window_pieces, "FEW", 0)
-    cases = select_cases(WINDOWS)
-    trial = Trial(spark, tmp_path / "home", map(view_of, cases))
+    _check_own(spark, tmp_path, WINDOWS)
+
+
+def _check_own(spark: SparkSession, folder: Path, names: str) -> None:
+    """Each case's own sequence of changes, in a home of these cases."""
+    cases = select_cases(names)
+    trial = Trial(spark, folder / "home", map(view_of, cases))
     for case in cases:
         run_own(trial, case)
     trial.close()

@@ -7,10 +7,7 @@ from typing import Any
 import pytest
 
 from headrace import HeadraceError
-
-
-def rows(hr: Any, name: str) -> list[Any]:
-    return sorted((tuple(row.values()) for row in hr.query(f"SELECT * FROM {name}").to_pylist()), key=repr)
+from tests.changes import rows_of
 
 
 def test_names_of_any_letters(home: Any) -> None:
@@ -19,9 +16,9 @@ def test_names_of_any_letters(home: Any) -> None:
     home.execute("UPDATE t AS `x y` SET `a``b` = `x y`.`a``b` + 1, `c d` = 'z' WHERE `x y`.id = 1")
     home.execute("DELETE FROM t WHERE `a``b` = 3 AND `c d` IS NULL AND id = 2")
     home.execute("DELETE FROM `t` AS `x y` WHERE `x y`.`e.f` = 9")
-    assert rows(home, "t") == [(1, 3, "z", 7)]
+    assert rows_of(home, "t") == [(1, 3, "z", 7)]
     home.execute("DELETE FROM t")
-    assert rows(home, "t") == []
+    assert rows_of(home, "t") == []
 
 
 @pytest.mark.parametrize(
@@ -44,4 +41,4 @@ def test_errors_name_the_position_in_the_script(home: Any, sql: str, position: t
     with pytest.raises(HeadraceError) as raised:
         home.execute(sql)
     assert (raised.value.line, raised.value.column) == position
-    assert rows(home, "t") == [(1, 1), (2, 2)]
+    assert rows_of(home, "t") == [(1, 1), (2, 2)]

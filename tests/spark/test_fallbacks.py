@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -73,18 +74,22 @@ def _changes(rng: random.Random) -> dict[str, list[dict[str, Any]]]:
     return {"l": listed("y"), "r": listed("z"), "bag": [{"insert": {"a": 1, "s": rng.choice(["a", "A", "b"])}}]}
 
 
+def _follow(hr: Any, views: Mapping[str, str], rng: random.Random) -> None:
+    """Make the views, change what they read, and let the judge decide each time."""
+    hr.execute(TABLES)
+    for name, sql in views.items():
+        hr.execute(f"CREATE VIEW {name} AS {sql}")
+    for _ in range(3):
+        hr.apply(_changes(rng))
+        verdict = hr.verify()
+        assert verdict.ok, str(verdict)
+
+
 @pytest.mark.parametrize("bound", [4, pytest.param(200_000, marks=pytest.mark.slow)])
 def test_views_stay_right_by_rule_and_by_refill(spark: SparkSession, tmp_path: Path, bound: int) -> None:
     """A bound of four rows sends nearly every change the way of a backfill; both ways must agree with the judge."""
-    rng = random.Random(11)
     with headrace.open(tmp_path / "home", spark=spark, small_bound=bound) as hr:
-        hr.execute(TABLES)
-        for name, sql in VIEWS.items():
-            hr.execute(f"CREATE VIEW {name} AS {sql}")
-        for _ in range(3):
-            hr.apply(_changes(rng))
-            verdict = hr.verify()
-            assert verdict.ok, str(verdict)
+        _follow(hr, VIEWS, random.Random(11))
         assert not hr.explain("recursive").incremental
         assert "UnionLoop" in str(hr.explain("recursive"))
         assert not hr.explain("collated").incremental
@@ -92,14 +97,7 @@ def test_views_stay_right_by_rule_and_by_refill(spark: SparkSession, tmp_path: P
 
 
 def test_views_stay_right_whose_way_no_bound_decides(home: Any) -> None:
-    rng = random.Random(12)
-    home.execute(TABLES)
-    for name, sql in AT_ANY_SIZE.items():
-        home.execute(f"CREATE VIEW {name} AS {sql}")
-    for _ in range(3):
-        home.apply(_changes(rng))
-        verdict = home.verify()
-        assert verdict.ok, str(verdict)
+    _follow(home, AT_ANY_SIZE, random.Random(12))
     assert not home.explain("rest").incremental
     assert home.explain("sessions").incremental
     assert home.explain("constant_group").incremental

@@ -13,10 +13,7 @@ import headrace
 from headrace.errors import EpochExpired, OwnerLost, ReadOnly
 from headrace.face import home_of
 from headrace.ledger.readers import Reader
-
-
-def insert(**row: Any) -> dict[str, Any]:
-    return {"insert": row}
+from tests.changes import insert
 
 
 def test_who_was_replaced_leaves_the_bases_alone(home: Any, spark: Any, tmp_path: Path) -> None:

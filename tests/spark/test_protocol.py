@@ -11,6 +11,7 @@ import pytest
 import headrace
 from headrace.errors import ChangesRejected, HeadraceError, HomeBusy, HomeClosed, OwnerLost, ReadOnly
 from headrace.remote_home import ask_home
+from tests.changes import delete, insert, rows_of
 
 TABLES = """
 CREATE TABLE t (id BIGINT PRIMARY KEY, g STRING, v INT);
@@ -37,18 +38,6 @@ def shop(home: Any) -> Any:
     return home
 
 
-def insert(**row: Any) -> dict[str, Any]:
-    return {"insert": row}
-
-
-def delete(**row: Any) -> dict[str, Any]:
-    return {"delete": row}
-
-
-def rows(hr: Any, name: str) -> list[Any]:
-    return sorted((tuple(row.values()) for row in hr.query(f"SELECT * FROM {name}").to_pylist()), key=repr)
-
-
 @pytest.mark.parametrize(
     "call", ["rand()", "randn()", "uuid()", "shuffle(array(1, 2))", "monotonically_increasing_id()"]
 )
@@ -62,7 +51,7 @@ def test_a_nondeterministic_function_is_refused_by_name(shop: Any, call: str) ->
 def test_the_clock_is_no_such_function(shop: Any) -> None:
     shop.execute("CREATE VIEW x AS SELECT id FROM t WHERE current_timestamp() > TIMESTAMP'2020-01-01 00:00:00'")
     shop.apply({"t": [insert(id=1, g="a", v=1)]})
-    assert rows(shop, "x") == [(1,)]
+    assert rows_of(shop, "x") == [(1,)]
 
 
 @pytest.mark.parametrize("sql", ODD)
@@ -89,17 +78,17 @@ def test_a_delete_of_an_absent_row_of_a_bag_leaves_everything(shop: Any) -> None
     epoch = shop.epoch
     with pytest.raises(ChangesRejected):
         shop.apply({"bag": [insert(a=2, s="y"), delete(a=1, s="other")]})
-    assert rows(shop, "bag") == rows(shop, "distinct_bag") == [(1, "x")]
+    assert rows_of(shop, "bag") == rows_of(shop, "distinct_bag") == [(1, "x")]
     assert shop.epoch == epoch
 
 
 def test_an_insert_of_a_known_key_retracts_the_old_row_everywhere(shop: Any) -> None:
     shop.apply({"t": [insert(id=1, g="a", v=1)]})
     shop.apply({"t": [insert(id=1, g="b", v=2)]})
-    assert rows(shop, "t") == [(1, "b", 2)]
-    assert rows(shop, "total") == [("b", 2)]
+    assert rows_of(shop, "t") == [(1, "b", 2)]
+    assert rows_of(shop, "total") == [("b", 2)]
     shop.apply({"t": [delete(id=1)]})
-    assert rows(shop, "total") == []
+    assert rows_of(shop, "total") == []
 
 
 @pytest.mark.parametrize(
@@ -116,30 +105,30 @@ def test_an_insert_of_a_known_key_retracts_the_old_row_everywhere(shop: Any) -> 
 def test_one_bad_row_rejects_its_whole_call(shop: Any, row: dict[str, Any]) -> None:
     with pytest.raises(ChangesRejected):
         shop.apply({"t": [insert(id=7, g="a", v=7), {"insert": row}], "bag": [insert(a=1, s="x")]})
-    assert rows(shop, "t") == rows(shop, "bag") == []
+    assert rows_of(shop, "t") == rows_of(shop, "bag") == []
 
 
 def test_keys_in_any_order_with_gaps(shop: Any) -> None:
     for key in ("batch-3", "batch-1", "batch-9", "batch-3", "batch-1"):
         shop.apply({"bag": [insert(a=1, s=key)]}, key=key)
-    assert [s for _, s in rows(shop, "bag")] == ["batch-1", "batch-3", "batch-9"]
+    assert [s for _, s in rows_of(shop, "bag")] == ["batch-1", "batch-3", "batch-9"]
 
 
 def test_two_writers_cannot_own_one_home(shop: Any, spark: Any, tmp_path: Path) -> None:
     with pytest.raises(HomeBusy, match=f"process {os.getpid()} on"):
         headrace.open(str(tmp_path / "home"), spark=spark)
     shop.apply({"bag": [insert(a=1, s="x")]})
-    assert rows(shop, "bag") == [(1, "x")]
+    assert rows_of(shop, "bag") == [(1, "x")]
 
 
 def test_readers_open_beside_the_owner(shop: Any, spark: Any, tmp_path: Path) -> None:
     shop.apply({"bag": [insert(a=1, s="x")]})
     with headrace.open(str(tmp_path / "home"), spark=spark, read_only=True) as reader:
         shop.apply({"bag": [insert(a=2, s="y")]})
-        assert rows(reader, "bag") == [(1, "x")]
+        assert rows_of(reader, "bag") == [(1, "x")]
         with pytest.raises(ReadOnly):
             reader.apply({"bag": [insert(a=3, s="z")]})
-    assert rows(shop, "bag") == [(1, "x"), (2, "y")]
+    assert rows_of(shop, "bag") == [(1, "x"), (2, "y")]
 
 
 def test_who_was_replaced_commits_nothing(shop: Any, spark: Any, tmp_path: Path) -> None:
@@ -156,7 +145,7 @@ def test_who_was_replaced_commits_nothing(shop: Any, spark: Any, tmp_path: Path)
     with headrace.open(str(tmp_path / "home"), spark=spark) as next_owner:
         shop.close()
         next_owner.apply({"bag": [insert(a=3, s="z")]})
-        assert rows(next_owner, "bag") == [(1, "x"), (3, "z")]
+        assert rows_of(next_owner, "bag") == [(1, "x"), (3, "z")]
         assert next_owner.epoch == epoch + 1
 
 
@@ -212,4 +201,4 @@ def test_types_that_no_relation_carries_may_be_used_inside_a_query(home: Any) ->
     home.apply({"notes": [*rows_in[5:], delete(id=2)]})
     home.apply({"notes": [insert(id=1, body='{"kind": "k2"}', day="2025-01-01", months=0)]})
     assert home.verify().ok
-    assert ("k2", 3, "2025-01-01") in [(kind, n, str(latest)) for kind, n, latest in rows(home, "kinds")]
+    assert ("k2", 3, "2025-01-01") in [(kind, n, str(latest)) for kind, n, latest in rows_of(home, "kinds")]

@@ -18,6 +18,7 @@ from headrace import HeadraceError, Receipt
 from headrace.epoch.calls import Call
 from headrace.epoch.run import Intake
 from headrace.face import home_of
+from tests.changes import delete, insert, rows_of
 
 SETUP = """
 CREATE TABLE t (id BIGINT PRIMARY KEY, g STRING, v INT);
@@ -45,18 +46,6 @@ def apart(spark: Any, tmp_path: Path) -> Iterator[Any]:
     with headrace.open(str(tmp_path / "apart"), spark=spark) as home:
         home.execute(SETUP)
         yield home
-
-
-def insert(**row: Any) -> dict[str, Any]:
-    return {"insert": row}
-
-
-def delete(**row: Any) -> dict[str, Any]:
-    return {"delete": row}
-
-
-def rows(hr: Any, name: str) -> list[Any]:
-    return sorted((tuple(row.values()) for row in hr.query(f"SELECT * FROM {name}").to_pylist()), key=repr)
 
 
 def summed(hr: Any, name: str) -> list[Any]:
@@ -122,7 +111,7 @@ def ends_as_one_by_one(hr: Any, apart: Any, calls: Sequence[Sent]) -> list[Any]:
     expected = [verdict(send(apart, calls[index])) for index in order]
     assert [verdict(outcomes[index]) for index in order] == expected, [calls[index] for index in order]
     for name in RELATIONS:
-        assert rows(hr, name) == rows(apart, name), (name, [calls[index] for index in order])
+        assert rows_of(hr, name) == rows_of(apart, name), (name, [calls[index] for index in order])
     return outcomes
 
 
@@ -145,7 +134,7 @@ def check(hr: Any) -> None:
     report = hr.verify()
     assert report.ok, report.differences
     for name in RELATIONS:
-        assert summed(hr, name) == rows(hr, name), name
+        assert summed(hr, name) == rows_of(hr, name), name
 
 
 def test_all_kinds_of_calls_land_in_one_epoch(shop: Any) -> None:
@@ -163,9 +152,9 @@ def test_all_kinds_of_calls_land_in_one_epoch(shop: Any) -> None:
     )
     assert [outcome.epoch for outcome in outcomes] == [before + 1] * 5
     assert [outcome.applied for outcome in outcomes] == [{"seq": 1}, {"t": 1}, {"bag": 1}, {"t": 1, "bag": 1}, {"t": 1}]
-    assert rows(shop, "t") == [(1, "a", 10), (2, "c", 7), (4, "d", 4)]
-    assert rows(shop, "bag") == [(20, "b")]
-    assert rows(shop, "seq") == [(1, 1, 1)]
+    assert rows_of(shop, "t") == [(1, "a", 10), (2, "c", 7), (4, "d", 4)]
+    assert rows_of(shop, "bag") == [(20, "b")]
+    assert rows_of(shop, "seq") == [(1, 1, 1)]
     check(shop)
 
 
@@ -174,7 +163,7 @@ def test_statements_of_one_table_build_on_each_other(shop: Any) -> None:
     outcomes = together(shop, ["UPDATE t SET v = v + 1"] * 5)
     assert [outcome.applied for outcome in outcomes] == [{"t": 1}] * 5
     assert len({outcome.epoch for outcome in outcomes}) == 5
-    assert rows(shop, "t") == [(1, "a", 5)]
+    assert rows_of(shop, "t") == [(1, "a", 5)]
     check(shop)
 
 
@@ -214,8 +203,8 @@ def test_a_rejected_call_in_the_middle_leaves_no_trace(shop: Any) -> None:
     rejected = [isinstance(outcome, HeadraceError) for outcome in outcomes]
     assert rejected == [False, True, True, True, True, True, False]
     assert shop.epoch == before + 1
-    assert rows(shop, "t") == [(1, "a", 1), (2, "b", 2)]
-    assert rows(shop, "bag") == []
+    assert rows_of(shop, "t") == [(1, "a", 1), (2, "b", 2)]
+    assert rows_of(shop, "bag") == []
     check(shop)
 
 
@@ -253,7 +242,7 @@ def test_a_view_that_no_call_before_it_moves_is_read_in_the_same_epoch(shop: Any
     )
     assert [verdict(outcome) for outcome in outcomes][1] == "changes_rejected"
     assert outcomes[2].epoch == before + 1
-    assert rows(shop, "bag") == [(20, "a")]
+    assert rows_of(shop, "bag") == [(20, "a")]
     check(shop)
 
 
@@ -276,7 +265,7 @@ def test_a_key_twice_in_one_group_is_applied_once(shop: Any) -> None:
     assert outcomes[4] == outcomes[2] == outcomes[1]
     assert outcomes[5].epoch == before + 2
     assert send(shop, ({"bag": [insert(a=2, s="y")]}, "once")) == outcomes[1]
-    assert rows(shop, "bag") == [(2, "x"), (3, "y")]
+    assert rows_of(shop, "bag") == [(2, "x"), (3, "y")]
     check(shop)
 
 
@@ -297,7 +286,7 @@ def test_calls_on_which_a_view_fails_are_found_by_trying_each_apart(shop: Any, a
     )
     codes = [outcome.code if isinstance(outcome, HeadraceError) else "" for outcome in outcomes]
     assert codes == ["", "view_evaluation_error", "", "", ""]
-    assert rows(shop, "t") == [(1, "a", 3)]
+    assert rows_of(shop, "t") == [(1, "a", 3)]
     check(shop)
 
 

@@ -74,14 +74,14 @@ class Owner:
     """A home whose own Spark reads constants, and no other SQL."""
 
     definitions = 0
-    frames: Any = None
 
     def __init__(self) -> None:
         self.read: list[str] = []
         self.catalog = catalog_of(table("t"))
-        self.queries = SimpleNamespace(literals=SimpleNamespace(rows=self._constants))
+        queries = SimpleNamespace(literals=SimpleNamespace(rows=self._constants))
         # It has no way to parse.
-        self.catalyst = SimpleNamespace(java_type=lambda kind: SimpleNamespace(sql=kind.simpleString))
+        catalyst = SimpleNamespace(java_type=lambda kind: SimpleNamespace(sql=kind.simpleString))
+        self.sessions = SimpleNamespace(frames=None, queries=queries, catalyst=catalyst)
 
     def newest(self) -> tuple[int, dict[str, Any]]:
         return 1, {}

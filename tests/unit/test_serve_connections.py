@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-import threading
 import time
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from headrace.serving.limits import Pushes
 from headrace.serving.server import Server
 from headrace.serving.streams import EventStream
 from headrace.settings import Settings
+from tests.servers import listening
 
 _LARGE = 20_000_000
 
@@ -68,18 +68,8 @@ def running(**overrides: Any) -> Iterator[tuple[int, Pushes, Server]]:
         await asyncio.sleep(1.5)
         return {"slow": True}
 
-    ready = threading.Event()
-    server = Server(app, "127.0.0.1", 0, lambda _: ready.set())
-    taken = server.bind()
-    thread = threading.Thread(target=server.run, args=([taken],), daemon=True)
-    thread.start()
-    try:
-        assert ready.wait(30)
-        yield taken.getsockname()[1], pushes, server
-    finally:
-        server.should_exit = True
-        thread.join(30)
-        taken.close()
+    with listening(app) as (server, port):
+        yield port, pushes, server
 
 
 def _connect(port: int) -> socket.socket:

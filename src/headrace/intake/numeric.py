@@ -186,13 +186,18 @@ def _single(value: float) -> float:
     return struct.unpack("<f", struct.pack("<f", value))[0]
 
 
+def _single_within_range(double: float, value: object) -> float:
+    """The 32-bit float nearest to a double that a value was read as; refused where there is none."""
+    try:
+        return _single(double)
+    except OverflowError:
+        raise out_of_range("FLOAT", value) from None
+
+
 def _single_of_double(value: float) -> float:
     if not math.isfinite(value):
         return value
-    try:
-        single = _single(value)
-    except OverflowError:
-        raise out_of_range("FLOAT", value) from None
+    single = _single_within_range(value, value)
     if single == value:
         return single
     # 0.1 is no 32-bit float, but it is how the nearest one is written: decimal text, not a rounding.
@@ -205,10 +210,7 @@ def _nearest_single(value: Decimal) -> float:
     double = _nearest_double(value, "FLOAT")
     if not math.isfinite(double):
         return double
-    try:
-        single = _single(double)
-    except OverflowError:
-        raise out_of_range("FLOAT", value) from None
+    single = _single_within_range(double, value)
     if single == double:
         return single
     # Rounding twice goes wrong only where the double fell exactly between two 32-bit floats.

@@ -19,6 +19,7 @@ from headrace.catalog.catalog import View
 from headrace.intake.identity import row_identity_of
 from headrace.progress import Listener, Step, silent
 from headrace.reading.queries import Queries, Relations
+from headrace.rules.base import is_floating
 from headrace.settings import Settings
 from headrace.sql.resolve import Seen
 from headrace.state.delta import concat, consolidate, negate
@@ -105,7 +106,7 @@ def compare(
     view: str, served: pa.Table, expected: pa.Table, types: Sequence[DataType], digits: int
 ) -> list[Difference]:
     """The rows by which two tables differ as multisets; floating-point values at so many significant digits."""
-    if any(_inexact(kind) for kind in types):
+    if any(is_floating(kind) for kind in types):
         return _compare_rounded(view, served, expected, types, digits)
     ones = [np.ones(table.num_rows, dtype=np.int64) for table in (served, expected)]
     left, right = consolidate(served, ones[0]), consolidate(expected, ones[1])
@@ -115,10 +116,6 @@ def compare(
         Difference(view, row, max(int(weight), 0), max(-int(weight), 0))
         for row, weight in zip(rows, rest.weights.tolist(), strict=False)
     ]
-
-
-def _inexact(kind: DataType) -> bool:
-    return "float" in kind.simpleString() or "double" in kind.simpleString()
 
 
 def _compare_rounded(

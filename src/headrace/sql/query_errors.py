@@ -52,20 +52,11 @@ def query_error(error: Exception, line: int = 1, column: int = 1, pieces: Sequen
         refusal.line, refusal.column = position or (None, None)
         return refusal
     if condition and condition.startswith("UNRESOLVED_COLUMN"):
-        return QueryError(
-            "unknown column",
-            detail=detail,
-            hint="DESCRIBE the relation to see its columns",
-            line=position[0] if position else None,
-            column=position[1] if position else None,
-        )
-    return QueryError(
-        "Spark refused the query",
-        detail=detail,
-        hint="mend the query; it must be valid Spark SQL",
-        line=position[0] if position else None,
-        column=position[1] if position else None,
-    )
+        message, hint = "unknown column", "DESCRIBE the relation to see its columns"
+    else:
+        message, hint = "Spark refused the query", "mend the query; it must be valid Spark SQL"
+    found_line, found_column = position or (None, None)
+    return QueryError(message, detail=detail, hint=hint, line=found_line, column=found_column)
 
 
 def position_in_script(

@@ -97,12 +97,7 @@ class Reader:
                 f"there is one schema: write {last.spelled}",
             )
         if new and (fault := relation_name_fault(name.spelled)):
-            raise StatementError(
-                f"'{shortened(name.spelled)}' cannot be the name of a {what}",
-                hint=fault,
-                line=name.line,
-                column=name.column,
-            )
+            raise _unusable(name, what, fault)
         return name
 
     def qualifier(self) -> Name:
@@ -117,12 +112,7 @@ class Reader:
                 name.line, name.column, "a column is named without a qualifier here", self._advice()
             )
         if new and (fault := column_name_fault(name.spelled)):
-            raise StatementError(
-                f"'{shortened(name.spelled)}' cannot be the name of a column",
-                hint=fault,
-                line=name.line,
-                column=name.column,
-            )
+            raise _unusable(name, "column", fault)
         return name
 
     def columns(self, *, new: bool = False) -> list[Name]:
@@ -242,3 +232,8 @@ def _shorten(text: str) -> str:
 
 def _either(choices: Sequence[str]) -> str:
     return choices[0] if len(choices) == 1 else ", ".join(choices[:-1]) + " or " + choices[-1]
+
+
+def _unusable(name: Name, what: str, fault: str) -> StatementError:
+    message = f"'{shortened(name.spelled)}' cannot be the name of a {what}"
+    return StatementError(message, hint=fault, line=name.line, column=name.column)
