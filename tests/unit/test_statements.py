@@ -263,13 +263,7 @@ def test_alter_table() -> None:
 )
 def test_insert(sql: str, columns: tuple[str, ...], query: str | None, values: str | None) -> None:
     found = one(Insert, sql)
-    assert (found.table, found.columns, found.query, found.values, found.overwrite) == (
-        "t",
-        columns,
-        query,
-        values,
-        False,
-    )
+    assert (found.table, found.columns, found.query, found.values) == ("t", columns, query, values)
     assert sql[found.query_column - 1 :] == (query or f"VALUES {values}")
 
 

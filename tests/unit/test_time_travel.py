@@ -10,7 +10,15 @@ import pytest
 from headrace.errors import QueryError, StatementError
 from headrace.reading.as_of import relations_of
 from headrace.sql.statements import Query, parse
-from headrace.sql.time_travel import read_time_travel
+from headrace.sql.syntax import TimeTravel
+from headrace.sql.time_travel import blank, find_time_travel
+from headrace.sql.tokens import scan
+
+
+def read_time_travel(sql: str) -> tuple[tuple[TimeTravel, ...], str]:
+    """The AS OF clauses of a query, and the query without them."""
+    clauses = find_time_travel(sql, scan(sql))
+    return clauses, blank(sql, clauses)
 
 
 def found_in(sql: str) -> list[tuple[str | None, str, str]]:

@@ -165,7 +165,6 @@ class Insert(Statement):
     values: str | None
     query_line: int
     query_column: int
-    overwrite: Literal[False] = False
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Literal
 
 from headrace.sql.reader import Reader
 from headrace.sql.syntax import TimeTravel
-from headrace.sql.tokens import Token, keywords, scan
+from headrace.sql.tokens import Token, keywords
 
 _FORM = "FROM t VERSION AS OF 12, or at the end: SELECT ... VERSION AS OF 12 | TIMESTAMP AS OF '2025-01-31'"
 _KINDS: dict[str, Literal["version", "timestamp"]] = {
@@ -34,12 +34,6 @@ _UNITS = frozenset(
     for unit in keywords("YEAR QUARTER MONTH WEEK DAY HOUR MINUTE SECOND MILLISECOND MICROSECOND NANOSECOND")
     for plural in ("", "S")
 )
-
-
-def read_time_travel(sql: str) -> tuple[tuple[TimeTravel, ...], str]:
-    """The AS OF clauses of a query and the query without them, of the same length and with the same lines."""
-    clauses = find_time_travel(sql, scan(sql))
-    return clauses, blank(sql, clauses)
 
 
 def find_time_travel(source: str, tokens: Sequence[Token]) -> tuple[TimeTravel, ...]:

@@ -191,7 +191,7 @@ def _read(loop: Loop, statement: Statement) -> pa.Table:
         "this statement is not available",
         line=statement.line,
         column=statement.column,
-        hint="see the SQL reference",
+        hint="write SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, DROP, SHOW, DESCRIBE or EXPLAIN",
     )
 
 
