@@ -9,6 +9,7 @@ HeadraceError
 ├── RelationNameError     an unknown or already taken name, a cycle, something in use
 ├── ViewError             a view that cannot be maintained as asked
 ├── SourceError           a source that cannot be read, or whose columns do not fit
+│   └── SourceUnavailable *   one, or a part of it, that does not answer for now
 ├── ProjectError          a project folder that is not as it must be
 ├── ChangesRejected       changes that break a table's contract, each with its reason
 │   └── KeyReused         an idempotency key that stands for other changes
@@ -117,6 +118,13 @@ class SourceError(HeadraceError):
     """A source that cannot be read, or not into its table."""
 
     code = "source_error"
+
+
+class SourceUnavailable(SourceError):
+    """A source, or the registry of its schemas, that does not answer for now."""
+
+    code = "source_unavailable"
+    transient = True
 
 
 class ProjectError(HeadraceError):

@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import LongType, StructField, StructType
 
+from headrace.capture.exact_json import read_json
+from headrace.capture.messages import Undecodable
 from headrace.intake.table import TableContract
-from headrace.serving.lines import MOST_BAD, TooManyRepeats, Unreadable, read_json, read_lines
+from headrace.serving.lines import MOST_BAD, TooManyRepeats, read_lines
 
 _values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.decimals(allow_nan=False, allow_infinity=False) | st.text(),
@@ -143,9 +145,9 @@ def test_weights(line: str, changes: list[Any] | None) -> None:
 
 @pytest.mark.parametrize("form", ["%s\n%s", "[%s,\n%s]"])
 def test_a_row_of_no_weight_is_judged_like_any_other(form: str) -> None:
-    judge = TableContract("t", StructType([StructField("x", LongType())])).decode
+    table = TableContract("t", StructType([StructField("x", LongType())]))
     good, bad = '{"weight": 0, "data": {"x": 1}}', '{"weight": 0, "data": {"x": "no", "q": 1}}'
-    read = read_lines((form % (good, bad)).encode(), "weighted", judge=judge)
+    read = read_lines((form % (good, bad)).encode(), "weighted", table)
     assert read.changes == []
     ((line, reason),) = [(one.line, one.reason) for one in read.bad]
     assert line == 2
@@ -161,7 +163,7 @@ def test_lines_of_an_array_that_spans_many() -> None:
 
 def test_one_value_alone() -> None:
     assert read_json(' {"a": 1.50} ') == {"a": Decimal("1.50")}
-    with pytest.raises(Unreadable, match="after the value"):
+    with pytest.raises(Undecodable, match="after the value"):
         read_json("{} {}")
 
 
@@ -182,19 +184,19 @@ def test_a_number_beyond_every_exponent_is_a_bad_line() -> None:
     read = read_lines(lines)
     assert [(one.line, one.reason.partition(":")[0]) for one in read.bad] == [(2, "not a number that can be read")]
     for text in ("[1e99999999999999999999]", '{"a": -1e-99999999999999999999}', "1E+99999999999999999999"):
-        with pytest.raises(Unreadable):
+        with pytest.raises(Undecodable):
             read_json(text)
 
 
 def test_weights_are_bounded_by_what_they_stand_for() -> None:
     line = b'{"weight": 10000, "data": {"x": 1}}\n'
-    assert len(read_lines(line * 10, "weighted", 99_990).changes) == 100_000
+    assert len(read_lines(line * 10, "weighted", repeats=99_990).changes) == 100_000
     with pytest.raises(TooManyRepeats):
-        read_lines(line * 10, "weighted", 99_989)
+        read_lines(line * 10, "weighted", repeats=99_989)
     with pytest.raises(TooManyRepeats):
-        read_lines(b"[" + b",".join([line] * 10) + b"]", "weighted", 99_989)
+        read_lines(b"[" + b",".join([line] * 10) + b"]", "weighted", repeats=99_989)
     ones = b'{"weight": -1, "data": {"x": 1}}\n{"weight": 0, "data": {"x": 1}}\n' * 100
-    assert len(read_lines(ones, "weighted", 0).changes) == 100
+    assert len(read_lines(ones, "weighted", repeats=0).changes) == 100
 
 
 @pytest.mark.parametrize("body", [b"x\n" * 1_000_000, b"[" + b"7,\n" * 400_000 + b"7]"])

@@ -8,10 +8,11 @@ from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
+from headrace.capture.exact_json import read_json
+from headrace.capture.messages import Undecodable
 from headrace.epoch.digest import digest
 from headrace.serving.bodies import read_body
 from headrace.serving.ingress import KEY_LENGTH, answered
-from headrace.serving.lines import Unreadable, read_json
 from headrace.serving.openapi import NAME_LENGTH, ReceiptBody, TokenBody, body, refusals
 from headrace.serving.problems import Refusal
 from headrace.serving.service import Service, service_of
@@ -57,7 +58,7 @@ def _read(sent: bytes) -> dict[str, list[object]]:
         content = read_json(sent.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise _unreadable("The body is not UTF-8.") from None
-    except Unreadable as error:
+    except Undecodable as error:
         raise _unreadable(f"{error}.") from None
     if not isinstance(content, dict):
         raise _unreadable("The body is no object of tables.")

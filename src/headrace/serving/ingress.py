@@ -11,6 +11,15 @@ from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, Response
 
+from headrace.capture.options import (
+    BinaryMode,
+    DecimalMode,
+    ExcessPrecision,
+    FormatOptions,
+    MissingColumns,
+    TimePrecision,
+    read_options,
+)
 from headrace.epoch.digest import digest
 from headrace.epoch.receipt import Receipt
 from headrace.errors import ChangesRejected
@@ -26,7 +35,30 @@ router = APIRouter(tags=["changes in"])
 
 
 KEY_LENGTH = 200
-Formats = Literal["insert_delete", "raw", "weighted", "debezium"]
+
+
+def given_options(
+    time_precision: Annotated[TimePrecision | None, Query(description="Of debezium without its schema.")] = None,
+    time_units: Annotated[str | None, Query(description="column: unit, ...", max_length=10_000)] = None,
+    decimal_mode: Annotated[DecimalMode | None, Query(description="Of debezium without its schema.")] = None,
+    binary_mode: Annotated[BinaryMode | None, Query(description="How text stands for bytes.")] = None,
+    excess_precision: Annotated[ExcessPrecision | None, Query(description="Of times, after six digits.")] = None,
+    missing_columns: Annotated[MissingColumns | None, Query(description="Of an update.")] = None,
+    unavailable_value: Annotated[str | None, Query(description="Of debezium.", min_length=1, max_length=200)] = None,
+    document_column: Annotated[str | None, Query(description="Of MongoDB.", max_length=255)] = None,
+) -> dict[str, str]:
+    """The options of the format that the request gives, by name."""
+    given = {
+        "time_precision": time_precision,
+        "time_units": time_units,
+        "decimal_mode": decimal_mode,
+        "binary_mode": binary_mode,
+        "excess_precision": excess_precision,
+        "missing_columns": missing_columns,
+        "unavailable_value": unavailable_value,
+        "document_column": document_column,
+    }
+    return {name: value for name, value in given.items() if value is not None}
 
 
 @router.post(
@@ -39,7 +71,8 @@ Formats = Literal["insert_delete", "raw", "weighted", "debezium"]
         "application/x-ndjson",
         "application/json",
         description='A JSON array of changes, or lines with a change each: {"insert": row}, {"update": part of a row} '
-        'or {"delete": row}; with update_format=raw a row; with weighted {"weight": number, "data": row}.',
+        'or {"delete": row}; with update_format=raw a row; with weighted {"weight": number, "data": row}; with '
+        "debezium, dms or goldengate what these write, one message each.",
     ),
 )
 async def ingress(
@@ -47,31 +80,25 @@ async def ingress(
     request: Request,
     service: Annotated[Service, Depends(service_of)],
     format: Annotated[Literal["json"], Query()] = "json",  # noqa: A002 - by the peers' name
-    update_format: Annotated[Formats, Query()] = "insert_delete",
+    update_format: Annotated[UpdateFormat, Query()] = "insert_delete",
     wait: Annotated[
         bool, Query(description="Answer when the changes are durable; else at once, with a token.")
     ] = False,
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=KEY_LENGTH)] = None,
+    options: Annotated[dict[str, str], Depends(given_options)] = {},  # noqa: B006 - never changed
 ) -> Response:
     """Apply NDJSON or a JSON array of changes to one table, all of them or none."""
-    if update_format == "debezium":
-        raise Refusal(
-            400,
-            "unsupported_format",
-            "update_format=debezium is not available yet",
-            hint="send insert_delete, raw or weighted",
-        )
     service.readings.catalog.table(table)
     with service.arrivals.receiving():
         slot = service.pushes.enter()
         try:
             sent = await read_body(request, slot)
-            read = await run_in_threadpool(_read, service, table, sent, update_format, slot)
+            read = await run_in_threadpool(_read, service, table, sent, update_format, slot, read_options(options))
         except BaseException:
             slot.release()
             raise
         explain = partial(with_lines, lines=read.lines)
-        how = f"ingress {format} {update_format} {table.lower()}"
+        how = f"ingress {format} {update_format} {table.lower()}" + (f" {sorted(options.items())}" if options else "")
         what = digest(how.encode("utf-8", "replace"), sent)
         submission = service.submissions.submit({table: read.changes}, idempotency_key, slot, explain, what)
     return await answered(service, submission, wait)
@@ -84,11 +111,13 @@ async def answered(service: Service, submission: Future[Receipt], wait: bool) ->
     return JSONResponse({"token": service.completions.issue(submission)}, 202)
 
 
-def _read(service: Service, table: str, sent: bytes, update_format: UpdateFormat, slot: PushSlot) -> Lines:
+def _read(
+    service: Service, table: str, sent: bytes, update_format: UpdateFormat, slot: PushSlot, options: FormatOptions
+) -> Lines:
     """The changes of a body; with a line that cannot be read, all that is wrong with the others is told as well."""
     contract = service.readings.catalog.table(table).contract
     try:
-        read = read_lines(sent, update_format, slot.repeats, contract.decode)
+        read = read_lines(sent, update_format, contract, slot.repeats, options)
     except TooManyRepeats:
         raise too_large(0, f"Its weights stand for more than {slot.repeats} rows beyond those that it names.") from None
     if update_format == "weighted":
