@@ -47,6 +47,7 @@ class _Schema:
     plain: Any
     encoding: Encoding
     rows: RowReader
+    keys: RowReader
     envelope: Envelope | None
 
 
@@ -56,6 +57,8 @@ class Avro:
     def __init__(self, table: TableContract | None, options: FormatOptions, registry: Registry) -> None:
         self._table = table
         self._options = options
+        # What a key has is needed, also where the table calls it otherwise, as that of a document.
+        self._of_keys = replace(options, unknown_columns="pass")
         self._registry = registry
         self._is_unavailable = unavailable_test(options.unavailable_value)
         self._library = _library()
@@ -98,9 +101,9 @@ class Avro:
             return None
         if record.key.startswith(b"\x00"):
             schema, value = self._read(record.key)
-            return schema.rows.read(value, "the key")
+            return schema.keys.read(value, "the key")
         value = read_record(record.key)
-        return self._rows({}).read(value, "the key") if isinstance(value, dict) else None
+        return self._rows({}, self._of_keys).read(value, "the key") if isinstance(value, dict) else None
 
     def _read(self, content: bytes) -> tuple[_Schema, Any]:
         """The schema and the value of bytes in the wire format."""
@@ -143,7 +146,7 @@ class Avro:
                 raise Undecodable(f"schema {number} is no Avro schema: {error}"[:200], "schema") from None
         fields = dict(encoding.fields)
         envelope = self._envelope(fields) if any(names <= fields.keys() for names in _ENVELOPES) else None
-        return _Schema(plain, encoding, self._rows(fields), envelope)
+        return _Schema(plain, encoding, self._rows(fields), self._rows(fields, self._of_keys), envelope)
 
     def _envelope(self, fields: Mapping[str, Encoding]) -> Envelope:
         before, after = (dict(fields.get(name, Encoding()).fields) for name in ("before", "after"))
@@ -156,8 +159,8 @@ class Avro:
             DocumentReader(self._table, documents, options.document_column),
         )
 
-    def _rows(self, described: Mapping[str, Encoding]) -> RowReader:
-        options = self._options
+    def _rows(self, described: Mapping[str, Encoding], options: FormatOptions | None = None) -> RowReader:
+        options = options or self._options
         assume = debezium_values(options.time_precision, options.decimal_mode, options.binary_mode)
         return RowReader(self._table, options, assume, described, self._is_unavailable)
 

@@ -120,8 +120,10 @@ class DebeziumJson:
         rows = RowReader(self._table, options, text_values(options.binary_mode))
         return Envelope(self._table, before, after, DocumentReader(self._table, rows, options.document_column))
 
-    def _rows(self, described: Mapping[str, Encoding] | None, connector: str) -> RowReader:
-        options = self._options
+    def _rows(
+        self, described: Mapping[str, Encoding] | None, connector: str, options: FormatOptions | None = None
+    ) -> RowReader:
+        options = options or self._options
         assume = debezium_values(options.time_precision, options.decimal_mode, options.binary_mode, connector)
         return RowReader(self._table, options, assume, described, self._is_unavailable)
 
@@ -131,7 +133,9 @@ class DebeziumJson:
         if payload is None:
             return None
         if self._key_reader is None or self._key_reader[0] != schema:
-            self._key_reader = schema, self._rows(None if schema is None else encodings_of(schema), "")
+            # What a key has is needed, also where the table calls it otherwise, as that of a document.
+            options = replace(self._options, unknown_columns="pass")
+            self._key_reader = schema, self._rows(None if schema is None else encodings_of(schema), "", options)
         return self._key_reader[1].read(payload, "the key")
 
     def _remember_prefix(self, content: bytes, value: Any) -> None:

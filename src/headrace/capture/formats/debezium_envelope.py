@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from headrace.capture.formats.debezium_mongodb import DocumentReader, decode_document, is_document
+from headrace.capture.formats.debezium_mongodb import ID, DocumentReader, decode_document, is_document, key_of
 from headrace.capture.formats.debezium_origin import moment, number, origin_of, text
 from headrace.capture.formats.debezium_schema_change import is_schema_change, schema_change
 from headrace.capture.messages import (
@@ -74,9 +74,12 @@ def tombstone(table: TableContract | None, read_key: ReadKey) -> Tombstone:
     """A key without a value: where it can be read and names a row of the table, it deletes it."""
     try:
         key = read_key()
+        row = {} if key is None else key.row
+        if table is not None and table.key == (ID,) and ID not in row and key is not None:
+            row = {ID: key_of(read_key)}
     except Undecodable:
-        key = None
-    return Tombstone(() if key is None else deleted_key(key.row, table))
+        return Tombstone()
+    return Tombstone(deleted_key(row, table))
 
 
 def with_key(image: Image | None, table: TableContract | None, read_key: ReadKey) -> Image:

@@ -14,7 +14,8 @@ from headrace.capture.rows import Image, RowReader
 from headrace.intake.reasons import shown
 from headrace.intake.table import TableContract
 
-_ID = "_id"
+# The field that names a document, and the column for it.
+ID = "_id"
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class DocumentReader:
             return self.rows.read(content, what)
         # With a column for the whole, a field that has none of its own is not lost.
         names = {self.column.lower()} if self.table is None else {name.lower() for name in self.table.schema.names}
-        fields = {name: part for name, part in content.items() if name.lower() in names or name == _ID}
+        fields = {name: part for name, part in content.items() if name.lower() in names or name == ID}
         return self.rows.read({**fields, self.column: json_text(content)}, what)
 
 
@@ -54,7 +55,7 @@ def decode_document(
     table = documents.table
     before = _document(payload.get("before"), "before")
     if operation == "d":
-        known = before if before is not None else {_ID: key_of(read_key)}
+        known = before if before is not None else {ID: key_of(read_key)}
         return deleted(documents.read(known, "before"), origin, table)
     after = _document(payload.get("after"), "after")
     if operation != "u":
@@ -67,8 +68,8 @@ def decode_document(
     if documents.column:
         raise Undecodable("an update without the whole document cannot be taken into a column for whole documents")
     changed = _changed_fields(payload.get("updateDescription"))
-    identity = before.get(_ID) if before is not None else key_of(read_key)
-    part = documents.rows.read({_ID: identity, **changed}, "updatedFields")
+    identity = before.get(ID) if before is not None else key_of(read_key)
+    part = documents.rows.read({ID: identity, **changed}, "updatedFields")
     return updated(old, part, origin, table, part=True)
 
 

@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 
 from headrace.capture.values.encoding import LARGEST_PRECISION, UNBOUNDED
 
-_SPELLED = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_ ]*?)\s*(?:\(([^)]{0,100})\))?\s*([A-Za-z ]*)", re.ASCII)
+_BRACKETS = re.compile(r"\(([^)]*)\)")
 _Build = Callable[[int | None, int | None], DataType]
 
 
@@ -34,11 +34,10 @@ def native_type(
     name: str, connector: str = "", length: int | None = None, scale: int | None = None, jdbc_type: int | None = None
 ) -> DataType:
     """The type of a column for values of a type of a database; STRING for one that nobody here knows."""
-    match = _SPELLED.match(name)
-    word, inside, after = (match[1], match[2] or "", match[3]) if match else (name, "", "")
-    words = f"{word} {after}".lower().split()
-    if inside and length is None:
-        numbers = [int(part) for part in re.findall(r"\d{1,6}", inside)]
+    words = _BRACKETS.sub(" ", name).lower().split()
+    inside = _BRACKETS.search(name)
+    if inside is not None and length is None:
+        numbers = [int(part) for part in re.findall(r"\d{1,6}", inside[1])]
         length = numbers[0] if numbers else None
         scale = numbers[1] if len(numbers) > 1 else scale
     unsigned = "unsigned" in words
