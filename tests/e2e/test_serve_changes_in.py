@@ -238,7 +238,6 @@ def test_several_tables_change_together(server: Served) -> None:
     [
         ("/v1/ingress/nothing", 404),
         ("/v1/ingress/totals", 404),
-        ("/v1/ingress/parts?update_format=debezium", 400),
         ("/v1/ingress/parts?update_format=xml", 422),
         ("/v1/ingress/parts?format=avro", 422),
         ("/v1/ingress/parts?wait=perhaps", 422),

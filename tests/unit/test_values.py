@@ -152,6 +152,8 @@ REFUSED: list[tuple[DataType, object, str]] = [
     (FloatType(), 16777217, "16777217 would be rounded to fit FLOAT"),
     (FloatType(), 0.123456789012345, "0.123456789012345 would be rounded to fit FLOAT"),
     (FloatType(), 1e39, "1e+39 is out of range for FLOAT"),
+    (FloatType(), 10**400, "an integer of 1329 bits is out of range for FLOAT"),
+    (DoubleType(), 10**400, "an integer of 1329 bits is out of range for DOUBLE"),
     (FloatType(), Decimal("1e39"), "1E+39 is out of range for FLOAT"),
     (StringType(), 5, "expected a string for STRING, got 5"),
     (StringType(), b"a", "expected a string for STRING, got b'a'"),

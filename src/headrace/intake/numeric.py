@@ -183,7 +183,8 @@ def _float_of_integer(value: int, type_name: str, nearest: Callable[[int], float
 
 def _single(value: float) -> float:
     """The nearest 32-bit float; OverflowError where there is none."""
-    return struct.unpack("<f", struct.pack("<f", value))[0]
+    # An integer too large for a double is told as that here; struct has another error for it.
+    return struct.unpack("<f", struct.pack("<f", float(value)))[0]
 
 
 def _single_within_range(double: float, value: object) -> float:
