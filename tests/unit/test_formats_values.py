@@ -281,6 +281,20 @@ WITH_SCHEMA: list[tuple[Schema, Any, DataType, Any]] = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("mode", "text"),
+    [("bytes", "/+8="), ("base64", "/+8="), ("base64-url-safe", "_-8="), ("base64-url-safe", "_-8"), ("hex", "ffEF")],
+)
+def test_text_stands_for_bytes_as_the_connector_was_told(mode: str, text: str) -> None:
+    options = read_options({"binary_mode": mode})
+    for schema in (field("c", "string"), None):
+        assert taken(text, BINARY, schema, options) == b"\xff\xef"
+    listed = field("c", "array", items=field("", "string"))
+    assert taken([text, None], ArrayType(BINARY), listed, options) == [b"\xff\xef", None]
+    # What is bytes for Connect is base64 in JSON, whatever the mode.
+    assert taken("/+8=", BINARY, field("c", "bytes"), options) == b"\xff\xef"
+
+
 @pytest.mark.parametrize(("schema", "value", "data_type", "expected"), WITH_SCHEMA)
 def test_a_value_is_read_as_its_schema_says(schema: Schema, value: Any, data_type: DataType, expected: Any) -> None:
     found = taken(value, data_type, schema)

@@ -28,7 +28,7 @@ from pyspark.sql.types import (
 from headrace.capture.exact_json import read_json, refuse_depth
 from headrace.capture.messages import Undecodable
 from headrace.capture.values.binaries import read_binary
-from headrace.capture.values.encoding import PLAIN, UNITS, Encoding
+from headrace.capture.values.encoding import PLAIN, UNITS, Encoding, Kind
 from headrace.capture.values.numbers import read_boolean, read_decimal, read_float, read_integer
 from headrace.capture.values.texts import text_reader
 from headrace.capture.values.times import temporal_reader
@@ -59,7 +59,9 @@ def reader(encoding: Encoding, data_type: DataType, assume: Assume, *, truncate:
         case StringType():
             return text_reader(encoding, truncate=truncate)
         case BinaryType():
-            return partial(read_binary, encoding=encoding)
+            # Text that nothing more is said of stands for bytes as the options say.
+            found = assume(data_type) if encoding.kind is Kind.PLAIN else encoding
+            return partial(read_binary, encoding=found)
         case DateType():
             return temporal_reader(encoding, "date", name, truncate=truncate)
         case TimestampType() | TimestampNTZType():
