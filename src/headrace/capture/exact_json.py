@@ -49,7 +49,7 @@ def read_json(text: str) -> Any:
 
 
 def decode_at(text: str, begin: int) -> tuple[Any, int]:
-    """The JSON value that begins at a place of the text, and where it ends."""
+    """The JSON value that begins at a position of the text, and where it ends."""
     try:
         return _decoder.raw_decode(text, begin)
     except JSONDecodeError as error:

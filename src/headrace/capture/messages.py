@@ -37,7 +37,7 @@ class Undecodable(ValueError):
 
 @dataclass(frozen=True)
 class Position:
-    """A place in the log of a source: as its people write it, and in numbers that grow with it, if it has some."""
+    """A position in the log of a source: as its people write it, and in numbers that grow with it, if it has some."""
 
     text: str = ""
     order: tuple[int, ...] = ()
@@ -45,7 +45,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Transaction:
-    """The transaction of a change in its source, and the place of the change among all of it and of its table."""
+    """The transaction of a change in its source, and which of its changes it is, of all and of its table."""
 
     id: str
     order: int | None = None

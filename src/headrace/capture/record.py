@@ -8,7 +8,7 @@ from datetime import datetime
 
 @dataclass(frozen=True)
 class Record:
-    """Bytes with their place: a topic and a partition, or a file, and where in it.
+    """Bytes, and where they were: a topic and a partition, or a file, and where in it.
 
     A value that is None is a tombstone of a compacted topic: the key has no value any more.
     """

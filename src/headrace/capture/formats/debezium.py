@@ -155,7 +155,7 @@ def _before_payload(content: str) -> str:
 
 
 def _payload_after(content: bytes, begin: int) -> Any:
-    """The object that begins at a place, if nothing but the end of its wrapper follows; None if it is otherwise."""
+    """The object that begins at a position, if nothing but the end of its wrapper follows; None if it is otherwise."""
     try:
         words = content[begin:].decode()
         payload, end = decode_at(words, 0)

@@ -109,16 +109,16 @@ class Registry:
             subject, version = content.get("subject"), content.get("version")
             if not isinstance(subject, str) or type(version) is not int:
                 raise Undecodable("a reference of a schema names no subject and version", "schema")
-            place = subject, version
-            if place in texts:
+            named = subject, version
+            if named in texts:
                 continue
-            if place in above or len(texts) + len(above) >= MOST_REFERENCES:
+            if named in above or len(texts) + len(above) >= MOST_REFERENCES:
                 raise Undecodable("the references of a schema are a circle, or too many", "schema")
             what = f"version {version} of subject {subject[:60]}"
             # A subject may hold any sign: as one segment of the path it stays where it is.
             found = self._get(f"/subjects/{_segment(subject)}/versions/{version}", what)
-            self._refer(found, texts, (*above, place))
-            texts[place] = _text(found, what)
+            self._refer(found, texts, (*above, named))
+            texts[named] = _text(found, what)
 
     def _get(self, path: str, what: str) -> Mapping[str, Any]:
         url = self._settings.url

@@ -93,8 +93,8 @@ def _list_reader(encoding: Encoding, data_type: ArrayType, assume: Assume, *, tr
         if not isinstance(content, list):
             return content
         return [
-            None if part is None else _within(f"[{place}]", read, part)
-            for place, part in enumerate(cast("list[Any]", content))
+            None if part is None else _within(f"[{index}]", read, part)
+            for index, part in enumerate(cast("list[Any]", content))
         ]
 
     return read_list
@@ -163,8 +163,8 @@ def _document(value: Any) -> Any:
         raise BadValue(f"{shown(value)} is no JSON: {unreadable.reason}") from None
 
 
-def _within(place: str, read: Reader, value: Any) -> Any:
+def _within(where: str, read: Reader, value: Any) -> Any:
     try:
         return read(value)
     except BadValue as bad:
-        raise bad.within(place) from None
+        raise bad.within(where) from None
