@@ -80,6 +80,7 @@ class Host:
     def __init__(self, *relations: Table | View) -> None:
         self.catalog = catalog_of(*relations)
         self.epoch = 0
+        self.definitions = 0
         self.heads: list[Mapping[str, Any]] = []
         self.blamed: list[ViewEvaluationError] = []
         self.before_commit: Callable[[], None] = lambda: None

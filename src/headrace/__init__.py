@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headrace.capture.python_source import source
 from headrace.epoch.receipt import Receipt
 from headrace.errors import (
     ChangesRejected,
@@ -76,4 +77,5 @@ __all__ = [
     "ViewEvaluationError",
     "WorkFailed",
     "open",
+    "source",
 ]

@@ -32,10 +32,12 @@ from headrace.reading.history import changes_table
 from headrace.reading.judge import Verdict, recompute
 from headrace.reading.sessions import open_sessions
 from headrace.settings import Settings
+from headrace.sources.running import Sources
 from headrace.sql.one_row import CLOCK, CLOCK_SCHEMA
 from headrace.sql.resolve import forget
 from headrace.state import mapped
 from headrace.statements.answers import Result, to_answer
+from headrace.statements.engine import Engine
 from headrace.statements.run import run_query_text, run_script
 from headrace.storage.objects import Location, location_of
 from headrace.storage.scratch import Scratch, memory_folder
@@ -64,6 +66,8 @@ class Home:
         self.core = Core(path, ledger, settings, sessions, self._leaves.path, ownership, read_only=ownership is None)
         self.loop = Loop(self.core)
         self.loop.pauses_collector = settings.pause_garbage_collection
+        self.sources = Sources(self.loop)
+        self.engine = Engine(self.loop, self.sources)
         self._merger = Merger(self.loop.idle)
         self.core.tidy = self._merger.submit
         self.renewal = Renewal(self.loop, spark, files)
@@ -78,7 +82,7 @@ class Home:
         self.core.begin_following()
         self._fold = Fold(path, ledger, self.readers, settings, self._fold_inputs, self.core.check_owner)
         self._ticker = Ticker(settings.clock_resolution_seconds, lambda: self.core.catalog.reads_clock, self._tick)
-        self.loop.defined = self._ticker.start
+        self.loop.defined = self._go_on
         self._control: Control | None = None
         try:
             if ownership is not None:
@@ -95,7 +99,7 @@ class Home:
         if outdated:
             self.loop.define(lambda: adopt(core, views=outdated))
         self._fold.start()
-        self._ticker.start()
+        self._go_on()
 
     def _load(self, ownership: Ownership | None) -> Sequence[ViewDefinition]:
         """Bring the home to its newest epoch; the views that must be filled anew before they can follow a change."""
@@ -127,6 +131,7 @@ class Home:
             return
         if self._control is not None:
             self._control.close()
+        self.sources.close()
         self._ticker.stop()
         self._fold.stop()
         with self.loop.turn:
@@ -144,7 +149,7 @@ class Home:
     def execute(self, sql: str) -> Result:
         """Run one statement or a script; the result is that of the last statement."""
         self.core.refuse_closed()
-        return run_script(self.loop, sql)
+        return run_script(self.engine, sql)
 
     def query(self, sql: str, epoch: int | None = None) -> pa.Table:
         """The rows of a query over one consistent epoch; many need no Spark."""
@@ -241,6 +246,11 @@ class Home:
         }
 
     # What goes on beside them.
+
+    def _go_on(self) -> None:
+        """After each definition: run what it asks for."""
+        self._ticker.start()
+        self.sources.reconcile()
 
     def _listen(self, ownership: Ownership) -> Control:
         """Run verbs for other processes from now on."""

@@ -68,7 +68,7 @@ def test_a_snapshot_is_there_when_its_statement_returns(home: Headrace, orders: 
     assert {name: shown[name] for name in ("name", "table", "state", "version", "rows", "epoch")} == {
         "name": "shop",
         "table": "orders",
-        "state": "done",
+        "state": "Done",
         "version": 1,
         "rows": 3,
         "epoch": 3,

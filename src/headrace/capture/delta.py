@@ -59,13 +59,13 @@ class DeltaSnapshot:
         return (
             not self.table.metadata().partition_columns
             and (protocol.min_reader_version < 2 or (protocol.min_reader_version == 3 and features <= _PLAIN_FEATURES))
-            and all(_local(uri) is not None for uri in self.table.file_uris())
+            and all(local_path(uri) is not None for uri in self.table.file_uris())
         )
 
     def rows(self, wanted: Sequence[StructField], schema: pa.Schema) -> Iterator[pa.Table]:
         """All rows of a plain table in parts: the wanted columns, in this order, in these Arrow types."""
         for uri in self.table.file_uris():
-            path = _local(uri)
+            path = local_path(uri)
             assert path is not None, "asked only of a plain table"
             try:
                 with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
@@ -87,13 +87,13 @@ class DeltaSnapshot:
 
 def absolute(location: str) -> str:
     """A path that means the same from every folder; what names another storage stays as it is."""
-    path = _local(location)
+    path = local_path(location)
     return location if path is None else str(path.expanduser().resolve())
 
 
 def open_snapshot(location: str, version: int | None = None) -> DeltaSnapshot:
     """A Delta table at a version, the newest if none is given, or SourceError."""
-    path = _local(location)
+    path = local_path(location)
     if path is not None and not path.is_dir():
         raise SourceError(
             f"there is no Delta table at {location}",
@@ -152,7 +152,7 @@ def _arranged(batch: pa.RecordBatch, names: Sequence[str | None], schema: pa.Sch
     return pa.table(columns, schema=schema)
 
 
-def _local(location: str) -> Path | None:
+def local_path(location: str) -> Path | None:
     """A path on this machine, or none if it lies elsewhere."""
     parsed = urlparse(location)
     if parsed.scheme == "file":

@@ -84,7 +84,7 @@ Relation = Table | View
 
 @dataclass(frozen=True)
 class Source:
-    """Where rows of a table came from, how far it was read, and the epoch that brought them."""
+    """Where rows of a table come from; of one that was read once, how far, and the epoch that brought them."""
 
     name: str
     table: str
@@ -94,7 +94,9 @@ class Source:
     options: Mapping[str, Any]
     position: Mapping[str, Any] = field(default_factory=dict[str, Any])
     rows: int = 0
-    epoch: int = 0
+    # Running, Paused, or Done for one that was read whole once.
+    state: str = "Done"
+    epoch: int = field(default=0, compare=False)
 
 
 def source_definition(source: Source) -> dict[str, Any]:

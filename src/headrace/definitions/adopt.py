@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from headrace.catalog.catalog import Catalog, Relation, Table, View, ViewDefinition, source_definition
+from headrace.catalog.catalog import Catalog, Relation, Source, Table, View, ViewDefinition, source_definition
 from headrace.definitions.recover import table_definition, view_definition
 from headrace.definitions.sources import read_sources
 from headrace.epoch.calls import Stopwatch
@@ -37,8 +37,11 @@ def adopt(
     tables: Sequence[Table] = (),
     views: Sequence[ViewDefinition] = (),
     sources: Sequence[CreateSource] = (),
+    following: Sequence[Source] = (),
 ) -> Receipt:
     """Take all of this into a home in one epoch, the views in this order; only then does the home know any of it.
+
+    Sources that are read once are read into it; those that are followed are only defined.
 
     Views may be new or replace others, whose dependents are filled anew.
     """
@@ -71,7 +74,7 @@ def adopt(
             "define": [*(table_definition(one) for one in tables), *(view_definition(one) for one in made)],
             "reset": [*(name for one in tables for name in one.store_names), *logs.resets],
             "closed": list(logs.cut_content),
-            "sources": [source_definition(one) for one in readings.sources],
+            "sources": [source_definition(one) for one in (*readings.sources, *following)],
         }
         core.commit(work, now, {word: content for word, content in head.items() if content}, catalog)
         watch.lap("ledger")

@@ -6,7 +6,7 @@ either all of it is there, and it is not read again, or nothing is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -23,7 +23,7 @@ from headrace.errors import RelationNameError, SourceError
 from headrace.progress import Step
 from headrace.sql.names import quoted
 from headrace.sql.query_errors import query_error
-from headrace.sql.syntax import CreateSource, SourceAction
+from headrace.sql.syntax import CreateSource
 from headrace.state import mapped
 from headrace.state.delta import all_differ
 from headrace.state.hashing import key_hashes
@@ -42,8 +42,8 @@ class _Reading:
 def source_of(statement: CreateSource) -> Source:
     """The source that a statement describes, not yet read."""
     options = dict(statement.options)
-    mode = str(options.pop("mode"))
-    location = absolute(statement.location)
+    mode = str(options.pop("mode", "snapshot_and_follow"))
+    location = absolute(statement.location) if statement.connector == "delta" else statement.location
     return Source(statement.name, statement.table, statement.connector, location, mode, options)
 
 
@@ -100,7 +100,8 @@ def _taken(name: str) -> RelationNameError:
 
 def _read(reading: _Reading, rows: int) -> Source:
     position = {"version": reading.snapshot.version, "table_id": reading.snapshot.table_id}
-    return replace(reading.source, position=position, rows=rows)
+    state = "Done" if reading.source.mode == "snapshot" else "Running"
+    return replace(reading.source, position=position, rows=rows, state=state)
 
 
 def _changes(table: Table, rows: pa.Table) -> Bulk | Sequence[object]:
@@ -144,34 +145,3 @@ def _by_spark(core: Core, reading: _Reading) -> Iterator[pa.Table]:
         raise failed from error
     for start in range(0, rows.num_rows, mapped.LARGE):
         yield rows.slice(start, mapped.LARGE)
-
-
-def change_source(core: Core, statement: SourceAction) -> None:
-    """Drop a source, which leaves its table as it is; a snapshot has nothing to pause."""
-    source = core.catalog.sources.get(statement.name)
-    if source is None:
-        if statement.if_exists:
-            return
-        raise RelationNameError(f"there is no source {statement.name}", hint="SHOW SOURCES lists what there is")
-    if statement.verb != "drop":
-        raise SourceError(
-            f"source {source.name} cannot be {'paused' if statement.verb == 'pause' else 'resumed'}",
-            detail=f"Its mode is 'snapshot', and it was read whole at epoch {source.epoch}.",
-            hint=f"nothing is left to do; DROP SOURCE {source.name} forgets it and keeps the rows of {source.table}",
-        )
-    core.commit(Work({}, core.settings.small_bound), core.tick(), {"drop_sources": [source.name]})
-
-
-def shown_sources(sources: Mapping[str, Source]) -> pa.Table:
-    """What SHOW SOURCES answers."""
-    columns = ("name", "table", "connector", "location", "mode")
-    shown = {name: pa.array([getattr(one, name) for one in sources.values()], pa.string()) for name in columns}
-    return pa.table(
-        {
-            **shown,
-            "state": pa.array(["done"] * len(sources), pa.string()),
-            "version": pa.array([one.position.get("version") for one in sources.values()], pa.int64()),
-            "rows": pa.array([one.rows for one in sources.values()], pa.int64()),
-            "epoch": pa.array([one.epoch for one in sources.values()], pa.int64()),
-        }
-    )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from headrace.epoch.batch import Changes, Verdicts
 from headrace.epoch.receipt import Receipt
@@ -42,6 +43,8 @@ class Call:
     # Given by a source, whose changes stand each for itself: what else is changed once it is known what became of them.
     # Those that are rejected are left out of the epoch, and it is for this to keep them.
     after: Callable[[Verdicts], Changes] | None = None
+    # What the ledger keeps with its epoch beside the changes, such as that a source has begun or gone.
+    head: Mapping[str, Any] = field(default_factory=dict[str, Any])
     applied: dict[str, int] = field(default_factory=dict[str, int])
     stale: dict[str, int] = field(default_factory=dict[str, int])
     dead: dict[str, int] = field(default_factory=dict[str, int])

@@ -69,10 +69,14 @@ def run_epoch(core: Core, calls: list[Call], join: Join | None = None) -> Mappin
 def _head(receipts: Mapping[Call, Receipt]) -> dict[str, Any]:
     """What the ledger keeps of the calls: the receipts of idempotency keys, and what each key stands for."""
     keyed = {call.key: call for call in receipts if call.key is not None}
-    return {
+    head: dict[str, Any] = {
         "keys": {key: receipts[call].to_json() for key, call in keyed.items()},
         "digests": {key: call.digest for key, call in keyed.items()},
     }
+    for call in receipts:
+        for word, content in call.head.items():
+            head[word] = [*head.get(word, ()), *content]
+    return head
 
 
 class Intake:

@@ -15,6 +15,7 @@ from headrace.epoch.core import Core
 from headrace.errors import HeadraceError
 from headrace.face import home_of, open_home
 from headrace.project.definitions import Definition, Definitions, Problem
+from headrace.sources.define import following_source, is_read_whole
 from headrace.sql.resolve import register
 from headrace.sql.statements import CreateSource, CreateTable, CreateView
 from headrace.statements.create import view_of
@@ -69,6 +70,9 @@ def _resolved(core: Core, catalog: Catalog, definition: Definition, findings: Fi
 
 def _look_at(catalog: Catalog, statement: CreateSource, findings: Findings) -> None:
     """A source's columns must fit; that it is not there yet is no fault of the project."""
+    if not is_read_whole(statement):
+        following_source(catalog, statement)
+        return
     if not Path(statement.location).exists() and "://" not in statement.location:
         catalog.table(statement.table)
         findings.notes.append(f"source {statement.name} is not there yet: {statement.location}")

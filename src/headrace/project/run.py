@@ -17,6 +17,7 @@ from headrace.face import Headrace, home_of
 from headrace.intake.table import TableContract
 from headrace.project.definitions import Definition, Definitions, Problem, refuse_problems
 from headrace.project.drift import find_drift, left_over
+from headrace.sources.define import is_read_whole, plan_sources
 from headrace.sql.statements import CreateSource, CreateTable, CreateView
 from headrace.sql.tokens import scan
 from headrace.statements.create import view_of
@@ -89,7 +90,8 @@ def _adopt(core: Core, definitions: Definitions) -> Outcome:
             outcome.done.append(Done(action, "source", statement.name))
     if tables or views or sources:
         try:
-            outcome.receipt = adopt(core, tables, views, sources)
+            planned = plan_sources(core.catalog.having(*tables), sources)
+            outcome.receipt = adopt(core, [*tables, *planned.tables], views, planned.whole, planned.following)
         except HeadraceError as error:
             raise _placed(definitions, error) from error
     return outcome
@@ -145,6 +147,8 @@ def _refuse_conflict(core: Core, definition: Definition, tables: set[str]) -> No
             core.catalog.view(statement.name)
     elif statement.name in core.catalog.sources:
         _refuse_other_source(core, statement)
+    elif not is_read_whole(statement):
+        return
     elif statement.table in core.catalog:
         open_reading(core.catalog, statement)
     elif statement.table not in tables:

@@ -162,14 +162,14 @@ def _run(
 ) -> tuple[pa.Table | Receipt | None, int]:
     """Run a statement; what Spark computes for it is computed where it hurts no epoch."""
     if isinstance(statement, _CHANGES):
-        receipt = run_change(service.loop, statement, service.queries.rows_to_change(stop))
+        receipt = run_change(service.engine, statement, service.queries.rows_to_change(stop))
         return receipt, receipt.epoch
     with told_where(statement):
         if isinstance(statement, ExplainQuery):
             return service.queries.plan(statement.query, stop)
         if isinstance(statement, Query):
             return service.queries.run(statement, epoch, rows, stop)
-    return run_statement(service.loop, statement), service.readings.epoch
+    return run_statement(service.engine, statement), service.readings.epoch
 
 
 def too_large(rows: int) -> ResultTooLarge:

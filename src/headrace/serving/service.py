@@ -18,7 +18,6 @@ from dataclasses import dataclass
 
 from fastapi import Request
 
-from headrace.epoch.loop import Loop
 from headrace.home import Home
 from headrace.query_processes.pool import QueryProcesses
 from headrace.query_processes.queries import ServedQueries
@@ -31,6 +30,7 @@ from headrace.serving.statement_runner import StatementRunner
 from headrace.serving.streams import Streams
 from headrace.serving.submissions import Submissions
 from headrace.settings import Settings
+from headrace.statements.engine import Engine
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Service:
     """
 
     home: Home
-    loop: Loop
+    engine: Engine
     readings: Readings
     settings: Settings
     metrics: Metrics
@@ -70,7 +70,7 @@ def service_for(home: Home, settings: Settings, processes: QueryProcesses) -> Se
     metrics = Metrics(home.core)
     service = Service(
         home,
-        home.loop,
+        home.engine,
         home.core,
         settings,
         metrics,

@@ -1,49 +1,51 @@
-"""CREATE SOURCE, and what can be done with a source by its name."""
+"""CREATE SOURCE, what can be done with a source by its name, and what becomes of dead letters."""
 
 from __future__ import annotations
 
 from headrace.errors import StatementError
 from headrace.sql.reader import Reader, near_miss
-from headrace.sql.syntax import CreateSource, OptionValue, SourceAction, SourceVerb
+from headrace.sql.syntax import (
+    AlterSource,
+    CreateSource,
+    DeadLetterAction,
+    DeadLetterVerb,
+    OptionValue,
+    SourceAction,
+    SourceVerb,
+)
 
-SOURCE_FORM = "CREATE SOURCE [IF NOT EXISTS] s INTO t FROM DELTA 'path' WITH (mode = 'snapshot')"
+SOURCE_FORM = (
+    "CREATE SOURCE [IF NOT EXISTS] s [INTO t] FROM KAFKA | DELTA | FILES | ... 'where' [WITH (option = value, ...)]"
+)
 
-_CONNECTORS = ("DELTA", "KAFKA", "FILES")
-_OPTIONS = ("mode", "version")
-_MODES = ("snapshot", "follow")
+_MODES = ("snapshot_and_follow", "snapshot", "follow")
+CONNECTORS = ("DELTA", "KAFKA", "FILES", "POSTGRES", "MYSQL", "PYTHON")
 
 
 def read_create_source(reader: Reader, sql: str, line: int, column: int) -> CreateSource:
-    """What stands after SOURCE; what is not offered, or not yet, is told here already."""
+    """What stands after SOURCE; which options a connector has is for the connector to say."""
     reader.form = SOURCE_FORM
     if_not_exists = reader.accept("IF", "NOT", "EXISTS")
     name = reader.relation("source", new=True)
-    reader.expect("INTO")
-    table = reader.relation("table")
+    table = reader.relation("table").name if reader.accept("INTO") else ""
     reader.expect("FROM")
     connector = reader.keyword()
-    if connector not in _CONNECTORS:
-        raise reader.expected(*_CONNECTORS)
-    if connector != "DELTA":
-        raise reader.unsupported(
-            f"a source from {connector} is not available yet",
-            hint="read a Delta table, or bring changes in with apply()",
-        )
+    if connector not in CONNECTORS:
+        raise reader.expected(*CONNECTORS)
     reader.index += 1
-    location = reader.string("the path of a Delta table as a string")
+    location = reader.string("where it is, as a string")
     if not location.strip():
         reader.index -= 1
-        raise reader.fail("the path is empty")
-    options = _read_options(reader) if reader.accept("WITH") else {}
+        raise reader.fail("it does not say where the source is")
+    options = read_options(reader) if reader.accept("WITH") else {}
     reader.expect_end()
-    _refuse_other_modes(reader, options)
     return CreateSource(
         sql=sql,
         line=line,
         column=column,
         name=name.name,
-        table=table.name,
-        connector="delta",
+        table=table,
+        connector=connector.lower(),
         location=location,
         options=tuple(sorted(options.items())),
         if_not_exists=if_not_exists,
@@ -59,20 +61,38 @@ def read_source_action(reader: Reader, verb: SourceVerb, sql: str, line: int, co
     return SourceAction(sql=sql, line=line, column=column, verb=verb, name=name, if_exists=if_exists)
 
 
-def _read_options(reader: Reader) -> dict[str, OptionValue]:
+def read_alter_source(reader: Reader, sql: str, line: int, column: int) -> AlterSource:
+    """What stands after ALTER SOURCE: options that are to be others from now on."""
+    reader.form = "ALTER SOURCE s SET (option = value, ...)"
+    name = reader.relation("source").name
+    reader.expect("SET")
+    options = read_options(reader)
+    reader.expect_end()
+    return AlterSource(sql=sql, line=line, column=column, name=name, options=tuple(sorted(options.items())))
+
+
+def read_dead_letter_action(reader: Reader, verb: DeadLetterVerb, sql: str, line: int, column: int) -> DeadLetterAction:
+    """What stands after REPLAY or DISCARD: DEAD LETTERS, and which."""
+    reader.form = f"{verb.upper()} DEAD LETTERS [WHERE condition]"
+    reader.expect("DEAD")
+    reader.expect("LETTERS")
+    where = ""
+    if reader.accept("WHERE"):
+        where = reader.rest()
+        if not where.strip():
+            raise reader.fail("WHERE has no condition")
+    else:
+        reader.expect_end()
+    return DeadLetterAction(sql=sql, line=line, column=column, verb=verb, where=where)
+
+
+def read_options(reader: Reader) -> dict[str, OptionValue]:
+    """What stands in brackets: names, which may be strings with dots, and their values."""
     reader.expect_symbol("(")
     options: dict[str, OptionValue] = {}
     while True:
         position = reader.position()
         name = _option_name(reader)
-        if name not in _OPTIONS:
-            meant = near_miss(name, [option.upper() for option in _OPTIONS]).lower()
-            raise StatementError(
-                f"a Delta source has no option {name}",
-                hint=f"did you mean {meant}?" if meant else f"its options are {', '.join(_OPTIONS)}",
-                line=position[0],
-                column=position[1],
-            )
         if name in options:
             raise StatementError(f"option {name} is given twice", hint="keep one", line=position[0], column=position[1])
         reader.expect_symbol("=")
@@ -94,29 +114,28 @@ def _option_name(reader: Reader) -> str:
 def _option_value(reader: Reader, name: str) -> OptionValue:
     token = reader.peek()
     if name == "mode":
-        position = reader.position()
-        mode = reader.string("the mode as a string").lower()
-        if mode not in _MODES:
-            meant = near_miss(mode, [one.upper() for one in _MODES]).lower()
-            raise StatementError(
-                f"there is no mode '{mode}'",
-                hint=f"did you mean '{meant}'?" if meant else "write mode = 'snapshot'",
-                line=position[0],
-                column=position[1],
-            )
-        return mode
+        return _mode(reader)
+    if token is not None and token.kind == "string":
+        return reader.string("the value of an option")
+    if reader.accept("TRUE"):
+        return True
+    if reader.accept("FALSE"):
+        return False
     if token is None or token.kind != "number" or not token.text.isdigit():
-        raise reader.expected("the version as a whole number")
+        raise reader.expected("a string", "a whole number", "TRUE", "FALSE")
     reader.index += 1
     return int(token.text)
 
 
-def _refuse_other_modes(reader: Reader, options: dict[str, OptionValue]) -> None:
-    """Only whole snapshots are read so far; a source that does not say so would be expected to follow its table."""
-    if options.get("mode") == "snapshot":
-        return
-    reader.index = 0
-    raise reader.unsupported(
-        "a source that follows its table is not available yet",
-        hint="read the table once, as it is: WITH (mode = 'snapshot')",
-    )
+def _mode(reader: Reader) -> str:
+    position = reader.position()
+    mode = reader.string("the mode as a string").lower()
+    if mode not in _MODES:
+        meant = near_miss(mode, [one.upper() for one in _MODES]).lower()
+        raise StatementError(
+            f"there is no mode '{mode}'",
+            hint=f"did you mean '{meant}'?" if meant else f"write mode = '{_MODES[0]}'",
+            line=position[0],
+            column=position[1],
+        )
+    return mode

@@ -7,15 +7,23 @@ from headrace.sql.change_statements import DELETE_FORM, read_delete, read_insert
 from headrace.sql.query_statements import read_query
 from headrace.sql.reader import Reader, near_miss
 from headrace.sql.script import ScriptStatement, check_brackets, split
-from headrace.sql.source_statements import SOURCE_FORM, read_create_source, read_source_action
+from headrace.sql.source_statements import (
+    SOURCE_FORM,
+    read_alter_source,
+    read_create_source,
+    read_dead_letter_action,
+    read_source_action,
+)
 from headrace.sql.syntax import (
     AddColumn,
     AlterColumnType,
+    AlterSource,
     AlterTable,
     ColumnDefinition,
     CreateSource,
     CreateTable,
     CreateView,
+    DeadLetterAction,
     Delete,
     Describe,
     Drop,
@@ -41,11 +49,13 @@ from headrace.sql.view_statements import VIEW_FORM, read_create_view
 __all__ = [
     "AddColumn",
     "AlterColumnType",
+    "AlterSource",
     "AlterTable",
     "ColumnDefinition",
     "CreateSource",
     "CreateTable",
     "CreateView",
+    "DeadLetterAction",
     "Delete",
     "Describe",
     "Drop",
@@ -150,6 +160,9 @@ def _read_statement(reader: Reader, piece: ScriptStatement) -> Statement:
             raise _unavailable(reader, verb)
         reader.index += 2
         return read_source_action(reader, "pause" if verb == "PAUSE" else "resume", *origin)
+    if verb in ("REPLAY", "DISCARD"):
+        reader.index += 1
+        return read_dead_letter_action(reader, "replay" if verb == "REPLAY" else "discard", *origin)
     if verb not in _VERBS:
         raise _unknown_verb(reader)
     reader.index += 1
@@ -236,7 +249,9 @@ def _accept_kind(reader: Reader) -> DropKind | None:
     return None
 
 
-def _read_alter(reader: Reader, sql: str, line: int, column: int) -> AlterTable:
+def _read_alter(reader: Reader, sql: str, line: int, column: int) -> AlterTable | AlterSource:
+    if reader.accept("SOURCE"):
+        return read_alter_source(reader, sql, line, column)
     if reader.keyword() in _NOT_YET:
         raise _unavailable(reader, "ALTER")
     if reader.at("VIEW") or reader.at("MATERIALIZED"):

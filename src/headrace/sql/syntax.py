@@ -13,7 +13,8 @@ Policy = Literal["auto", "incremental", "full"]
 DropKind = Literal["table", "view", "materialized view"]
 ShowKind = Literal["tables", "views", "sources", "changefeeds"]
 SourceVerb = Literal["drop", "pause", "resume"]
-OptionValue = str | int
+OptionValue = str | int | bool
+DeadLetterVerb = Literal["replay", "discard"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,11 +213,14 @@ class Describe(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class CreateSource(Statement):
-    """CREATE SOURCE; `location` is the path as it was written, the options are in the order of their names."""
+    """CREATE SOURCE; `location` is as it was written, the options are in the order of their names.
+
+    Without a table, each record says which it is of.
+    """
 
     name: str
     table: str
-    connector: Literal["delta"]
+    connector: str
     location: str
     options: tuple[tuple[str, OptionValue], ...]
     if_not_exists: bool
@@ -229,3 +233,19 @@ class SourceAction(Statement):
     verb: SourceVerb
     name: str
     if_exists: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlterSource(Statement):
+    """ALTER SOURCE: options that are to be others."""
+
+    name: str
+    options: tuple[tuple[str, OptionValue], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeadLetterAction(Statement):
+    """REPLAY or DISCARD DEAD LETTERS; `where` is a condition over their columns, empty for all of them."""
+
+    verb: DeadLetterVerb
+    where: str

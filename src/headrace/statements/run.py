@@ -7,11 +7,8 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from headrace.definitions.adopt import adopt
 from headrace.definitions.alter import alter_table
-from headrace.definitions.sources import change_source
 from headrace.epoch.core import Core
-from headrace.epoch.loop import Loop
 from headrace.epoch.receipt import Receipt
 from headrace.errors import (
     HeadraceError,
@@ -22,11 +19,15 @@ from headrace.errors import (
     ViewError,
 )
 from headrace.reading.as_of import relations_of
+from headrace.sources.dead_letters import act
+from headrace.sources.define import alter_source, change_source, create_sources
 from headrace.sql.statements import (
+    AlterSource,
     AlterTable,
     CreateSource,
     CreateTable,
     CreateView,
+    DeadLetterAction,
     Delete,
     Describe,
     Drop,
@@ -42,6 +43,7 @@ from headrace.sql.statements import (
 )
 from headrace.statements.changes import ChangeStatement, ReadRows, work_out
 from headrace.statements.create import create_table, create_view, drop
+from headrace.statements.engine import Engine
 from headrace.statements.show import describe, explain, explain_query, show
 
 Result = pa.Table | Receipt | None
@@ -51,12 +53,12 @@ Ran = tuple[Result, int | None]
 _NAMED = 8
 
 
-def run_script(loop: Loop, sql: str) -> Result:
+def run_script(engine: Engine, sql: str) -> Result:
     """Run all statements of a script in order; the result is that of the last."""
-    return run_statements(loop, parse(sql))
+    return run_statements(engine, parse(sql))
 
 
-def run_statements(loop: Loop, statements: Iterable[Statement]) -> Result:
+def run_statements(engine: Engine, statements: Iterable[Statement]) -> Result:
     """Run statements in order; the result is that of the last. An error tells which of them are carried out.
 
     Sources wait for the definitions that follow them, so that all of a script are read into one epoch.
@@ -70,7 +72,7 @@ def run_statements(loop: Loop, statements: Iterable[Statement]) -> Result:
     def create_sources() -> None:
         nonlocal about, result
         about = tuple(waiting)
-        result, epoch = _create_sources(loop, list(waiting.values()))
+        result, epoch = _create_sources(engine, list(waiting.values()))
         done.update(dict.fromkeys(waiting, epoch))
         waiting.clear()
 
@@ -82,7 +84,7 @@ def run_statements(loop: Loop, statements: Iterable[Statement]) -> Result:
             if waiting and not isinstance(statement, (CreateTable, CreateView)):
                 create_sources()
             about = (number,)
-            result, done[number] = _run_whole(loop, statement)
+            result, done[number] = _run_whole(engine, statement)
         if waiting:
             create_sources()
     except BaseException as error:
@@ -112,26 +114,21 @@ def _and(words: Sequence[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
-def _create_sources(loop: Loop, statements: Sequence[CreateSource]) -> Ran:
+def _create_sources(engine: Engine, statements: Sequence[CreateSource]) -> Ran:
     """Read sources into one epoch; those that are known already are left alone where that was asked."""
 
-    def make() -> None:
-        wanted = [one for one in statements if not (one.if_not_exists and one.name in loop.core.catalog.sources)]
-        if wanted:
-            adopt(loop.core, sources=wanted)
-
-    return _define(loop, make)
+    return _define(engine, lambda: create_sources(engine.core, statements))
 
 
-def run_statement(loop: Loop, statement: Statement) -> Result:
+def run_statement(engine: Engine, statement: Statement) -> Result:
     """Run one statement; an error that names no position of its own names the statement's."""
-    return _run_whole(loop, statement)[0]
+    return _run_whole(engine, statement)[0]
 
 
-def _run_whole(loop: Loop, statement: Statement) -> Ran:
+def _run_whole(engine: Engine, statement: Statement) -> Ran:
     needed = isinstance(statement, Query | Explain | ExplainQuery)
-    with told_where(statement), loop.core.spark.working(needed=needed):
-        return _run_statement(loop, statement)
+    with told_where(statement), engine.core.spark.working(needed=needed):
+        return _run_statement(engine, statement)
 
 
 @contextmanager
@@ -145,46 +142,53 @@ def told_where(statement: Statement) -> Generator[None, None, None]:
         raise
 
 
-def _run_statement(loop: Loop, statement: Statement) -> Ran:
-    core = loop.core
+def _run_statement(engine: Engine, statement: Statement) -> Ran:
+    core = engine.core
     if isinstance(statement, Insert | Update | Delete):
-        receipt = loop.change(lambda: work_out(core, statement))
+        receipt = engine.loop.change(lambda: work_out(core, statement))
         return receipt, receipt.epoch
     if isinstance(statement, SourceAction):
-        return _define(loop, lambda: change_source(core, statement))
+        changed = _define(engine, lambda: change_source(engine.loop, engine.sources, statement))
+        engine.sources.wait_for_stopped()
+        return changed
+    if isinstance(statement, AlterSource):
+        return _define(engine, lambda: alter_source(engine.loop, statement))
+    if isinstance(statement, DeadLetterAction):
+        receipt = act(engine.loop, statement)
+        return receipt, receipt.epoch
     if isinstance(statement, CreateTable):
-        return _define(loop, lambda: create_table(core, statement))
+        return _define(engine, lambda: create_table(core, statement))
     if isinstance(statement, CreateView):
-        return _define(loop, lambda: create_view(core, statement))
+        return _define(engine, lambda: create_view(core, statement))
     if isinstance(statement, Drop):
-        return _define(loop, lambda: drop(core, statement))
+        return _define(engine, lambda: drop(core, statement))
     if isinstance(statement, AlterTable):
-        return _define(loop, lambda: alter_table(core, statement))
-    return _read(loop, statement), None
+        return _define(engine, lambda: alter_table(core, statement))
+    return _read(engine, statement), None
 
 
-def _define(loop: Loop, make: Callable[[], None]) -> Ran:
+def _define(engine: Engine, make: Callable[[], None]) -> Ran:
     """Run a definition; one that changes nothing makes no epoch."""
-    core = loop.core
+    core = engine.core
 
     def made() -> int | None:
         before = core.epoch
         make()
         return core.epoch if core.epoch > before else None
 
-    return None, loop.define(made)
+    return None, engine.loop.define(made)
 
 
-def _read(loop: Loop, statement: Statement) -> pa.Table:
-    core = loop.core
+def _read(engine: Engine, statement: Statement) -> pa.Table:
+    core = engine.core
     if isinstance(statement, Query):
         return _run_query(core, statement, None)
     if isinstance(statement, Explain):
-        return explain(loop, statement)
+        return explain(engine.loop, statement)
     if isinstance(statement, ExplainQuery):
         return explain_query(core, statement)
     if isinstance(statement, Show):
-        return show(core, statement)
+        return show(engine, statement)
     if isinstance(statement, Describe):
         return describe(core, statement)
     raise UnsupportedStatement(
@@ -195,13 +199,13 @@ def _read(loop: Loop, statement: Statement) -> pa.Table:
     )
 
 
-def run_change(loop: Loop, statement: ChangeStatement, read: ReadRows) -> Receipt:
+def run_change(engine: Engine, statement: ChangeStatement, read: ReadRows) -> Receipt:
     """Run a statement whose rows are had from elsewhere; no epoch waits for them, however often it is overtaken.
 
     It is the reader that ends it, when there is no more time; changes that were worked out are carried through.
     """
     with told_where(statement):
-        return loop.change(lambda: work_out(loop.core, statement, read), in_turn=False)
+        return engine.loop.change(lambda: work_out(engine.core, statement, read), in_turn=False)
 
 
 def run_query_text(core: Core, sql: str, epoch: int | None) -> pa.Table:

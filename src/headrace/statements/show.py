@@ -5,12 +5,13 @@ from __future__ import annotations
 import pyarrow as pa
 
 from headrace.catalog.catalog import Table
-from headrace.definitions.sources import shown_sources
 from headrace.epoch.core import Core
 from headrace.epoch.loop import Loop
 from headrace.reading.explain import explain_view
+from headrace.sources.running import shown
 from headrace.sql.syntax import Describe, Explain, ExplainQuery, Show
 from headrace.statements.create import view_of
+from headrace.statements.engine import Engine
 
 
 def explain(loop: Loop, statement: Explain) -> pa.Table:
@@ -41,8 +42,9 @@ def _lines(text: str) -> pa.Table:
     return pa.table({"plan": pa.array(text.splitlines(), type=pa.string())})
 
 
-def show(core: Core, statement: Show) -> pa.Table:
+def show(engine: Engine, statement: Show) -> pa.Table:
     """The relations of one kind."""
+    core = engine.core
     held = {name: snapshot.count for name, (snapshot, _) in core.relations().items()}
     if statement.what == "tables":
         tables = [one for one in core.catalog.tables() if one.name in held]
@@ -64,7 +66,7 @@ def show(core: Core, statement: Show) -> pa.Table:
             }
         )
     if statement.what == "sources":
-        return shown_sources(core.catalog.sources)
+        return shown(core, engine.sources)
     return pa.table({"name": pa.array([], type=pa.string())})
 
 

@@ -1,0 +1,90 @@
+"""What a connector does: it opens a source at a position, reads what follows, and tells how far behind it is.
+
+Everything else (threads, epochs, positions, dead letters, pause, metrics, schema change) is written once, in sources/.
+A position is plain JSON, which only its connector understands. It is committed in the epoch that takes the records
+before it, so that a record is taken once, however often it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol
+
+from headrace.capture.messages import Message
+from headrace.capture.record import Record
+
+Position = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """One record, and where its source is read on after it.
+
+    `advance` is laid over the position before it. A connector that knows what a record means brings the message too;
+    otherwise the format of the source tells.
+    """
+
+    record: Record
+    advance: Position
+    message: Message | None = None
+    # Whether an epoch may end here: the inside of a transaction is no place to stop.
+    whole: bool = True
+
+
+@dataclass(frozen=True)
+class Lag:
+    """How far a source is ahead of what was read: in records, where that can be known, and since when."""
+
+    records: int | None = None
+    oldest_at: datetime | None = None
+
+
+class Reading(Protocol):
+    """A source that is open at a position. Used by one thread."""
+
+    def poll(self, most: int, seconds: float) -> Sequence[Arrival]:
+        """The records that follow, so many at most; none if none came within so many seconds.
+
+        Raises `SourceError`, transient where it may pass by itself.
+        """
+        ...
+
+    def confirm(self, position: Position) -> None:
+        """What is before a position is durable here: the source need not keep it for us."""
+        ...
+
+    def lag(self) -> Lag:
+        """How far the source is ahead of what was polled."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the source."""
+        ...
+
+
+@dataclass(frozen=True)
+class Description:
+    """A source as its statement describes it, with secrets looked up."""
+
+    name: str
+    location: str
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True)
+class Connector:
+    """One kind of source: the word of its statement, its options, and how it is opened.
+
+    Options are told by name with what they mean; `check` refuses a description before anything is made of it.
+    """
+
+    keyword: str
+    options: Mapping[str, str]
+    open: Callable[[Description, Position], Reading]
+    check: Callable[[Description], object] = lambda _: None
+    # Whether records tell which table they are of, so that one source may bring many.
+    brings_many: bool = False
+    # Whether its records are bytes of a format.
+    has_format: bool = False

@@ -1,0 +1,230 @@
+"""Kafka topics: read from the offsets that the last committed epoch left, which no consumer group is asked for.
+
+A position is the next offset of each partition. Topics that match a pattern and partitions that are added are found
+while the source is read, and are read from their beginning. Offsets are committed to a group of the source's name too,
+but only for people and their tools to see: where the source goes on is what the ledger says.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from headrace.capture.connector import Arrival, Connector, Description, Lag, Position
+from headrace.capture.record import Record
+from headrace.errors import SetupError, SourceError, SourceUnavailable
+
+_LOOK_SECONDS = 5.0
+_ANSWER_SECONDS = 10.0
+_NAMES = {"earliest", "latest"}
+
+OPTIONS: Mapping[str, str] = {
+    "start": "Where to begin: 'earliest' (the default), 'latest', 'offset:N', or a time such as '2026-01-31 12:00:00'.",
+    "kafka.*": "Any setting of librdkafka, such as 'kafka.security.protocol' or 'kafka.sasl.password'.",
+}
+
+
+class KafkaReading:
+    """The partitions of some topics, read by one consumer."""
+
+    def __init__(self, description: Description, position: Position) -> None:
+        self._kafka = _library()
+        self._description = description
+        self._servers, self._topics = split_location(description.location)
+        self._start = str(description.options.get("start", "earliest"))
+        self._next: dict[tuple[str, int], int] = {_partition(key): int(offset) for key, offset in position.items()}
+        self._begun = bool(self._next)
+        self._assigned: set[tuple[str, int]] = set()
+        self._looked_at = 0.0
+        given = {name[6:]: value for name, value in description.options.items() if name.startswith("kafka.")}
+        self._consumer: Any = self._kafka.Consumer(
+            {
+                **{name: str(value) for name, value in given.items()},
+                "bootstrap.servers": self._servers,
+                "group.id": f"headrace-{description.name}",
+                "enable.auto.commit": False,
+                # A position that the log no longer has is for people to decide about, never to be skipped over.
+                "auto.offset.reset": "error",
+                "enable.partition.eof": False,
+                "fetch.wait.max.ms": 50,
+                # Whole transactions of a producer, or nothing of them.
+                "isolation.level": "read_committed",
+            }
+        )
+        try:
+            self._assign()
+        except BaseException:
+            self._consumer.close()
+            raise
+
+    def poll(self, most: int, seconds: float) -> Sequence[Arrival]:
+        """The next records of all partitions, each partition's in its order."""
+        if time.monotonic() - self._looked_at > _LOOK_SECONDS:
+            self._assign()
+        arrivals: list[Arrival] = []
+        for message in self._consumer.consume(min(most, 100_000), seconds):
+            error = message.error()
+            if error is not None:
+                self._refuse(error, message)
+                continue
+            topic, partition, offset = message.topic(), message.partition(), message.offset()
+            _, millis = message.timestamp()
+            at = datetime.fromtimestamp(millis / 1000, UTC) if millis > 0 else None
+            headers = tuple((name, value) for name, value in message.headers() or ())
+            record = Record(message.value(), message.key(), headers, topic, partition, offset, at)
+            self._next[topic, partition] = offset + 1
+            arrivals.append(Arrival(record, {_key(topic, partition): offset + 1}))
+        return arrivals
+
+    def confirm(self, position: Position) -> None:
+        """Let the group of the source's name show how far it is."""
+        offsets = [
+            self._kafka.TopicPartition(*_partition(key), int(offset))
+            for key, offset in position.items()
+            if _partition(key) in self._assigned
+        ]
+        if offsets:
+            # Nothing depends on it, so nobody waits for it, and a failure is none.
+            self._consumer.commit(offsets=offsets, asynchronous=True)
+
+    def lag(self) -> Lag:
+        """How many records the partitions have after the next one, as far as the broker has told by now."""
+        behind = 0
+        for topic, partition in self._assigned:
+            _, high = self._consumer.get_watermark_offsets(self._kafka.TopicPartition(topic, partition), cached=True)
+            if high >= 0:
+                behind += max(0, high - self._next.get((topic, partition), high))
+        return Lag(behind)
+
+    def close(self) -> None:
+        """Leave the brokers."""
+        self._consumer.close()
+
+    def _assign(self) -> None:
+        """Read every partition that there is, those of new topics and those that were added too."""
+        found = self._partitions()
+        new = found - self._assigned
+        if new:
+            unknown = sorted(one for one in new if one not in self._next)
+            self._next.update(self._begin(unknown))
+            self._assigned |= new
+            # All anew: to be assigned a part only would lose the others.
+            self._consumer.assign([self._kafka.TopicPartition(*one, self._next[one]) for one in sorted(self._assigned)])
+        self._begun = self._begun or bool(self._assigned)
+        self._looked_at = time.monotonic()
+
+    def _partitions(self) -> set[tuple[str, int]]:
+        try:
+            listed = self._consumer.list_topics(timeout=_ANSWER_SECONDS).topics
+        except self._kafka.KafkaException as error:
+            raise SourceUnavailable(
+                f"Kafka at {self._servers} does not answer",
+                detail=f"{error.args[0]}.",
+                hint="it is tried again; see that the brokers are up and the address is right",
+            ) from error
+        names = [name for name in listed if self._topics.fullmatch(name) and not name.startswith("__")]
+        return {(name, partition) for name in names for partition in listed[name].partitions}
+
+    def _begin(self, partitions: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """Where partitions begin that were not read before; those that came later begin at their first record."""
+        start = "earliest" if self._begun else self._start
+        if start.startswith("offset:"):
+            return dict.fromkeys(partitions, int(start[7:]))
+        if start not in _NAMES:
+            return self._at_time(partitions, _moment(start))
+        found: dict[tuple[str, int], int] = {}
+        for topic, partition in partitions:
+            low, high = self._consumer.get_watermark_offsets(
+                self._kafka.TopicPartition(topic, partition), timeout=_ANSWER_SECONDS
+            )
+            found[topic, partition] = low if start == "earliest" else high
+        return found
+
+    def _at_time(self, partitions: Sequence[tuple[str, int]], moment: datetime) -> dict[tuple[str, int], int]:
+        millis = int(moment.timestamp() * 1000)
+        asked = [self._kafka.TopicPartition(*one, millis) for one in partitions]
+        told = self._consumer.offsets_for_times(asked, timeout=_ANSWER_SECONDS) if asked else []
+        found = {(one.topic, one.partition): one.offset for one in told}
+        ends = [one for one, offset in found.items() if offset < 0]
+        for topic, partition in ends:
+            # Nothing is as young as that: what comes from now on is.
+            _, found[topic, partition] = self._consumer.get_watermark_offsets(
+                self._kafka.TopicPartition(topic, partition), timeout=_ANSWER_SECONDS
+            )
+        return found
+
+    def _refuse(self, error: Any, message: Any) -> None:
+        codes = self._kafka.KafkaError
+        if error.code() == codes._PARTITION_EOF:
+            return
+        if error.code() in (codes.OFFSET_OUT_OF_RANGE, codes._AUTO_OFFSET_RESET):
+            low, high = self._consumer.get_watermark_offsets(
+                self._kafka.TopicPartition(message.topic(), message.partition()), timeout=_ANSWER_SECONDS
+            )
+            wanted = self._next.get((message.topic(), message.partition()))
+            raise SourceError(
+                f"the log of {message.topic()} no longer has what comes next",
+                detail=f"Partition {message.partition()} is to be read from {wanted} on, and has {low} to {high}: "
+                "the rest was removed before it was read.",
+                hint="DROP SOURCE, have the source take a snapshot, and CREATE SOURCE again with start = 'earliest'",
+            )
+        if error.fatal():
+            raise SourceError(f"Kafka ended the consumer: {error.str()}")
+        raise SourceUnavailable(f"Kafka at {self._servers} reports: {error.str()}", hint="it is tried again")
+
+
+def split_location(location: str) -> tuple[str, re.Pattern[str]]:
+    """The brokers and the topics of 'host:9092,other:9092/topic', in which a * stands for any letters."""
+    servers, slash, topic = location.removeprefix("kafka://").partition("/")
+    if not slash or not servers.strip() or not topic.strip():
+        raise SourceError(
+            f"{location!r} names no topic of a broker", hint="write 'host:9092/topic', or 'host:9092/prefix.*'"
+        )
+    return servers, re.compile(".*".join(map(re.escape, topic.split("*"))))
+
+
+def _check(description: Description) -> None:
+    split_location(description.location)
+    start = str(description.options.get("start", "earliest"))
+    if start.startswith("offset:"):
+        if not start[7:].isdigit():
+            raise SourceError(f"start cannot be {start!r}", hint="write start = 'offset:1000'")
+    elif start not in _NAMES:
+        _moment(start)
+    _library()
+
+
+def _moment(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise SourceError(
+            f"start cannot be {text!r}",
+            hint="write 'earliest', 'latest', 'offset:1000' or a time such as '2026-01-31 12:00:00'",
+        ) from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _key(topic: str, partition: int) -> str:
+    return f"{topic}:{partition}"
+
+
+def _partition(key: str) -> tuple[str, int]:
+    topic, _, partition = key.rpartition(":")
+    return topic, int(partition)
+
+
+def _library() -> Any:
+    try:
+        return importlib.import_module("confluent_kafka")
+    except ImportError as error:
+        raise SetupError(
+            "confluent-kafka is not installed", hint="pip install 'headrace[kafka]', then try again"
+        ) from error
+
+
+KAFKA = Connector("KAFKA", OPTIONS, KafkaReading, _check, brings_many=True, has_format=True)

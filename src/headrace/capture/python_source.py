@@ -1,0 +1,125 @@
+"""A log tailer of one's own: a Python function that yields what comes after a position.
+
+    @headrace.source
+    def tail(position, options):
+        for number, line in enumerate(open(options["path"]).read().splitlines()[position.get("line", 0):]):
+            yield {"insert": json.loads(line)}, {"line": position.get("line", 0) + number + 1}
+
+    CREATE SOURCE s INTO t FROM PYTHON 'my_module:tail' WITH (path = '/var/log/orders.ndjson')
+
+It is called with the position that the last committed epoch left, and yields pairs of a change (or bytes, to be read by
+the format of the source) and what the position is after it. It yields None where nothing more is there for now, and is
+asked again later. When it ends, it is called anew from where it was. What it raises stops the source, unless it is an
+OSError, which may pass.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from headrace.capture.connector import Arrival, Connector, Description, Lag, Position
+from headrace.capture.messages import RowChange
+from headrace.capture.record import Record
+from headrace.errors import SourceError
+from headrace.json_forms import json_form
+
+Yielded = tuple[Mapping[str, Any] | bytes, Position] | None
+Tail = Callable[[Position, Mapping[str, Any]], Iterator[Yielded] | Generator[Yielded, None, None]]
+T = TypeVar("T", bound=Tail)
+
+_OPERATIONS = {"insert": "create", "update": "update", "delete": "delete"}
+
+
+def source(tail: T) -> T:
+    """Mark a function as a source: CREATE SOURCE ... FROM PYTHON 'module:function' takes no other."""
+    tail.__headrace_source__ = True  # pyright: ignore[reportFunctionMemberAccess]
+    return tail
+
+
+class PythonReading:
+    """A function that is asked for more."""
+
+    def __init__(self, description: Description, position: Position, tail: Tail) -> None:
+        self._description = description
+        self._position = dict(position)
+        self._tail = tail
+        self._yielding: Iterator[Yielded] | None = None
+        self._count = 0
+
+    def poll(self, most: int, seconds: float) -> Sequence[Arrival]:
+        """What the function yields until it has no more for now."""
+        arrivals: list[Arrival] = []
+        if self._yielding is None:
+            self._yielding = iter(self._tail(dict(self._position), self._description.options))
+        while len(arrivals) < most:
+            try:
+                one = next(self._yielding)
+            except StopIteration:
+                self._yielding = None
+                break
+            if one is None:
+                break
+            arrivals.append(self._arrival(*one))
+        return arrivals
+
+    def _arrival(self, given: Mapping[str, Any] | bytes, position: Position) -> Arrival:
+        self._position = dict(position)
+        where = json.dumps(self._position, sort_keys=True, default=str)
+        if isinstance(given, bytes):
+            return Arrival(Record(given, topic=self._description.name + where), self._position)
+        payload = json.dumps(json_form(given)).encode()
+        record = Record(payload, topic=self._description.name + where)
+        kind = next(iter(given), "insert")
+        row = given.get(kind)
+        image = row if isinstance(row, Mapping) else None
+        gone = kind == "delete"
+        message = RowChange(
+            _OPERATIONS.get(kind, "create"),  # pyright: ignore[reportArgumentType]
+            (given,),
+            image if gone else None,
+            None if gone else image,
+        )
+        return Arrival(record, self._position, message)
+
+    def confirm(self, position: Position) -> None:
+        """Nothing is kept for us."""
+
+    def lag(self) -> Lag:
+        """A function does not tell."""
+        return Lag()
+
+    def close(self) -> None:
+        """Let the function end."""
+        if isinstance(self._yielding, Generator):
+            self._yielding.close()
+
+
+def _found(description: Description) -> Tail:
+    module, _, name = description.location.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise SourceError(
+            f"there is no function {description.location}",
+            detail=f"{error}.",
+            hint="write 'module:function', with the module on Python's path of the process that owns the home",
+        ) from error
+    if not getattr(found, "__headrace_source__", False):
+        raise SourceError(f"{description.location} is no source", hint="put @headrace.source above the function")
+    return found
+
+
+def _open(description: Description, position: Position) -> PythonReading:
+    return PythonReading(description, position, _found(description))
+
+
+PYTHON = Connector(
+    "PYTHON",
+    {"*": "Whatever the function asks for."},
+    _open,
+    check=_found,
+    has_format=True,
+)

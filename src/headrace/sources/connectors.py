@@ -1,0 +1,72 @@
+"""The connectors there are, and the options that every source has."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from headrace.capture.connector import Connector, Description
+from headrace.capture.delta_follow import DELTA
+from headrace.capture.files import FILES
+from headrace.capture.formats import FORMATS
+from headrace.capture.formats.registry import Registry, RegistrySettings
+from headrace.capture.kafka import KAFKA
+from headrace.capture.options import FormatOptions, read_options
+from headrace.capture.python_source import PYTHON
+from headrace.errors import SourceError
+
+CONNECTORS: Mapping[str, Connector] = {one.keyword.lower(): one for one in (DELTA, FILES, KAFKA, PYTHON)}
+
+FORMAT_OPTIONS = frozenset(one.name for one in fields(FormatOptions))
+COMMON_OPTIONS: Mapping[str, str] = {
+    "format": "What records are written in: debezium, insert_delete, weighted, raw, avro, dms, goldengate.",
+    "registry": "For avro: where the registry of the schemas is, such as 'http://registry:8081'.",
+    "registry_user": "For avro: who asks the registry.",
+    "registry_password": "For avro: the password, by reference.",
+    "registry_token": "For avro: a bearer token, by reference.",
+    "max_records": "How many records are taken into one epoch at most.",
+    "raw": "Whether all that comes is kept in <source>_raw.",
+    "dead_letter_limit": "With more dead letters than this the source stops and says so.",
+    "schema_change": "What to do when a record has other columns: lenient, evolve, try_evolve, exception, ignore.",
+}
+
+
+def check(description: Description, connector: Connector) -> None:
+    """Refuse options that nobody reads, and what the connector itself refuses."""
+    known = {*COMMON_OPTIONS, *connector.options, *(FORMAT_OPTIONS if connector.has_format else ())}
+    for name in description.options:
+        prefixed = any(one.endswith(".*") and name.startswith(one[:-1]) for one in connector.options)
+        if name not in known and not prefixed and "*" not in connector.options:
+            near = difflib.get_close_matches(name, known, n=1)
+            raise SourceError(
+                f"a source from {connector.keyword} has no option {name}",
+                hint=f"did you mean {near[0]}?" if near else f"its options are {', '.join(sorted(known))}",
+            )
+    if connector.has_format:
+        name = str(description.options.get("format", "insert_delete"))
+        if name != "avro" and name not in FORMATS:
+            raise SourceError(f"there is no format {name}", hint=f"there are {', '.join([*FORMATS, 'avro'])}")
+        if name == "avro":
+            registry_of(description.options)
+        read_options({one: value for one, value in description.options.items() if one in FORMAT_OPTIONS})
+    for name in ("max_records", "dead_letter_limit"):
+        _refuse_no_number(name, description.options.get(name))
+    connector.check(description)
+
+
+def registry_of(options: Mapping[str, Any]) -> Registry:
+    """The registry that the schemas of Avro records are asked from."""
+    url = str(options.get("registry", ""))
+    if not url.startswith(("http://", "https://")):
+        raise SourceError(
+            "the format avro needs the registry of its schemas", hint="write registry = 'http://registry:8081'"
+        )
+    user, password, token = (str(options.get(f"registry_{name}", "")) for name in ("user", "password", "token"))
+    return Registry(RegistrySettings(url, user, password, token))
+
+
+def _refuse_no_number(name: str, value: Any) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < (name == "max_records")):
+        raise SourceError(f"{name} cannot be {value!r}", hint=f"write a whole number: {name} = 1000")

@@ -1,0 +1,141 @@
+"""CREATE, ALTER, PAUSE, RESUME and DROP SOURCE: what each checks, and what it takes into the home."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from headrace.capture.connector import Description
+from headrace.catalog.catalog import Catalog, Source, Table, source_definition
+from headrace.definitions.adopt import adopt
+from headrace.epoch.calls import Call
+from headrace.epoch.core import Core
+from headrace.epoch.loop import Loop
+from headrace.errors import RelationNameError, SourceError
+from headrace.sources.connectors import CONNECTORS, check
+from headrace.sources.running import Sources
+from headrace.sources.secrets import looked_up, refuse_plain_secrets
+from headrace.sources.system_tables import (
+    DEAD_LETTERS,
+    PROGRESS,
+    dead_letters_table,
+    progress_table,
+    raw_name,
+    raw_table,
+)
+from headrace.sql.syntax import AlterSource, CreateSource, SourceAction
+
+
+def is_read_whole(statement: CreateSource) -> bool:
+    """Whether a source is read whole by its statement; it may be followed from there on."""
+    mode = dict(statement.options).get("mode", "snapshot_and_follow")
+    return statement.connector == "delta" and mode in ("snapshot", "snapshot_and_follow")
+
+
+def is_followed(statement: CreateSource) -> bool:
+    """Whether a source goes on after its statement."""
+    return not (statement.connector == "delta" and dict(statement.options).get("mode") == "snapshot")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What statements come to: sources that are read whole, others that begin empty, and the tables they keep."""
+
+    whole: tuple[CreateSource, ...]
+    following: tuple[Source, ...]
+    tables: tuple[Table, ...]
+
+
+def plan_sources(catalog: Catalog, statements: Sequence[CreateSource]) -> Planned:
+    """What is to be made of statements, over a catalog that has their tables; or an error that tells why not."""
+    followed = [following_source(catalog, one) for one in statements if is_followed(one)]
+    tables: list[Table] = []
+    if followed:
+        made = {PROGRESS: progress_table, DEAD_LETTERS: dead_letters_table}
+        tables = [make() for name, make in made.items() if name not in catalog]
+        raws = [one.name for one in followed if one.options.get("raw", True)]
+        tables += [raw_table(name) for name in raws if raw_name(name) not in catalog]
+    whole = tuple(one for one in statements if is_read_whole(one))
+    named = {one.name for one in whole}
+    return Planned(whole, tuple(one for one in followed if one.name not in named), tuple(tables))
+
+
+def create_sources(core: Core, statements: Sequence[CreateSource]) -> None:
+    """Make sources: those that are read whole are read into this epoch, the others begin after it."""
+    wanted = [one for one in statements if not (one.if_not_exists and one.name in core.catalog.sources)]
+    if wanted:
+        planned = plan_sources(core.catalog, wanted)
+        adopt(core, planned.tables, sources=planned.whole, following=planned.following)
+
+
+def following_source(catalog: Catalog, statement: CreateSource) -> Source:
+    """The source that a statement describes; or an error that tells why it cannot be followed."""
+    if statement.name in catalog.sources:
+        raise RelationNameError(
+            f"source {statement.name} exists already", hint="write CREATE SOURCE IF NOT EXISTS, or drop it first"
+        )
+    connector = CONNECTORS.get(statement.connector)
+    if connector is None:
+        raise SourceError(
+            f"a source from {statement.connector.upper()} is not available",
+            hint=f"there are {', '.join(one.keyword for one in CONNECTORS.values())}",
+        )
+    if not statement.table and not connector.brings_many:
+        raise SourceError(
+            f"source {statement.name} does not say which table it is for",
+            hint=f"write CREATE SOURCE {statement.name} INTO t FROM {connector.keyword} ...",
+        )
+    table = catalog.table(statement.table).name if statement.table else ""
+    options = dict(statement.options)
+    refuse_plain_secrets(options)
+    check(Description(statement.name, statement.location, looked_up(options)), connector)
+    mode = str(options.pop("mode", "snapshot_and_follow"))
+    return Source(statement.name, table, statement.connector, statement.location, mode, options, state="Running")
+
+
+def alter_source(loop: Loop, statement: AlterSource) -> None:
+    """Give a source other options; it goes on where it was."""
+    core = loop.core
+    source = _known(core, statement.name)
+    options = {**source.options, **dict(statement.options)}
+    refuse_plain_secrets(dict(statement.options))
+    connector = CONNECTORS.get(source.connector)
+    if connector is None or source.state == "Done":
+        raise SourceError(f"source {source.name} was read once", hint="drop it and create it anew")
+    check(Description(source.name, source.location, looked_up(options)), connector)
+    _redefine(loop, replace(source, options=options))
+
+
+def change_source(loop: Loop, sources: Sources, statement: SourceAction) -> None:
+    """Drop a source, which leaves its tables as they are, pause it, or have it go on."""
+    core = loop.core
+    if statement.verb == "drop" and statement.if_exists and statement.name not in core.catalog.sources:
+        return
+    source = _known(core, statement.name)
+    if statement.verb == "drop":
+        gone = {PROGRESS: [{"delete": {"source": source.name}}]} if PROGRESS in core.catalog else {}
+        loop.submit(Call(gone, head={"drop_sources": [source.name]}))
+        return
+    if source.state == "Done":
+        raise SourceError(
+            f"source {source.name} cannot be {'paused' if statement.verb == 'pause' else 'resumed'}",
+            detail=f"Its mode is 'snapshot', and it was read whole at epoch {source.epoch}.",
+            hint=f"nothing is left to do; DROP SOURCE {source.name} forgets it and keeps the rows of {source.table}",
+        )
+    state = "Paused" if statement.verb == "pause" else "Running"
+    if state != source.state:
+        _redefine(loop, replace(source, state=state))
+    elif state == "Running":
+        # It may have stopped by itself.
+        sources.restart(source.name)
+
+
+def _known(core: Core, name: str) -> Source:
+    source = core.catalog.sources.get(name)
+    if source is None:
+        raise RelationNameError(f"there is no source {name}", hint="SHOW SOURCES lists what there is")
+    return source
+
+
+def _redefine(loop: Loop, source: Source) -> None:
+    loop.submit(Call({}, head={"sources": [source_definition(source)]}))

@@ -1,0 +1,300 @@
+"""One source at work: polled, decoded, taken into epochs and confirmed, by a thread of its own.
+
+What is transient is tried again, less and less often; what is not stops the source, which says why, and waits to be
+resumed. Nothing else waits for it: a call of a source stands in line like any other.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from headrace.capture.connector import Arrival, Connector, Description, Lag, Reading
+from headrace.capture.messages import Decode, Truncation
+from headrace.catalog.catalog import Source
+from headrace.epoch.batch import Changes, Verdicts
+from headrace.epoch.bulk import Bulk
+from headrace.epoch.calls import Basis, Call
+from headrace.epoch.loop import Loop
+from headrace.errors import (
+    HeadraceError,
+    HomeBroken,
+    HomeClosed,
+    OwnerLost,
+    SourceError,
+    SourceUnavailable,
+    ViewEvaluationError,
+)
+from headrace.sources.intake import Decoded, Progress, call_for, decode, without
+from headrace.sources.system_tables import DEAD_LETTERS
+
+State = Literal["Running", "Paused", "Error", "Done"]
+
+_log = logging.getLogger("headrace.sources")
+_POLL_SECONDS = 0.5
+_FIRST_PAUSE = 0.5
+_LONGEST_PAUSE = 30.0
+_LAG_SECONDS = 2.0
+_MOST_RECORDS = 10_000
+_MOST_HELD = 1_000_000
+# So many changes of one batch may each make a view fail before the batch is halved instead.
+_GUILTY = 50
+
+
+@dataclass(frozen=True)
+class Status:
+    """How a source fares."""
+
+    state: State
+    progress: Progress
+    pending: int = 0
+    lag: Lag = field(default_factory=Lag)
+    error: str | None = None
+
+
+class Runner:
+    """Reads one source until it is stopped."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        source: Source,
+        connector: Connector,
+        description: Description,
+        table_of: Callable[[Arrival], str],
+        decode_of: Callable[[str], Decode],
+        read_progress: Callable[[], Progress],
+        before: Runner | None = None,
+    ) -> None:
+        self.source = source
+        self._loop = loop
+        self._connector = connector
+        self._description = description
+        self._table_of = table_of
+        self._decode_of = decode_of
+        self._read_progress = read_progress
+        # Who read the source until now, and may still be at its last epoch.
+        self._before = before
+        self._options: Mapping[str, Any] = source.options
+        self._stopped = threading.Event()
+        self._state: State = "Running"
+        self._error: str | None = None
+        self._lag = Lag()
+        self._lag_at = 0.0
+        self._pending = 0
+        self._progress = Progress()
+        self._thread = threading.Thread(target=self._run, name=f"headrace-source-{source.name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to read, where the last committed epoch ends."""
+        self._thread.start()
+
+    def stop(self, wait: bool = True) -> None:
+        """Finish the epoch under way, and read no further."""
+        self._stopped.set()
+        if wait and self._thread is not threading.current_thread() and self._thread.ident is not None:
+            self._thread.join()
+
+    @property
+    def status(self) -> Status:
+        """How it fares now."""
+        return Status(self._state, self._progress, self._pending, self._lag, self._error)
+
+    def _run(self) -> None:
+        if self._before is not None:
+            self._before.stop()
+            self._before = None
+        pause = _FIRST_PAUSE
+        while not self._stopped.is_set():
+            try:
+                self._progress = self._read_progress()
+                self._read()
+                return
+            except (OwnerLost, HomeBroken, HomeClosed) as error:
+                self._halt(error)
+                return
+            except Exception as error:
+                if not _may_pass(error):
+                    self._halt(error)
+                    return
+                self._error = _told(error)
+                _log.warning("source %s is tried again in %.1f seconds: %s", self.source.name, pause, self._error)
+                self._stopped.wait(pause * random.uniform(0.8, 1.2))
+                pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _halt(self, error: BaseException) -> None:
+        self._state, self._error = "Error", _told(error)
+        _log.error("source %s has stopped: %s", self.source.name, self._error)
+
+    def _read(self) -> None:
+        reading = self._connector.open(self._description, self._progress.position)
+        # Of a transaction that has not come whole yet; it is read again after a restart.
+        held: list[Arrival] = []
+        try:
+            while not self._stopped.is_set():
+                arrivals = reading.poll(int(self._options.get("max_records", _MOST_RECORDS)), _POLL_SECONDS)
+                if self._stopped.is_set():
+                    return
+                self._look_at_lag(reading, force=not arrivals)
+                if not arrivals:
+                    continue
+                self._error = None
+                held.extend(arrivals)
+                whole = _whole(held)
+                if whole:
+                    self._take(held[:whole])
+                    del held[:whole]
+                    reading.confirm(self._progress.position)
+                    self._refuse_too_many_letters()
+        finally:
+            self._pending = 0
+            reading.close()
+
+    def _look_at_lag(self, reading: Reading, force: bool) -> None:
+        """Ask how far behind it is, now and then: that may cost a round trip."""
+        now = time.monotonic()
+        if now - self._lag_at >= (0.2 if force else _LAG_SECONDS):
+            self._lag, self._lag_at = reading.lag(), now
+
+    def _take(self, arrivals: Sequence[Arrival]) -> None:
+        """Bring records into epochs: one, unless a table is emptied between them or a view fails on some of them."""
+        for part in self._between_truncations(decode(arrivals, self._table_of, self._decode_of)):
+            self._pending = part.received
+            self._submit(part)
+            self._pending = 0
+
+    def _between_truncations(self, decoded: Decoded) -> list[Decoded]:
+        """The records as they are, or in pieces that each end where a table is emptied."""
+        ends = [arrival for arrival, message in decoded.messages if isinstance(message, Truncation)]
+        if not ends:
+            return [decoded]
+        pieces: list[list[Arrival]] = [[]]
+        for arrival in decoded.arrivals:
+            pieces[-1].append(arrival)
+            if any(arrival is end for end in ends):
+                pieces.append([])
+        return [decode(piece, self._table_of, self._decode_of) for piece in pieces if piece]
+
+    def _submit(self, decoded: Decoded) -> None:
+        raw = bool(self._options.get("raw", True))
+        for _ in range(_GUILTY):
+            call, reached = self._call(decoded, raw)
+            try:
+                self._commit(call, decoded)
+                self._progress = reached()
+                return
+            except ViewEvaluationError as error:
+                found = _guilty(decoded, error)
+                if found is None:
+                    break
+                decoded = without(decoded, *found, "view", f"view {error.view}: {error.message}. {error.detail}")
+        self._halve(decoded)
+
+    def _call(self, decoded: Decoded, raw: bool) -> tuple[Call, Callable[[], Progress]]:
+        """The call for records, which is refused if the source is elsewhere than they follow on."""
+        call, reached = call_for(self.source.name, decoded, self._progress, raw=raw)
+        inner, expected = call.after, self._progress.position
+        assert inner is not None
+
+        def after(verdicts: Verdicts) -> Changes:
+            if self._stopped.is_set() or self._read_progress().position != expected:
+                raise SourceUnavailable(f"source {self.source.name} is read by somebody else by now")
+            return inner(verdicts)
+
+        call.after = after
+        return call, reached
+
+    def _halve(self, decoded: Decoded) -> None:
+        """Find what a view fails on by halves; a half that does not fail is committed, with its position."""
+        arrivals = decoded.arrivals
+        if len(arrivals) == 1:
+            letters = decoded
+            for table, listed in list(decoded.changes.items()):
+                for _ in listed:
+                    letters = without(letters, table, 0, "view", "a view fails on this change")
+            call, reached = self._call(letters, raw=bool(self._options.get("raw", True)))
+            self._loop.receipt_of(self._loop.enter(call))
+            self._progress = reached()
+            return
+        middle = len(arrivals) // 2
+        for half in (arrivals[:middle], arrivals[middle:]):
+            self._submit(decode(half, self._table_of, self._decode_of))
+
+    def _commit(self, call: Call, decoded: Decoded) -> None:
+        emptied = [self._table_of(arrival) for arrival, one in decoded.messages if isinstance(one, Truncation)]
+        if not emptied:
+            self._loop.receipt_of(self._loop.enter(call))
+            return
+        # What came before it in the same batch has been committed: only rows that are there are taken away.
+        (table,) = set(emptied)
+        core = self._loop.core
+
+        def work_out() -> Call:
+            definitions = core.definitions
+            epoch, relations = core.newest()
+            rows = relations[table][0].all().rows
+            empty = {table: Bulk(rows, rows.slice(0, 0))} if rows.num_rows else {}
+            basis = Basis(epoch, definitions, frozenset({table}))
+            # Changes that come in the same record as the end of all rows do not exist.
+            return Call(empty, basis=basis, after=call.after)
+
+        self._loop.change(work_out)
+
+    def _refuse_too_many_letters(self) -> None:
+        limit = self._options.get("dead_letter_limit")
+        if limit is None:
+            return
+        held = self._loop.core.relations()[DEAD_LETTERS][0].count
+        if held > int(limit):
+            raise SourceError(
+                f"source {self.source.name} is paused: there are {held} dead letters, and its limit is {limit}",
+                hint="SELECT * FROM dead_letters shows them; REPLAY or DISCARD them, then RESUME SOURCE",
+            )
+
+
+def _whole(held: Sequence[Arrival]) -> int:
+    """How many of the records may be committed: none that a transaction follows which has not come whole.
+
+    One that is larger than all that is ever held is committed in parts, rather than never.
+    """
+    if len(held) >= _MOST_HELD:
+        return len(held)
+    return next((index + 1 for index in range(len(held) - 1, -1, -1) if held[index].whole), 0)
+
+
+def _may_pass(error: Exception) -> bool:
+    if isinstance(error, HeadraceError):
+        return error.transient
+    # What a library raises while it talks to a server may pass; a fault of ours shows again and again, and is told.
+    return isinstance(error, (OSError, TimeoutError))
+
+
+def _told(error: BaseException) -> str:
+    if isinstance(error, HeadraceError):
+        return " ".join(part for part in (error.message, error.detail) if part)
+    return f"{type(error).__name__}: {error}"
+
+
+def _guilty(decoded: Decoded, error: ViewEvaluationError) -> tuple[str, int] | None:
+    """Which change brought the row that a view fails on, if it was found."""
+    if not isinstance(error.row, Mapping):
+        return None
+    row: Mapping[str, Any] = error.row
+    wanted = {name.lower(): str(value) for name, value in row.items()}
+    for table, changes in decoded.changes.items():
+        for index in range(len(changes) - 1, -1, -1):
+            if _is_of(changes[index], wanted):
+                return table, index
+    return None
+
+
+def _is_of(change: object, wanted: Mapping[str, str]) -> bool:
+    """Whether a change brings a row, as far as both tell: by the text of values, for their types may differ."""
+    given: Mapping[str, Any] = next(iter(change.values()), {}) if isinstance(change, Mapping) else {}
+    names = [name for name in given if name.lower() in wanted]
+    return bool(names) and len(names) == len(given) and all(str(given[n]) == wanted[n.lower()] for n in names)

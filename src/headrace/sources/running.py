@@ -1,0 +1,207 @@
+"""The sources of a home: which are at work, and what SHOW SOURCES tells of them."""
+
+from __future__ import annotations
+
+import json
+import threading
+from datetime import UTC, datetime
+from functools import lru_cache, partial
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.capture.connector import Arrival, Connector, Description
+from headrace.capture.formats import FORMATS, avro
+from headrace.capture.messages import Decode, Undecodable
+from headrace.capture.options import read_options
+from headrace.catalog.catalog import Source
+from headrace.epoch.core import Core
+from headrace.epoch.loop import Loop
+from headrace.errors import SourceError
+from headrace.reading.point_read import rows_where
+from headrace.sources.connectors import CONNECTORS, FORMAT_OPTIONS, registry_of
+from headrace.sources.intake import Progress
+from headrace.sources.runner import Runner, Status
+from headrace.sources.secrets import looked_up
+from headrace.sources.system_tables import PROGRESS
+
+
+class Sources:
+    """Runs the sources of one home, each in a thread of its own."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._runners: dict[str, Runner] = {}
+        self._stopping: dict[str, Runner] = {}
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def reconcile(self) -> None:
+        """Run what the newest epoch has as running, as it is defined there, and nothing else."""
+        with self._lock:
+            if self._closed:
+                return
+            wanted = {one.name: one for one in self._loop.core.catalog.sources.values() if one.state == "Running"}
+            for name, runner in list(self._runners.items()):
+                if wanted.get(name) != runner.source:
+                    # Not waited for: a definition may be under way, whose turn the runner waits for.
+                    runner.stop(wait=False)
+                    self._stopping[name] = self._runners.pop(name)
+            for name, source in wanted.items():
+                if name not in self._runners:
+                    self._runners[name] = runner = self._made(source, self._stopping.pop(name, None))
+                    runner.start()
+
+    def wait_for_stopped(self) -> None:
+        """Wait until those that were paused or dropped have ended; not while it is one's turn to make epochs."""
+        with self._lock:
+            stopping, self._stopping = self._stopping, {}
+        for runner in stopping.values():
+            runner.stop()
+
+    def restart(self, name: str) -> None:
+        """Begin anew with a source, where the last committed epoch ends; it may have stopped by itself."""
+        with self._lock:
+            runner = self._runners.pop(name, None)
+            if runner is not None:
+                runner.stop(wait=False)
+                self._stopping[name] = runner
+        self.reconcile()
+
+    def close(self) -> None:
+        """Finish the epochs under way, and read no further."""
+        with self._lock:
+            self._closed = True
+            runners = [*self._runners.values(), *self._stopping.values()]
+        for runner in runners:
+            runner.stop(wait=False)
+        for runner in runners:
+            runner.stop()
+
+    def status_of(self, source: Source) -> Status:
+        """How a source fares."""
+        runner = self._runners.get(source.name)
+        if runner is not None and runner.source == source:
+            return runner.status
+        state = "Done" if source.state == "Done" else "Paused"
+        return Status(state, progress_of(self._loop.core, source.name))
+
+    def _made(self, source: Source, before: Runner | None) -> Runner:
+        connector = CONNECTORS[source.connector]
+        core = self._loop.core
+        options = {"mode": source.mode, **looked_up(source.options)}
+        description = Description(source.name, source.location, options)
+        return Runner(
+            self._loop,
+            source,
+            connector,
+            description,
+            partial(table_of, core, source),
+            decoders(core, source, connector),
+            partial(progress_of, core, source.name),
+            before,
+        )
+
+
+def table_of(core: Core, source: Source, arrival: Arrival) -> str:
+    """The table that a record belongs to: the one that the statement names, or the one of its topic's last part."""
+    if source.table:
+        return source.table
+    name = arrival.record.topic.rpartition(".")[2].lower()
+    if name not in core.catalog:
+        raise Undecodable(f"there is no table {name} for the records of {arrival.record.topic}", "schema")
+    return core.catalog.table(name).name
+
+
+def decoders(core: Core, source: Source, connector: Connector) -> Any:
+    """How the records of each table are read; anew when a table has other columns."""
+    options = looked_up(source.options)
+    format_options = read_options({name: value for name, value in options.items() if name in FORMAT_OPTIONS})
+    name = str(options.get("format", "insert_delete"))
+    registry = registry_of(options) if name == "avro" else None
+
+    @lru_cache(maxsize=1000)
+    def made(contract: Any) -> Decode:
+        if registry is not None:
+            return avro.decoder(contract, format_options, registry).decode
+        return FORMATS[name](contract, format_options).decode
+
+    def decode_of(table: str) -> Decode:
+        return made(core.catalog.table(table).contract)
+
+    if not connector.has_format:
+        return _brings_messages
+    return decode_of
+
+
+def _brings_messages(table: str) -> Decode:
+    raise SourceError(f"the records of table {table} have no format")
+
+
+def progress_of(core: Core, source: str) -> Progress:
+    """How far a source is at the newest epoch."""
+    relations = core.relations()
+    if PROGRESS in relations:
+        snapshot, schema = relations[PROGRESS]
+        found = rows_where(snapshot, schema, {"source": source}).to_pylist()
+        if found:
+            return Progress.of_row(found[0])
+    # One that was read whole by its statement has not brought a change since.
+    known = core.catalog.sources.get(source)
+    return Progress() if known is None else Progress(known.position, received=known.rows, applied=known.rows)
+
+
+def shown(core: Core, sources: Sources) -> pa.Table:
+    """What SHOW SOURCES answers."""
+    listed = list(core.catalog.sources.values())
+    told = [_row(one, sources.status_of(one)) for one in listed]
+    return pa.Table.from_pylist(told, schema=_SHOWN)
+
+
+_SHOWN = pa.schema(
+    [
+        ("name", pa.string()),
+        ("table", pa.string()),
+        ("state", pa.string()),
+        ("received", pa.int64()),
+        ("applied", pa.int64()),
+        ("stale", pa.int64()),
+        ("dead", pa.int64()),
+        ("pending", pa.int64()),
+        ("lag_records", pa.int64()),
+        ("lag_seconds", pa.float64()),
+        ("error", pa.string()),
+        ("connector", pa.string()),
+        ("location", pa.string()),
+        ("mode", pa.string()),
+        ("position", pa.string()),
+        ("version", pa.int64()),
+        ("rows", pa.int64()),
+        ("epoch", pa.int64()),
+    ]
+)
+
+
+def _row(source: Source, status: Status) -> dict[str, Any]:
+    progress = status.progress
+    behind = status.lag.oldest_at
+    return {
+        "name": source.name,
+        "table": source.table,
+        "state": status.state,
+        "received": progress.received + status.pending,
+        "applied": progress.applied,
+        "stale": progress.stale,
+        "dead": progress.dead,
+        "pending": status.pending,
+        "lag_records": status.lag.records,
+        "lag_seconds": None if behind is None else max(0.0, (datetime.now(UTC) - behind).total_seconds()),
+        "error": status.error,
+        "connector": source.connector,
+        "location": source.location,
+        "mode": source.mode,
+        "position": json.dumps(progress.position, sort_keys=True) if progress.position else None,
+        "version": progress.position.get("version"),
+        "rows": source.rows,
+        "epoch": source.epoch,
+    }

@@ -1,0 +1,22 @@
+"""What statements run on: the loop that makes epochs, and the sources at work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.epoch.core import Core
+from headrace.epoch.loop import Loop
+from headrace.sources.running import Sources
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An open home, as far as statements reach."""
+
+    loop: Loop
+    sources: Sources
+
+    @property
+    def core(self) -> Core:
+        """The newest epoch."""
+        return self.loop.core
