@@ -75,7 +75,7 @@ class Host:
     """A home without a disk: an epoch is committed when its deltas are in the stores."""
 
     tombstone_retention = timedelta(days=1)
-    spark: Any = SimpleNamespace(working=lambda needed=True: nullcontext(), wait=lambda: None)
+    spark: Any = SimpleNamespace(working=lambda needed=True, busy=True: nullcontext(), wait=lambda: None)
 
     def __init__(self, *relations: Table | View) -> None:
         self.catalog = catalog_of(*relations)

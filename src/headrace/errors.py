@@ -16,6 +16,7 @@ HeadraceError
 ├── ViewEvaluationError   a view's own expression failed on a row
 ├── WorkFailed *          the machine failed while a view or a query was worked out: memory, disk, a lost file
 │   └── SparkLost *       Spark ended meanwhile
+├── MemoryExceeded        changes or a definition that need more memory than Spark has, alone
 ├── QueryError            a query that Spark refused or that failed
 │   ├── QueryStopped      stopped before it was answered
 │   └── ResultTooLarge    more rows than may be answered
@@ -197,18 +198,27 @@ class ViewEvaluationError(HeadraceError):
 class WorkFailed(HeadraceError):
     """The machine failed while a view or a query was worked out; nothing of it was committed, nobody is to blame.
 
-    `disconnected` says whether a connection to Spark broke, which may be the first that is seen of its end.
+    `disconnected` says whether a connection to Spark broke, which may be the first that is seen of its end; `of_memory`
+    whether there was not enough memory, and `alone` whether nothing else was at work in Spark meanwhile.
     """
 
     code = "work_failed"
     transient = True
     disconnected = False
+    of_memory = False
+    alone = False
 
 
 class SparkLost(WorkFailed):
     """Spark ended while it worked; nothing of that was committed."""
 
     code = "spark_lost"
+
+
+class MemoryExceeded(HeadraceError):
+    """Changes, or a definition, that need more memory than Spark has: alone, they ended it; nothing was committed."""
+
+    code = "memory_exceeded"
 
 
 class QueryError(HeadraceError):

@@ -270,7 +270,7 @@ class Home:
 
     def _tick(self) -> None:
         """Make an epoch if time alone moves a row; one that moves nothing is not committed."""
-        with self.renewal.working():
+        with self.renewal.working(busy=False):
             self.loop.submit(Call({}, quiet=True))
 
     def _fold_inputs(self) -> FoldInputs:

@@ -177,7 +177,7 @@ def check(hr: headrace.Headrace, other: headrace.Headrace, way: str, book: Book)
 
 def _go_on(other: headrace.Headrace) -> list[str]:
     """Another home on the same Spark follows a change; what was not as it must be."""
-    if not _wait(lambda: not other.renewal.under_way):
+    if not _wait(lambda: not home_of(other).renewal.under_way):
         return ["it did not go on"]
     number = other.query("SELECT count(*) AS c FROM t").to_pylist()[0]["c"] + 1
     other.apply({"t": [{"insert": {"id": number, "g": 1, "n": number}}]})

@@ -10,8 +10,8 @@ import sys
 ENVIRONMENT = {**os.environ, "HEADRACE_ANSWER_SECONDS": "60"}
 
 
-def run(*ways: str) -> str:
-    command = [sys.executable, "-m", "tests.checks.jvm_loss", *ways]
+def run(*ways: str, check: str = "jvm_loss") -> str:
+    command = [sys.executable, "-m", f"tests.checks.{check}", *ways]
     done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False, env=ENVIRONMENT)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-4000:]}"
     return done.stdout
@@ -22,6 +22,11 @@ def test_homes_go_on_when_their_jvm_is_stopped() -> None:
     told = run("stop")
     assert "all right" in told
     assert "another is being started" in told
+
+
+def test_honest_senders_go_on_beside_one_whose_changes_need_more_memory_than_there_is() -> None:
+    """The others share an epoch with it once, at most; it is told to stop as soon as it was alone in one."""
+    assert "poison: told to stop" in run(check="poison")
 
 
 def test_a_given_spark_that_ends_is_told_and_a_stopped_jvm_does_not_outlive_its_killed_process() -> None:

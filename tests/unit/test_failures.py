@@ -33,6 +33,7 @@ from headrace.errors import (
     HomeBusy,
     LedgerError,
     LedgerNotWritten,
+    MemoryExceeded,
     OwnerLost,
     QueryError,
     SetupError,
@@ -40,7 +41,7 @@ from headrace.errors import (
     ViewEvaluationError,
     WorkFailed,
 )
-from headrace.plans.failures import data_fault, is_of_query
+from headrace.plans.failures import data_fault, is_of_query, work_failed
 from headrace.query_processes.worker import _is_over_bound
 from headrace.serving.problems import problem_of, respond, status_of
 from headrace.sql.query_errors import query_error
@@ -142,6 +143,19 @@ def test_what_the_machine_fails_at_is_nobodys_fault(error: Exception) -> None:
         assert "change" not in f"{found.message} {found.hint}"
 
 
+def test_a_lack_of_memory_is_known_as_such() -> None:
+    """Whoever is taken into an epoch with one that needs too much is tried without it the next time."""
+    found = {str(error): work_failed("view v", error).of_memory for error in MACHINE}
+    assert [words for words, of_memory in found.items() if of_memory] == [
+        "no memory",
+        "java.lang.OutOfMemoryError: Java heap space",
+        str(MemoryError()),
+    ]
+    inner = raised(UnknownException, "java.lang.OutOfMemoryError: Java heap space")
+    wrapped = raised(UnknownException, "org.apache.spark.SparkException: Job aborted", cause=inner)
+    assert work_failed("view v", wrapped).of_memory
+
+
 def test_a_view_fails_as_work_where_spark_names_no_fault_of_the_data() -> None:
     for condition in ("INTERNAL_ERROR", "AVRO_NOT_LOADED_SQL_FUNCTIONS_UNUSABLE", "SPARK_JOB_CANCELLED"):
         assert type(evaluation_error("v", raised(SparkRuntimeException, "x", condition))) is WorkFailed
@@ -193,7 +207,15 @@ def test_what_is_terminal_names_no_time_to_come_back() -> None:
     # A Spark that the user gave is not started again: the server is not well until somebody does that.
     given = SparkLost("x")
     given.transient = False
-    errors = ((OwnerLost("x"), 503), (SetupError("x"), 503), (LedgerError("x"), 500), (broken, 503), (given, 503))
+    errors = (
+        (OwnerLost("x"), 503),
+        (SetupError("x"), 503),
+        (LedgerError("x"), 500),
+        (broken, 503),
+        (given, 503),
+        # Sent again, it would end Spark again.
+        (MemoryExceeded("x"), 422),
+    )
     for error, status in errors:
         assert status_of(error) == status
         assert "Retry-After" not in respond(error).headers

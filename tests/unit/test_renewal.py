@@ -6,6 +6,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -318,3 +319,83 @@ def test_callers_of_one_epoch_wait_once_for_what_became_of_spark(
         heard.append(heard_of.value)
     assert time.monotonic() - began < 4 * renew._ENDING_SECONDS
     assert len(heard) == 5
+
+
+@pytest.fixture
+def fragile(tmp_path: Path) -> Iterator[tuple[Renewal, Jvm]]:
+    """Of a home whose Spark ends by itself, for want of memory, as soon as its input closes."""
+    process = subprocess.Popen(["/bin/sh", "-c", "read -r _; exit 3"], stdin=subprocess.PIPE)
+    jvm = Jvm(process, Guard(), Gateway("", 0, ""), 5.0, "1g")
+    session._users[jvm] = WeakSet()
+    loop: Any = SimpleNamespace(core=SimpleNamespace(closed=False))
+    yield Renewal(loop, spark_of(process), Files(tmp_path)), jvm
+    del session._users[jvm]
+    process.communicate()
+    jvm._guard.close()
+
+
+def starved(renewal: Renewal, jvm: Jvm, meanwhile: Callable[[], object] = lambda: None) -> SparkLost:
+    """What one hears in whose work Spark ends."""
+
+    def fail() -> None:
+        meanwhile()
+        assert jvm.process.stdin is not None
+        jvm.process.stdin.close()
+        jvm.process.wait()
+        raise told(ConnectionResetError(104, "reset by peer"))
+
+    with pytest.raises(SparkLost) as lost, renewal.working(needed=False):
+        fail()
+    return lost.value
+
+
+def test_one_that_was_alone_when_spark_ran_out_of_memory_is_told_so(fragile: tuple[Renewal, Jvm]) -> None:
+    lost = starved(*fragile)
+    assert (lost.of_memory, lost.alone) == (True, True)
+    # Whoever comes to a Spark that has ended did not end it.
+    late = starved(*fragile)
+    assert (late.of_memory, late.alone) == (True, False)
+
+
+@pytest.mark.parametrize("came", ["before", "meanwhile"])
+@pytest.mark.parametrize("leaves", [True, False])
+def test_one_beside_whom_another_was_at_work_was_not_alone(
+    fragile: tuple[Renewal, Jvm], came: str, leaves: bool
+) -> None:
+    renewal, jvm = fragile
+    with ExitStack() as other:
+
+        def meanwhile() -> None:
+            if came == "meanwhile":
+                other.enter_context(renewal.working())
+            if leaves:
+                other.close()
+
+        if came == "before":
+            other.enter_context(renewal.working())
+        lost = starved(renewal, jvm, meanwhile)
+    assert (lost.of_memory, lost.alone) == (True, False)
+
+
+def test_one_that_only_waits_is_no_company(fragile: tuple[Renewal, Jvm]) -> None:
+    """A statement that waits for its turn, or for the epoch that it is part of."""
+    renewal, jvm = fragile
+    with ExitStack() as waiting:
+        waiting.enter_context(renewal.working(busy=False))
+        lost = starved(renewal, jvm, lambda: waiting.enter_context(renewal.working(busy=False)))
+    assert lost.alone
+
+
+def test_one_that_was_ended_because_it_suffocated_had_no_memory(fragile: tuple[Renewal, Jvm]) -> None:
+    renewal, jvm = fragile
+
+    def end() -> None:
+        jvm.suffocated = True
+        jvm.process.kill()
+
+    assert starved(renewal, jvm, end).of_memory
+
+
+def test_one_that_was_killed_says_nothing_of_memory(fragile: tuple[Renewal, Jvm]) -> None:
+    renewal, jvm = fragile
+    assert not starved(renewal, jvm, jvm.process.kill).of_memory

@@ -47,8 +47,11 @@ from headrace.storage.objects import Location
 class SparkUse(Protocol):
     """Knows whether the Spark of a home lives."""
 
-    def working(self, needed: bool = True) -> AbstractContextManager[None]:
-        """Inside, the end of Spark is told as `SparkLost`; where it is needed, one being started is waited for."""
+    def working(self, needed: bool = True, busy: bool = True) -> AbstractContextManager[None]:
+        """Inside, the end of Spark is told as `SparkLost`; where it is needed, one being started is waited for.
+
+        Who is not busy waits, for a turn or for others, and has no part in what Spark does meanwhile.
+        """
         ...
 
     def wait(self) -> None:

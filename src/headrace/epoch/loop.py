@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -17,6 +18,7 @@ from headrace.epoch.core import Core
 from headrace.epoch.digest import digest_of
 from headrace.epoch.receipt import Receipt
 from headrace.epoch.run import Intake, run_epoch
+from headrace.epoch.suspects import Suspects, definition_exceeds
 from headrace.errors import HomeBroken, LedgerNotWritten, SparkLost, ViewEvaluationError
 from headrace.intake.changes import refuse_no_changes
 from headrace.state import mapped
@@ -44,6 +46,7 @@ class Loop:
         # Whether more calls are on their way; who receives them knows.
         self.arriving: Callable[[], bool] = lambda: False
         self._views_seconds = 0.0
+        self._suspects = Suspects()
         self.turn = threading.RLock()
         # Called after each definition, still in turn.
         self.defined: Callable[[], None] = lambda: None
@@ -95,7 +98,7 @@ class Loop:
         """
         self.core.refuse_read_only()
         self.core.refuse_broken()
-        with self.core.spark.working():
+        with self.core.spark.working(busy=False):
             return self.submit_worked_out(work_out, in_turn)
 
     def between_epochs(self, make: Callable[[], T]) -> T:
@@ -108,12 +111,18 @@ class Loop:
         core = self.core
         core.refuse_read_only()
         core.refuse_broken()
-        with core.spark.working(), self.turn:
+        with core.spark.working(busy=False), self.turn:
             try:
-                made = make()
+                with core.spark.working(needed=False):
+                    made = make()
+            except SparkLost as lost:
+                if lost.of_memory and lost.alone:
+                    raise definition_exceeds() from lost
+                raise
             finally:
                 # After the commit, so that whoever read the old number knows no more than the old definitions.
                 core.definitions += 1
+                self._suspects.forget()
             mapped.release()
             self.defined()
             return made
@@ -135,8 +144,7 @@ class Loop:
         with self.leaving(call):
             if not call.done:
                 with self.turn:
-                    if not call.done:
-                        self._run([], join=True)
+                    self._run_until(call)
             return _verdict(call)
 
     def submit_worked_out(self, work_out: Callable[[], Call], in_turn: bool = True) -> Receipt:
@@ -152,10 +160,13 @@ class Loop:
             except Outdated:
                 continue
         with self.turn:
-            if self._waiting:
-                self._run([], join=True)
+            with self._line:
+                last = self._waiting[-1] if self._waiting else None
+            if last is not None:
+                self._run_until(last)
             call = work_out()
             with self.leaving(call):
+                self._refuse_known([call])
                 self._run([call])
                 return _verdict(call)
 
@@ -198,19 +209,34 @@ class Loop:
                 self.turn.release()
                 return
 
-    def _take(self, calls: list[Call]) -> None:
-        """Move all who wait into a list of calls.
+    def _run_until(self, call: Call) -> None:
+        """Run epochs, in turn, until a call that is in line has its verdict; most often that is one."""
+        while not call.done:
+            taken: list[Call] = []
+            self._run(taken, join=True)
+            if not taken:
+                return
+
+    def _take(self, calls: list[Call], most: float = math.inf) -> None:
+        """Move those who wait, or the first of them, into a list of calls.
 
         Each is in the list before it leaves the line, so that none is lost wherever this ends; one that has had its
         answer meanwhile is not taken again.
         """
+        known = len(calls)
         with self._line:
-            while self._waiting:
+            while self._waiting and len(calls) < known + most:
                 call = self._waiting[0]
                 if not call.done:
                     calls.append(call)
                     call.taken = True
                 self._waiting.popleft()
+        self._refuse_known(calls[known:])
+
+    def _refuse_known(self, calls: Sequence[Call]) -> None:
+        """Have calls refused, unless they had their receipt before, that are known to need too much memory."""
+        for call in calls:
+            call.failure = call.failure or self._suspects.refusal(call)
 
     def _run(self, calls: list[Call], join: bool = False) -> None:
         """Bring every call to its verdict, and where others may join them, those in line and late comers."""
@@ -219,6 +245,7 @@ class Loop:
             with _collector_resting() if self.pauses_collector else nullcontext():
                 self._run_together(calls, join)
         except BaseException as error:
+            tried = [call for call in calls if call.receipt is None and call.error is None]
             suspects = len(calls) if isinstance(error, ViewEvaluationError) else 0
             # Which of several is to blame shows when each is tried alone; none is until then.
             heard = self._heard(error) if suspects < 2 else _interrupted()
@@ -227,6 +254,9 @@ class Loop:
                 # A call that was rejected before the commit is no part of it.
                 if call.receipt is None and not (committed and call.error is not None):
                     call.error = heard
+            exceeded = self._suspects.judge(tried, error)
+            for call in tried if exceeded is not None else ():
+                call.error = exceeded
             if suspects > 1:
                 # The rejected ones too: what they were checked on top of may not come to be.
                 for call in calls:
@@ -258,9 +288,10 @@ class Loop:
             _log.warning("the row that view %s fails on was not found", error.view, exc_info=True)
 
     def _run_together(self, calls: list[Call], join: bool) -> None:
+        apart = self._suspects.apart
         if join:
-            self._take(calls)
-        stages = run_epoch(self.core, calls, self._join if join else None)
+            self._take(calls, 1 if apart else math.inf)
+        stages = run_epoch(self.core, calls, self._join if join and not apart else None)
         self._views_seconds = stages.get("views", self._views_seconds)
 
     def _join(self, calls: list[Call], intake: Intake) -> None:

@@ -36,9 +36,10 @@ _NOT_OF_DATA = ("22KD",)
 # Insufficient resources, system error, a file that cannot be read or is gone (a query names none, so it is ours); and
 # what of Java's own says the same.
 _OF_MACHINE = ("53", "58", "KD001", "42K03")
+_OF_MEMORY = "53200"
+_JAVA_OF_MEMORY = ("java.lang.OutOfMemoryError", "org.apache.spark.memory.SparkOutOfMemoryError")
 _JAVA_OF_MACHINE = (
-    "java.lang.OutOfMemoryError",
-    "org.apache.spark.memory.SparkOutOfMemoryError",
+    *_JAVA_OF_MEMORY,
     "java.io.",
     "java.net.",
     "java.nio.file.",
@@ -99,6 +100,15 @@ def is_of_connection(error: BaseException) -> bool:
     return False
 
 
+def _is_of_memory(error: BaseException) -> bool:
+    """Whether a task, or this process, had not enough memory."""
+    return isinstance(error, MemoryError) or any(
+        (one.getSqlState() or "").startswith(_OF_MEMORY)
+        or (isinstance(one, UnknownException) and str(one).startswith(_JAVA_OF_MEMORY))
+        for one in causes(error)
+    )
+
+
 def work_failed(what: str, error: BaseException) -> WorkFailed:
     """The machine's failure as an error of ours."""
     chain = list(causes(error))
@@ -108,6 +118,7 @@ def work_failed(what: str, error: BaseException) -> WorkFailed:
         hint="send it again; if it goes on, look at the memory and the disk of this machine",
     )
     failed.disconnected = is_of_connection(error)
+    failed.of_memory = _is_of_memory(error)
     return failed
 
 

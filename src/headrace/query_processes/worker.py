@@ -225,7 +225,8 @@ def _end_with_owner(wire: socket.socket) -> None:
 
 def _end_with_jvm(jvm: Jvm) -> None:
     """End when the JVM has, and let the owner see whether that was for want of memory."""
-    if jvm.process.wait() == OUT_OF_MEMORY or jvm.suffocated:
+    jvm.process.wait()
+    if jvm.out_of_memory:
         os._exit(OUT_OF_MEMORY)
     _end()
 

@@ -22,10 +22,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from weakref import WeakSet
 
+from headrace.spark.occupants import Occupants
 from headrace.spark.proc import is_stopped, processor_seconds
 
 _log = logging.getLogger("headrace.spark")
 
+# How a JVM ends that was told to do so when its memory is used up.
+OUT_OF_MEMORY = 3
 _PING_SECONDS = 1.0
 _LOOK_SECONDS = 0.25
 # However little of the processor it got: a JVM that is silent for so many times as long as it may be is stuck.
@@ -175,6 +178,12 @@ class Jvm:
         self.why = ""
         # Whether it had no memory left to work with, and was ended for that.
         self.suffocated = False
+        self.occupants = Occupants()
+
+    @property
+    def out_of_memory(self) -> bool:
+        """Whether it has ended for want of memory, by itself or because nothing else was left to do."""
+        return self.suffocated or self.process.returncode == OUT_OF_MEMORY
 
     def watch(self, ended: Callable[[], None]) -> None:
         """Watch from now on; `ended` is called once, by the watching thread, when the JVM has gone."""

@@ -52,7 +52,7 @@ ReadRows = Callable[[ChangeQuery, Relations], pa.Table]
 
 def work_out(core: Core, statement: ChangeStatement, read: ReadRows | None = None) -> Call:
     """What a statement changes as of the newest epoch, and what that follows from."""
-    read = read or partial(read_rows, core.sessions.queries)
+    read = read or partial(_read_here, core)
     # In this order: a definition that is made meanwhile makes the outcome one to be worked out again.
     definitions = core.definitions
     epoch, relations = core.newest()
@@ -101,6 +101,12 @@ class _LookedAt(Mapping[str, tuple[State, StructType]]):
 
     def __len__(self) -> int:
         return len(self._relations)
+
+
+def _read_here(core: Core, query: ChangeQuery, relations: Relations) -> pa.Table:
+    """The rows of a query, by the Spark of the home itself."""
+    with core.spark.working(needed=False):
+        return read_rows(core.sessions.queries, query, relations)
 
 
 def read_rows(queries: Queries, query: ChangeQuery, relations: Readable, large: bool = True) -> pa.Table:

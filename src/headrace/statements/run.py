@@ -127,7 +127,7 @@ def run_statement(engine: Engine, statement: Statement) -> Result:
 
 def _run_whole(engine: Engine, statement: Statement) -> Ran:
     needed = isinstance(statement, Query | Explain | ExplainQuery)
-    with told_where(statement), engine.core.spark.working(needed=needed):
+    with told_where(statement), engine.core.spark.working(needed=needed, busy=needed):
         return _run_statement(engine, statement)
 
 

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from subprocess import Popen
 from typing import Any
@@ -26,7 +26,7 @@ from headrace.plans.failures import FAILURES, is_of_connection
 from headrace.reading.files import Files
 from headrace.reading.sessions import Sessions, open_sessions
 from headrace.spark.jvm import has_ended
-from headrace.spark.session import process_of, use_spark
+from headrace.spark.session import jvm_of, process_of, use_spark
 from headrace.sql.resolve import register
 from headrace.upkeep.rehearse import rehearse_epoch, rehearse_query
 
@@ -57,6 +57,7 @@ class Renewal:
         """Be told when this Spark ends."""
         self._spark = spark
         self._process: Popen[bytes] | None = process_of(spark)
+        self._jvm = jvm_of(spark)
         self._ours = use_spark(spark, self)
 
     @property
@@ -83,21 +84,31 @@ class Renewal:
         return self._process is not None and self._process.poll() is not None
 
     @contextmanager
-    def working(self, needed: bool = True) -> Generator[None, None, None]:
-        """Inside, the end of Spark is told as `SparkLost`; where it is needed, one being started is waited for."""
+    def working(self, needed: bool = True, busy: bool = True) -> Generator[None, None, None]:
+        """Inside, the end of Spark is told as `SparkLost`; where it is needed, one being started is waited for.
+
+        Who is not busy waits, for a turn or for others, and has no part in what Spark does meanwhile.
+        """
         if needed:
             self.wait()
-        process = self._process
-        try:
-            yield
-        except Exception as error:
-            ours = isinstance(error, HeadraceError)
-            told = isinstance(error, SparkLost) or (ours and not isinstance(error, WorkFailed))
-            # Whatever else fails while Spark lives is no reason to hold anybody up.
-            within = _ENDING_SECONDS if is_of_connection(error) else 0.0
-            if not told and process is not None and has_ended(process, within):
-                raise self._lost() from error
-            raise
+        process, jvm = self._process, self._jvm
+        # One that had ended before was ended by others.
+        lived = process is not None and process.poll() is None
+        # Left only when it is known whether Spark has ended: who comes meanwhile was not alone.
+        with jvm.occupants.enter() if busy and jvm is not None else nullcontext(_never) as was_alone:
+            try:
+                yield
+            except Exception as error:
+                ours = isinstance(error, HeadraceError)
+                told = isinstance(error, SparkLost) or (ours and not isinstance(error, WorkFailed))
+                # Whatever else fails while Spark lives is no reason to hold anybody up.
+                within = _ENDING_SECONDS if is_of_connection(error) else 0.0
+                if not told and process is not None and has_ended(process, within):
+                    lost = self._lost()
+                    lost.of_memory = jvm is not None and jvm.out_of_memory
+                    lost.alone = lived and was_alone()
+                    raise lost from error
+                raise
 
     def lose_spark(self) -> None:
         """From now on calls wait for the next Spark."""
@@ -197,6 +208,10 @@ class Renewal:
         )
         lost.transient = False
         return lost
+
+
+def _never() -> bool:
+    return False
 
 
 def _clear(views: Iterable[View]) -> None:
