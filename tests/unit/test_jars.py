@@ -52,6 +52,20 @@ def test_a_wrong_jar_is_not_kept(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_kept_jar_that_was_damaged_is_told_and_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jars, "read_lock", lambda: lock_of(b"right"))
+    asked = deliver(b"right", monkeypatch)
+    (jar,) = jars.paths(tmp_path)
+    jar.write_bytes(b"wrong")
+    with pytest.raises(SetupError, match="was damaged after it was downloaded") as told:
+        jars.paths(tmp_path)
+    assert str(jar) in told.value.detail
+    assert f"rm '{jar}'" in told.value.hint
+    jar.unlink()
+    assert jars.paths(tmp_path)[0].read_bytes() == b"right"
+    assert asked == ["thing", "thing"]
+
+
 def test_the_request_to_maven_names_only_what_the_lock_names() -> None:
     request = jars._ivy_module(jars.parse_lock("# a comment\n\n" + "a" * 64 + "  g:a&b:1\n"))
     assert 'org="g" name="a&amp;b" rev="1" transitive="false"' in request

@@ -9,17 +9,21 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from headrace.errors import SetupError
 from headrace.settings import read_settings
 from headrace.spark.java import find_java
+
+_AT_ONCE = 4
+_WORTH_ANOTHER = 10
 
 
 @dataclass(frozen=True)
@@ -55,13 +59,32 @@ def parse_lock(text: str) -> list[Jar]:
 
 
 def paths(folder: Path | None = None, lock: str | None = None) -> list[Path]:
-    """The pinned jars as files, after downloading those that the folder does not hold yet."""
+    """The pinned jars as files that are as the lock says, after downloading those that the folder does not hold yet."""
     folder = folder or read_settings().jars
     locked = read_lock() if lock is None else parse_lock(lock)
     missing = [jar for jar in locked if not (folder / jar.file_name).exists()]
+    for jar in locked:
+        if jar not in missing:
+            _check_kept(folder / jar.file_name, jar)
     if missing:
         _download(missing, folder)
     return [folder / jar.file_name for jar in locked]
+
+
+def _check_kept(file: Path, jar: Jar) -> None:
+    # A tenth of a second for all of them; a damaged jar would be told, much later, as a class that cannot be found.
+    found = _sha256(file)
+    if found != jar.sha256:
+        raise SetupError(
+            f"jar {jar.artifact} {jar.version} was damaged after it was downloaded",
+            detail=f"The sha256 of {file} is {found}, the lock names {jar.sha256}.",
+            hint=f"remove it, and it is downloaded again: rm '{file}'",
+        )
+
+
+def _sha256(file: Path) -> str:
+    with open(file, "rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def _download(jars: Sequence[Jar], folder: Path) -> None:
@@ -78,8 +101,8 @@ def _download(jars: Sequence[Jar], folder: Path) -> None:
 
 def _check(file: Path, jar: Jar) -> None:
     if not file.exists():
-        raise SetupError(f"jar {jar.artifact} was not delivered", hint="run `make setup` again when the network is up")
-    found = hashlib.sha256(file.read_bytes()).hexdigest()
+        raise SetupError(f"jar {jar.artifact} was not delivered", hint="run it again when the network is up")
+    found = _sha256(file)
     if found != jar.sha256:
         raise SetupError(
             f"jar {jar.artifact} {jar.version} is not the pinned one",
@@ -89,38 +112,42 @@ def _check(file: Path, jar: Jar) -> None:
 
 
 def _run_ivy(jars: Sequence[Jar], draft: Path) -> None:
-    # Ivy is part of Spark and knows Maven Central by itself: no further tool is needed.
-    module = draft / "ivy.xml"
+    # Ivy is part of Spark and knows Maven Central by itself: no further tool is needed. It asks for one file after the
+    # other, so that a long list is shared among several of them.
+    count = min(_AT_ONCE, 1 + len(jars) // _WORTH_ANOTHER)
+    shares = [jars[number::count] for number in range(count)]
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress, ThreadPoolExecutor(len(shares)) as threads:
+        task = progress.add_task("Fetching jars", total=len(jars))
+        for done in [
+            threads.submit(_run_one_ivy, share, draft, draft / f"ivy-{number}", progress, task)
+            for number, share in enumerate(shares)
+        ]:
+            done.result()
+        progress.update(task, description="Jars fetched and checked", completed=len(jars))
+
+
+def _run_one_ivy(jars: Sequence[Jar], draft: Path, folder: Path, progress: Progress, task: TaskID) -> None:
+    folder.mkdir()
+    module = folder / "ivy.xml"
     module.write_text(_ivy_module(jars))
-    command: list[str | Path] = [
-        find_java().executable,
-        "-jar",
-        _ivy_jar(),
-        "-cache",
-        draft / "cache",
-        "-ivy",
-        module,
-    ]
+    command: list[str | Path] = [find_java().executable, "-jar", _ivy_jar(), "-cache", folder / "cache", "-ivy", module]
     command += ["-retrieve", f"{draft}/[artifact]-[revision](-[classifier]).[ext]"]
     said: list[str] = []
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task("Fetching jars", total=len(jars))
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ivy:
-            for line in ivy.stdout or ():
-                said.append(line.rstrip())
-                begun = re.search(r"^downloading .*/([^/]+\.jar)", line)
-                if begun:
-                    progress.update(task, description=f"Fetching {begun[1]}")
-                if "[SUCCESSFUL ]" in line and ".jar" in line:
-                    progress.advance(task)
-        if ivy.returncode:
-            raise SetupError(
-                "the jars could not be downloaded",
-                detail="\n".join(line for line in said if line.strip(". \t"))[-2000:],
-                hint="check the network, then run it again; it is needed only this once",
-            )
-        progress.update(task, description="Jars fetched and checked", completed=len(jars))
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ivy:
+        for line in ivy.stdout or ():
+            said.append(line.rstrip())
+            begun = re.search(r"^downloading .*/([^/]+\.jar)", line)
+            if begun:
+                progress.update(task, description=f"Fetching {begun[1]}")
+            if "[SUCCESSFUL ]" in line and ".jar" in line:
+                progress.advance(task)
+    if ivy.returncode:
+        raise SetupError(
+            "the jars could not be downloaded",
+            detail="\n".join(line for line in said if line.strip(". \t"))[-2000:],
+            hint="check the network, then run it again; it is needed only this once",
+        )
 
 
 def _ivy_module(jars: Sequence[Jar]) -> str:
