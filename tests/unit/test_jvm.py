@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.spark.jvm import _GUARD, Gateway, Guard, Jvm, has_ended, heap_bytes, patience
+from headrace.spark.jvm import _GUARD, Account, Gateway, Guard, Jvm, has_ended, heap_bytes, patience
 from headrace.spark.proc import is_stopped, processor_seconds
 
 # Answers every line that ends a command as Py4J does, on a port that it prints; uses the processor while told to.
@@ -208,6 +208,44 @@ def test_a_guard_ends_at_once_when_all_is_over() -> None:
     begun = time.monotonic()
     guard.close()
     assert time.monotonic() - begun < 2.0
+
+
+# Ends in good order when it is asked to, and says so.
+ASKED = """
+import signal, sys, time
+signal.signal(signal.SIGQUIT, lambda *_: (print("asked", flush=True), sys.exit(0)))
+print("here", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(("farewell", "said"), [("QUIT", "here\nasked\n"), ("KILL", "here\n")])
+def test_a_guard_asks_before_it_kills(tmp_path: Path, farewell: str, said: str) -> None:
+    guard = Guard(farewell)
+    with open(tmp_path / "said", "wb") as output:
+        process = guard.start([sys.executable, "-c", ASKED], os.environ, output=output)
+    until = time.monotonic() + 20.0
+    while not (tmp_path / "said").read_text() and time.monotonic() < until:
+        time.sleep(0.02)
+    assert os.getsid(process.pid) == process.pid
+    begun = time.monotonic()
+    guard.let_go()
+    assert has_ended(process, 1.0)
+    process.communicate()
+    guard.close()
+    assert time.monotonic() - begun < 2.0
+    assert (tmp_path / "said").read_text() == said
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another")
+def test_what_is_guarded_can_run_as_another(tmp_path: Path) -> None:
+    guard = Guard("KILL")
+    with open(tmp_path / "said", "wb") as output:
+        guard.start(["id"], os.environ, output=output, account=Account(65534, 65534)).communicate()
+    guard.close()
+    words = (tmp_path / "said").read_text().split()
+    assert (words[0].partition("(")[0], words[1].partition("(")[0]) == ("uid=65534", "gid=65534")
+    assert all("65534" in word for word in words), "no group of root's is left"
 
 
 def test_a_guard_that_never_started_anything_ends() -> None:

@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import IO
 from weakref import WeakSet
 
 from headrace.spark.occupants import Occupants
@@ -44,7 +45,7 @@ _READING = re.compile(rb"!ys(\d+) (\d+)\n")
 
 # The guard hears the number of the process that it is to guard, then nothing more until its keeper has gone. It knows
 # that process by the time of its start too, so that it never kills another that got the same number. One that ends in
-# good order, with this process, is given a moment to do so.
+# good order, with this process or at a signal that the guard is given for it, has a moment to do so.
 _GUARD = """
 begun() {
   if [ -r "/proc/$1/stat" ]; then read -r line < "/proc/$1/stat" && set -- ${line##*) } && echo "${20}"
@@ -54,6 +55,7 @@ read -r guarded || exit 0
 at=$(begun "$guarded")
 [ -n "$at" ] || exit 0
 read -r _
+[ -z "$1" ] || [ "$(begun "$guarded")" != "$at" ] || kill -s "$1" "$guarded"
 tries=0
 while [ "$tries" -lt 10 ] && [ "$(begun "$guarded")" = "$at" ]; do sleep 0.2; tries=$((tries + 1)); done
 [ "$(begun "$guarded")" != "$at" ] || kill -9 "$guarded"
@@ -80,13 +82,24 @@ def heap_bytes(notation: str) -> int:
     return int(notation[:-1]) * 1024 ** (1 + "kmgt".index(notation[-1].lower()))
 
 
-class Guard:
-    """A process that kills another, which it saw begin, once this one has ended or has let go of it."""
+@dataclass(frozen=True)
+class Account:
+    """Whom a process runs as."""
 
-    def __init__(self) -> None:
+    user: int
+    group: int
+
+
+class Guard:
+    """A process that kills another, which it saw begin, once this one has ended or has let go of it.
+
+    Without a `farewell`, the name of a signal, it only waits for a moment before it does so.
+    """
+
+    def __init__(self, farewell: str = "") -> None:
         # Signals of a terminal are for this process: the guard must outlive it.
         self._process = subprocess.Popen(
-            ["/bin/sh", "-c", _GUARD, "headrace-guard"],
+            ["/bin/sh", "-c", _GUARD, "headrace-guard", farewell],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -95,8 +108,19 @@ class Guard:
         )
         _guards.add(self)
 
-    def start(self, command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        """Start the process that is guarded: it says its own number before it becomes the command."""
+    def start(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        output: IO[bytes] | None = None,
+        account: Account | None = None,
+    ) -> subprocess.Popen[bytes]:
+        """Start the process that is guarded: it says its own number before it becomes the command.
+
+        With `output`, that is where it says everything, and it has a session of its own, which no signal of a terminal
+        reaches. With `account`, it runs as that user.
+        """
         assert self._process.stdin is not None
         # A line of its own, because the other is closed in whatever is forked off; a command never inherits it.
         line = os.dup(self._process.stdin.fileno())
@@ -110,8 +134,14 @@ class Guard:
             return subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=None if output is None else subprocess.STDOUT,
                 env=environment,
                 preexec_fn=begin,
+                start_new_session=output is not None,
+                user=None if account is None else account.user,
+                group=None if account is None else account.group,
+                extra_groups=None if account is None else (),
             )
         finally:
             os.close(line)
