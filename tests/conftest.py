@@ -1,4 +1,4 @@
-"""What tests share: one Spark and one object store a run, a fresh home for each test, and who needs Java."""
+"""What tests share: one Spark, one set of servers, one object store a run, a home for each test, and who needs Java."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from tests.object_store import ObjectStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from headrace.local import Servers
 
 _UNIT = Path(__file__).parent / "unit"
 
@@ -60,6 +62,15 @@ def home(spark: SparkSession, tmp_path: Path) -> Iterator[Any]:
 
     with headrace.open(str(tmp_path / "home"), spark=spark) as hr:
         yield hr
+
+
+@pytest.fixture(scope="session")
+def local_servers() -> Iterator[Servers]:
+    """The one Kafka, Connect and PostgreSQL of the run, started by the first test that asks for them."""
+    from headrace import local
+
+    with local.start() as servers:
+        yield servers
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headrace import local
 from headrace.capture.python_source import source
 from headrace.epoch.receipt import Receipt
 from headrace.errors import (
@@ -78,6 +79,7 @@ __all__ = [
     "ViewError",
     "ViewEvaluationError",
     "WorkFailed",
+    "local",
     "open",
     "source",
 ]

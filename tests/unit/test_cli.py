@@ -102,10 +102,18 @@ def test_help_teaches_by_example(verb: str, capsys: pytest.CaptureFixture[str]) 
     assert {"--json", "--debug", *(["--home"] if of_a_home else [])} <= set(said.replace(",", " ").split())
 
 
+@pytest.mark.parametrize("verb", ["up", "down", "status", "logs"])
+def test_help_of_local_servers_teaches_by_example(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert code_of("local", verb, "--help") == 0
+    said = capsys.readouterr().out
+    assert f"headrace local {verb}" in said.split("Examples:")[1]
+    assert {"--json", "--debug", "--folder"} <= set(said.replace(",", " ").split())
+
+
 def test_the_command_alone_lists_its_verbs(capsys: pytest.CaptureFixture[str]) -> None:
     assert code_of("--help") == 0
     said = capsys.readouterr().out
-    assert all(f"\n  {verb} " in said for verb in VERBS)
+    assert all(f"\n  {verb} " in said for verb in [*VERBS, "local"])
 
 
 def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:

