@@ -1,0 +1,115 @@
+"""Real databases through Debezium and Kafka into exact tables: what PostgreSQL holds is what our tables hold."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import confluent_kafka
+import psycopg
+import pytest
+
+if TYPE_CHECKING:
+    from headrace.local import Servers
+
+
+def until(true: Callable[[], bool], seconds: float = 90) -> None:
+    ends = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < ends, "it never came"
+        time.sleep(0.1)
+
+
+def rows(hr: Any, sql: str) -> list[Any]:
+    return sorted(tuple(row.values()) for row in hr.query(sql).to_pylist())
+
+
+def shown(hr: Any, name: str = "s") -> dict[str, Any]:
+    (row,) = [one for one in hr.execute("SHOW SOURCES").to_pylist() if one["name"] == name]
+    return row
+
+
+def produce(servers: Servers, topic: str, values: list[Any]) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": servers.bootstrap})
+    for key, value in values:
+        producer.produce(topic, value, key)
+    assert producer.flush(30) == 0
+
+
+def put(number: int, value: int = 0) -> bytes:
+    return json.dumps({"insert": {"id": number, "n": value}}).encode()
+
+
+def test_records_of_a_topic_are_taken_once_over_restarts_of_the_broker(home: Any, local_servers: Servers) -> None:
+    local_servers.create_topic("numbers", partitions=3)
+    produce(local_servers, "numbers", [(str(number), put(number)) for number in range(100)])
+    home.execute("CREATE TABLE bag (id INT, n INT); CREATE VIEW total AS SELECT count(*) AS n FROM bag")
+    home.execute(f"CREATE SOURCE s INTO bag FROM KAFKA '{local_servers.bootstrap}/numbers'")
+    until(lambda: shown(home)["applied"] == 100)
+    local_servers.restart_broker()
+    produce(local_servers, "numbers", [(str(number), put(number)) for number in range(100, 200)])
+    produce(local_servers, "numbers", [("bad", b"{no"), ("last", put(200))])
+    until(lambda: shown(home)["applied"] == 201)
+    assert rows(home, "SELECT * FROM total") == [(201,)]
+    assert rows(home, "SELECT count(DISTINCT id) FROM bag") == [(201,)]
+    told = shown(home)
+    assert (told["dead"], told["received"], told["state"]) == (1, 202, "Running")
+    until(lambda: shown(home)["lag_records"] == 0)
+    assert rows(home, "SELECT count(*), count(DISTINCT event_id) FROM s_raw") == [(201, 201)]
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"), [("latest", [5]), ("offset:3", [3, 4, 5]), ("earliest", [0, 1, 2, 3, 4, 5])]
+)
+def test_where_a_source_begins(home: Any, local_servers: Servers, start: str, expected: list[int]) -> None:
+    topic = f"starts-{start.replace(':', '-')}"
+    local_servers.create_topic(topic)
+    produce(local_servers, topic, [(None, put(number)) for number in range(5)])
+    home.execute("CREATE TABLE t (id INT PRIMARY KEY, n INT)")
+    home.execute(f"CREATE SOURCE s INTO t FROM KAFKA '{local_servers.bootstrap}/{topic}' WITH (start = '{start}')")
+    until(lambda: shown(home)["lag_records"] == 0)
+    produce(local_servers, topic, [(None, put(5))])
+    until(lambda: [row[0] for row in rows(home, "SELECT id FROM t")] == expected)
+
+
+def test_a_database_is_followed_row_by_row(home: Any, local_servers: Servers) -> None:
+    with psycopg.connect(local_servers.postgres_dsn, autocommit=True) as database:
+        database.execute("CREATE TABLE customers (id INT PRIMARY KEY, name TEXT)")
+        database.execute(
+            "CREATE TABLE orders (id INT PRIMARY KEY, customer INT, amount NUMERIC(10, 2), at TIMESTAMPTZ)"
+        )
+        database.execute("INSERT INTO customers SELECT n, 'c' || n FROM generate_series(1, 20) n")
+        database.execute("INSERT INTO orders SELECT n, n % 20 + 1, n * 1.25, now() FROM generate_series(1, 200) n")
+        local_servers.capture("shop", ["public.customers", "public.orders"])
+        home.execute(
+            """
+            CREATE TABLE customers (id INT PRIMARY KEY, name STRING);
+            CREATE TABLE orders (id INT PRIMARY KEY, customer INT, amount DECIMAL(10, 2), at TIMESTAMP);
+            CREATE VIEW spent AS SELECT c.name, sum(o.amount) AS total, count(*) AS n
+                FROM orders o JOIN customers c ON o.customer = c.id GROUP BY c.name
+            """
+        )
+        home.execute(f"CREATE SOURCE s FROM KAFKA '{local_servers.bootstrap}/shop.public.*' WITH (format = 'debezium')")
+        question = (
+            "SELECT c.name, sum(o.amount), count(*) FROM orders o JOIN customers c ON o.customer = c.id GROUP BY 1"
+        )
+
+        def agree() -> bool:
+            return rows(home, "SELECT * FROM spent") == sorted(tuple(row) for row in database.execute(question))
+
+        until(agree)
+        database.execute("UPDATE orders SET amount = amount + 1 WHERE id <= 50")
+        database.execute("DELETE FROM orders WHERE id % 7 = 0")
+        database.execute("UPDATE customers SET name = 'renamed' WHERE id = 3")
+        database.execute("UPDATE orders SET id = id + 1000 WHERE id BETWEEN 100 AND 110")
+        until(agree)
+        local_servers.kill_connect()
+        database.execute("INSERT INTO orders SELECT n, 1, 1, now() FROM generate_series(5000, 5100) n")
+        local_servers.connect.start()
+        until(agree)
+        assert shown(home)["dead"] == 0
+        assert home.verify().ok
+        (mine,) = rows(home, "SELECT count(*), sum(amount) FROM orders")
+        assert mine == tuple(database.execute("SELECT count(*), sum(amount) FROM orders").fetchone() or ())
