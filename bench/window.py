@@ -20,7 +20,7 @@ from typing import Any
 from unittest import mock
 
 import headrace
-from headrace.rules import build
+from headrace.rules import window
 
 WARM_UP = 4
 
@@ -47,7 +47,7 @@ def prepare(hr: Any, way: str, view: str, rows: int, number: int) -> str:
     table = f"t{number}_{way}_{rows}"
     hr.execute(f"CREATE TABLE {table} (id BIGINT PRIMARY KEY, account INT, at BIGINT, amount DECIMAL(10, 2))")
     hr.execute(f"INSERT INTO {table} SELECT id, 1, id * 10, CAST(id % 100 AS DECIMAL(10, 2)) FROM range({rows})")
-    old = mock.patch.object(build, "reach_of", return_value=None)
+    old = mock.patch.object(window, "reach_of", return_value=None)
     with old if way == "whole" else nullcontext():
         hr.execute(f"CREATE VIEW v_{table} AS {VIEWS[view][1].format(table=table)}")
     return table

@@ -18,9 +18,12 @@ from hypothesis import strategies as st
 from pyspark.sql.types import DataType
 
 from headrace.epoch.work import Work
-from headrace.ir.nodes import Scan
-from headrace.plans.trees import Attribute
-from headrace.rules.base import NeedsFill, Rule, RuleContext
+from headrace.ir.nodes import Column, Tree
+from headrace.plans.handles import Handles
+from headrace.rules.all import RULES
+from headrace.rules.base import NeedsFill, Rule
+from headrace.rules.context import RuleContext
+from headrace.rules.scan import Scan
 from headrace.state.arrow_types import arrow_schema
 from headrace.state.delta import Delta, consolidate, weights_of
 from headrace.state.store import Store
@@ -44,20 +47,30 @@ class Unasked:
         return self
 
 
-def plan(kind: str = "Project", **parts: Any) -> Any:
+HANDLES = Handles()
+
+
+def handle(kind: str, **parts: Any) -> Any:
+    """What stands for Spark's object of a plan or an expression, of which no more than this is known."""
+    made = Unasked()
+    made.__dict__.update(_headrace_kind=kind, **parts)
+    return made
+
+
+def plan(kind: str = "Project", **parts: Any) -> Tree:
     """A plan or an expression of which no more than this is known."""
-    handle = Unasked()
-    handle.__dict__.update(_headrace_kind=kind, **parts)
-    return handle
+    return HANDLES.tree(handle(kind, **parts))
 
 
-def column(number: int, kind: DataType) -> Attribute:
-    return Attribute(number, f"a{number}", kind, True, plan("AttributeReference", _headrace_id=number))
+def column(number: int, kind: DataType) -> Column:
+    told = f"{number}\ntrue\n{kind.json()}\na{number}"
+    return HANDLES.column(handle("AttributeReference", _headrace_id=number, _headrace_attribute=told))
 
 
-def source(name: str, first: int, *types: DataType) -> Scan:
+def scan(name: str, first: int, *types: DataType) -> Scan:
     """All columns of a relation, with ids that rise from the first."""
-    return Scan(plan(), tuple(column(first + i, kind) for i, kind in enumerate(types)), name, tuple(range(len(types))))
+    columns = tuple(column(first + i, kind) for i, kind in enumerate(types))
+    return Scan(plan(), columns, name, tuple(range(len(types))))
 
 
 class Asked:
@@ -80,7 +93,7 @@ class Bench(RuleContext):
     """A context whose queries are given, in the order in which the rules ask for them."""
 
     def __init__(self, *queries: str) -> None:
-        super().__init__(catalyst=Unasked(), scratch=Path("/nowhere"), view="v")  # pyright: ignore
+        super().__init__(Unasked(), Path("/nowhere"), "v", RULES, handles=HANDLES)  # pyright: ignore
         self._given = [Asked(sql) for sql in queries]
         self.asked = list(self._given)
 

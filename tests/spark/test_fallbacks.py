@@ -18,8 +18,8 @@ from headrace.ir.nodes import Node
 from headrace.plans.catalyst import Catalyst
 from headrace.plans.failures import refuses_plan
 from headrace.plans.trees import columns_of
-from headrace.rules.base import Rule, RuleContext, types_of
-from headrace.rules.build import build_rule
+from headrace.rules.base import Rule
+from headrace.rules.context import RuleContext
 from headrace.sql import resolve
 from headrace.sql.resolve import normalize
 
@@ -134,12 +134,12 @@ SUMS = "AS SELECT x, sum(y) AS s FROM l GROUP BY x"
 def test_a_view_is_recomputed_if_spark_refuses_the_plan_of_its_state(
     home: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def with_refused_store(context: RuleContext, node: Node) -> Rule:
-        rule = build_rule(context, node)
-        context.store(types_of(node), _refused(context.catalyst, node.plan))
-        return rule
+    class WithRefusedStore(RuleContext):
+        def build(self, node: Node) -> Rule:
+            self.store(node.types, _refused(self.catalyst, self.java(node.plan)))
+            return super().build(node)
 
-    monkeypatch.setattr(define, "build_rule", with_refused_store)
+    monkeypatch.setattr(define, "RuleContext", WithRefusedStore)
     home.execute(TABLES)
     with pytest.raises(headrace.ViewError, match="cannot be maintained incrementally"):
         home.execute(f"CREATE MATERIALIZED VIEW sums REFRESH POLICY INCREMENTAL {SUMS}")
@@ -165,7 +165,7 @@ def test_a_view_is_recomputed_by_its_text_if_spark_refuses_the_plan_made_of_it(
 def test_an_epoch_fills_what_a_rule_cannot_ask_for(home: Any, caplog: pytest.LogCaptureFixture) -> None:
     home.execute(TABLES)
     home.execute("CREATE VIEW next AS SELECT id, y + 1 AS z FROM l")
-    home_of(home).core.catalog.view("next").rule._query._build = lambda leaves: _refused(
+    home_of(home).core.catalog.view("next").rule.query._build = lambda leaves: _refused(
         home_of(home).core.sessions.catalyst, leaves[0].plan
     )
     home.apply({"l": [{"insert": {"id": 1, "y": 4}}]})
@@ -228,10 +228,10 @@ def test_a_null_key_does_not_read_the_other_nulls(home: Any) -> None:
     home.execute("INSERT INTO r SELECT id, NULL, 1 FROM range(50)")
     read: list[int] = []
     one = home_of(home).core.catalog.view("pairs").rule
-    while not hasattr(one, "_inputs"):
-        one = one._child
-    lookup = one._inputs[1].before
-    object.__setattr__(one._inputs[1], "before", lambda epoch: _Counted(lookup(epoch), read))
+    while not hasattr(one, "inputs"):
+        one = one.child
+    lookup = one.inputs[1].before
+    object.__setattr__(one.inputs[1], "before", lambda epoch: _Counted(lookup(epoch), read))
     home.apply({"l": [{"insert": {"id": 1, "x": None, "y": 1}}]})
     assert read == [0]
     assert home.query("SELECT COUNT(*) AS n FROM same").to_pylist() == [{"n": 50}]

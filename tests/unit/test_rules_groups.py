@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Decimal
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,18 +14,18 @@ from pyspark.sql.types import DataType, DecimalType, DoubleType, IntegerType, Lo
 
 from headrace.epoch.work import Work
 from headrace.errors import ViewEvaluationError
-from headrace.ir.nodes import Aggregate, AggregateCall, Limit, Touched
-from headrace.plans.trees import read_by
+from headrace.ir.nodes import Column, Tree
 from headrace.rules import limit, window_pieces
-from headrace.rules.aggregate import AggregateRule
-from headrace.rules.build import build_rule
-from headrace.rules.limit import LimitRule
-from headrace.rules.scan import ScanRule
-from headrace.rules.touched_keys import TouchedKeysRule
+from headrace.rules.aggregate import Aggregate
+from headrace.rules.aggregate_calls import AggregateCall
+from headrace.rules.aggregate_whole import WholeAggregate
+from headrace.rules.limit import Limit
+from headrace.rules.scan import Scan
+from headrace.rules.window import Window
 from headrace.rules.window_reach import FirstRows, FrameReach, OrderBy, WindowReach
-from headrace.rules.window_rule import WindowRule
 from headrace.rules.window_running import Running
 from tests.driven_rules import (
+    HANDLES,
     Bench,
     Epoch,
     Home,
@@ -36,11 +35,12 @@ from tests.driven_rules import (
     column,
     delta_of,
     epochs,
+    handle,
     netted,
     plan,
     repeated,
     rows_of,
-    source,
+    scan,
 )
 
 INT, LONG, MONEY = IntegerType(), LongType(), DecimalType(10, 2)
@@ -49,54 +49,15 @@ SMALL = st.one_of(st.none(), st.integers(0, 3))
 PRICES = st.one_of(st.none(), st.sampled_from([Decimal("-1.50"), Decimal("0.01"), Decimal("2.00"), Decimal("7.25")]))
 SALES = st.tuples(SMALL, st.one_of(st.none(), st.integers(-3, 3)), PRICES)
 
-R = source("r", 1, INT, INT, MONEY)
-
-
-class Reader:
-    """Reads handles that carry their own answers; what it is asked for is always a sequence."""
-
-    _gateway_client = SimpleNamespace()
-
-    def items(self, _: object) -> None:
-        return None
-
-
-read_by(Reader())
-
-
-class Listed:
-    """A sequence as the JVM would hold it."""
-
-    _gateway_client = Reader._gateway_client
-
-    def __init__(self, *items: Any) -> None:
-        self._items = items
-
-    def size(self) -> int:
-        return len(self._items)
-
-    def apply(self, index: int) -> Any:
-        return self._items[index]
-
-
-def of_type(kind: DataType) -> Any:
-    return lambda: plan("DataType", json=lambda: kind.json())
+R = scan("r", 1, INT, INT, MONEY)
 
 
 def call(number: int, name: str, result: DataType, inputs: tuple[int, ...], *buffers: DataType, distinct: bool = False):
     """An aggregate with the buffers that Spark's has."""
-    attributes = [
-        plan(
-            "AttributeReference",
-            dataType=of_type(kind),
-            _headrace_attribute=f"{100 * number + i}\ntrue\n{kind.json()}\nb{i}",
-        )
-        for i, kind in enumerate(buffers)
-    ]
-    function = plan(name, aggBufferAttributes=lambda: Listed(*attributes))
-    java = plan("AggregateExpression", dataType=of_type(result), aggregateFunction=lambda: function)
+    java = handle("AggregateExpression")
     java.__dict__["semanticEquals"] = lambda other: other is java
-    return AggregateCall(java, name, distinct, inputs)
+    columns = tuple(column(100 * number + i, kind) for i, kind in enumerate(buffers))
+    return AggregateCall(HANDLES.tree(java), name, name.lower(), distinct, inputs, result, columns)
 
 
 CALLS = (
@@ -136,25 +97,22 @@ def by_group(model: Model) -> Rows:
     return Counter((key, *aggregated(rows)) for key, rows in groups.items())
 
 
-def grouped(
-    bench: Bench, calls: tuple[AggregateCall, ...] = CALLS, results: tuple[Any, ...] = RESULTS
-) -> AggregateRule:
-    node = Aggregate(
-        plan(),
-        (R.output[0], *results),
-        R,
-        (R.output[0],),
-        calls,
-        (R.output[0].java, *(one.java for one in calls)),
-    )
-    return AggregateRule(bench, node, (), node, ScanRule(bench, R))
+def tree_of(one: Column) -> Tree:
+    """A column that stands as a result of its own."""
+    return HANDLES.tree(HANDLES.java(one))
+
+
+def grouped(calls: tuple[AggregateCall, ...] = CALLS, results: tuple[Column, ...] = RESULTS, of: Scan = R) -> Aggregate:
+    """An aggregate by the first column."""
+    key = of.output[0]
+    return Aggregate(plan(), (key, *results), of, (key,), calls, (tree_of(key), *(one.tree for one in calls)))
 
 
 @few
 @given(epochs(r=SALES))
 def test_groups_keep_their_aggregates(history: list[Epoch]) -> None:
     bench = Bench("SELECT 'no query is needed for these'")
-    home = Home(bench, grouped(bench), [R], by_group)
+    home = Home(bench, bench.build(grouped()), [R], by_group)
     for epoch in history:
         home.step(epoch)
     assert bench.asked[0].runs == 0
@@ -162,7 +120,7 @@ def test_groups_keep_their_aggregates(history: list[Epoch]) -> None:
 
 def test_a_group_without_rows_is_gone_and_one_of_nulls_is_not() -> None:
     bench = Bench("")
-    home = Home(bench, grouped(bench), [R], by_group)
+    home = Home(bench, bench.build(grouped()), [R], by_group)
     home.step({("r", (1, 5, Decimal(1))): 1, ("r", (1, None, None)): 1})
     home.step({("r", (1, 5, Decimal(1))): 0})
     assert home.out == {(1, 1, 0, 0, None, None, None, None): 1}
@@ -172,18 +130,10 @@ def test_a_group_without_rows_is_gone_and_one_of_nulls_is_not() -> None:
 
 
 def test_a_sum_that_does_not_fit_is_told_with_its_view() -> None:
-    wide = source("r", 1, INT, LONG, MONEY)
+    wide = scan("r", 1, INT, LONG, MONEY)
     summed = call(9, "Sum", LONG, (1,), LONG)
-    node = Aggregate(
-        plan(),
-        (wide.output[0], column(51, LONG)),
-        wide,
-        (wide.output[0],),
-        (summed,),
-        (wide.output[0].java, summed.java),
-    )
     bench = Bench("")
-    rule = AggregateRule(bench, node, (), node, ScanRule(bench, wide))
+    rule = bench.build(grouped((summed,), (column(51, LONG),), wide))
     home = Home(bench, rule, [wide], lambda m: Counter((k, b) for k, b, _ in repeated(m["r"])))
     home.step({("r", (1, 2**62, None)): 1})
     with pytest.raises(ViewEvaluationError, match="a sum in view v overflows"):
@@ -194,9 +144,9 @@ def test_a_sum_that_does_not_fit_is_told_with_its_view() -> None:
 @given(epochs(r=SALES))
 def test_an_aggregate_of_everything_always_has_a_row(history: list[Epoch]) -> None:
     counted = (CALLS[0], CALLS[3], CALLS[4])
-    node = Aggregate(plan(), (RESULTS[0], RESULTS[3], RESULTS[4]), R, (), counted, tuple(one.java for one in counted))
+    node = Aggregate(plan(), (RESULTS[0], RESULTS[3], RESULTS[4]), R, (), counted, tuple(one.tree for one in counted))
     bench = Bench("")
-    rule = AggregateRule(bench, node, (), node, ScanRule(bench, R))
+    rule = bench.build(node)
     state = len(bench.stores) - 1
     # Rows, then what is summed and counted of b, then the least of it.
     fills: dict[int, Callable[[Model], Rows]] = {state: lambda _: Counter([(0, Decimal(0), 0, None)])}
@@ -214,13 +164,18 @@ def listed(rows: list[Row]) -> str:
     return "/".join(sorted("-" if b is None else str(b) for _, b, _ in rows))
 
 
+def collected(output: tuple[Column, ...], keys: tuple[int, ...], is_inexact: bool = False) -> WholeAggregate:
+    """An aggregate of r that has no partial results."""
+    return WholeAggregate(plan(), output, R, keys, (plan("Aggregate"),), "collected", is_inexact, bool(keys))
+
+
 LISTED = "array_to_string(list_sort(list(coalesce(CAST(x1 AS VARCHAR), '-'))), '/')"
 
 
 @few
 @given(epochs(r=SALES))
 def test_touched_groups_are_computed_anew(history: list[Epoch]) -> None:
-    node = Touched(plan(), (R.output[0], column(51, StringType())), R, (1,), (plan("Aggregate"),), "collected")
+    node = collected((R.output[0], column(51, StringType())), (1,))
     bench = Bench(f"SELECT x0, {LISTED}, x3 FROM t0 GROUP BY x0, x3")
 
     def naive(model: Model) -> Rows:
@@ -229,7 +184,7 @@ def test_touched_groups_are_computed_anew(history: list[Epoch]) -> None:
             groups.setdefault(row[0], []).append(row)
         return Counter((key, listed(rows)) for key, rows in groups.items())
 
-    home = Home(bench, TouchedKeysRule(bench, node, (), node, build_rule), [R], naive)
+    home = Home(bench, bench.build(node), [R], naive)
     for epoch in history:
         home.step(epoch)
     assert bench.reasons == []
@@ -238,11 +193,11 @@ def test_touched_groups_are_computed_anew(history: list[Epoch]) -> None:
 @few
 @given(epochs(r=SALES))
 def test_without_a_key_all_is_computed_anew_and_that_is_told(history: list[Epoch]) -> None:
-    node = Touched(plan(), (column(51, StringType()),), R, (), (plan("Aggregate"),), "collected")
+    node = collected((column(51, StringType()),), ())
     bench = Bench(f"SELECT coalesce({LISTED}, '') FROM t0")
     home = Home(
         bench,
-        TouchedKeysRule(bench, node, (), node, build_rule),
+        bench.build(node),
         [R],
         lambda m: Counter([(listed(repeated(m["r"])),)]),
     )
@@ -253,9 +208,9 @@ def test_without_a_key_all_is_computed_anew_and_that_is_told(history: list[Epoch
 
 def test_what_was_given_out_is_taken_back_to_the_last_bit() -> None:
     """Each computation of this query is a little off; a recompute would take back what was never given."""
-    node = Touched(plan(), (R.output[0], column(51, DoubleType())), R, (1,), (plan("Aggregate"),), "inexact")
+    node = collected((R.output[0], column(51, DoubleType())), (1,), is_inexact=True)
     bench = Bench("SELECT x0, avg(x1) + random() * 1e-12, x0 FROM t0 GROUP BY x0")
-    rule = TouchedKeysRule(bench, node, (), node, build_rule)
+    rule = bench.build(node)
     home = Home(bench, rule, [R], lambda m: Counter())
     work_out: Rows = Counter()
     model: Counter[Row] = Counter()
@@ -271,7 +226,7 @@ def test_what_was_given_out_is_taken_back_to_the_last_bit() -> None:
         assert set(work_out.values()) <= {1}
 
 
-P = source("p", 1, INT, INT, LONG)
+P = scan("p", 1, INT, INT, LONG)
 ORDERED = (OrderBy(2, False, True, INT), OrderBy(3, False, True, LONG))
 POINTS = st.tuples(st.integers(0, 1), st.integers(0, 12), st.integers(0, 2))
 OVER = "OVER (PARTITION BY x3, x0 ORDER BY x1 NULLS FIRST, x2 NULLS FIRST ROWS UNBOUNDED PRECEDING)"
@@ -323,6 +278,11 @@ WINDOWS = {
 }
 
 
+def windowed(reach: WindowReach) -> Window:
+    output = (*P.output, column(51, LONG))
+    return Window(plan("Window"), output, P, (1,), (plan("Project"),), "window", is_inexact=False, reach=reach)
+
+
 @pytest.mark.parametrize("large", [0, 3, 256])
 @pytest.mark.parametrize("name", WINDOWS)
 @settings(max_examples=15, deadline=None)
@@ -330,8 +290,7 @@ WINDOWS = {
 def test_windows_read_pieces_of_their_partitions(name: str, large: int, history: list[Epoch]) -> None:
     reach, sql, naive = WINDOWS[name]
     bench = Bench(sql)
-    node = Touched(plan("Window"), (*P.output, column(51, LONG)), P, (1,), (plan("Project"),), "window")
-    home = Home(bench, WindowRule(bench, node, reach, (), node, build_rule), [P], naive)
+    home = Home(bench, bench.build(windowed(reach)), [P], naive)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(window_pieces, "FEW", large)
         home.step({("p", (0, i, i % 3)): 1 for i in range(12)})
@@ -342,8 +301,7 @@ def test_windows_read_pieces_of_their_partitions(name: str, large: int, history:
 def test_a_change_at_the_end_of_a_large_partition_reads_its_end() -> None:
     reach, sql, naive = WINDOWS["running sum"]
     bench = Bench(sql)
-    node = Touched(plan("Window"), (*P.output, column(51, LONG)), P, (1,), (plan("Project"),), "window")
-    home = Home(bench, WindowRule(bench, node, reach, (), node, build_rule), [P], naive, bound=50)
+    home = Home(bench, bench.build(windowed(reach)), [P], naive, bound=50)
     for start in range(0, 600, 20):
         home.step({("p", (0, i, 1)): 1 for i in range(start, start + 20)})
     assert home.refills <= 13, "up to 256 rows a partition is read whole"
@@ -363,7 +321,7 @@ def test_the_first_rows_of_an_order(spare: int, history: list[Epoch]) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(limit, "_SPARE", spare)
         bench = Bench("SELECT * FROM t0 ORDER BY x1, x2, x0")
-        rule = LimitRule(bench, TOP, (), TOP, ScanRule(bench, P))
+        rule = bench.build(TOP)
 
         def in_order(model: Model) -> list[Row]:
             return sorted(repeated(model["p"]), key=lambda row: (row[1], row[2], row[0]))

@@ -13,7 +13,8 @@ from pyspark.sql.types import StructType
 from headrace.catalog.columns import ColumnHistory
 from headrace.errors import RelationNameError
 from headrace.intake.table import TableContract
-from headrace.rules.base import Rule, RuleContext
+from headrace.rules.base import Rule
+from headrace.rules.context import RuleContext
 from headrace.sql.resolve import Resolved, Seen
 from headrace.sql.tokens import scan
 from headrace.state.store import Store
@@ -56,7 +57,8 @@ class ViewDefinition:
 
 @dataclass(eq=False)
 class View:
-    """A derived relation: its query, the rule that follows it, and the state that the rule keeps."""
+    """A derived relation: its query, the rule that follows it, the state that the rule keeps, and a line of EXPLAIN for
+    each of its operators."""
 
     definition: ViewDefinition
     resolved: Resolved
@@ -67,6 +69,7 @@ class View:
     hidden: dict[str, Store] = field(default_factory=dict[str, Store])
     reasons: tuple[str, ...] = ()
     key: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:

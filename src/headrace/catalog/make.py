@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql.types import (
@@ -20,16 +21,16 @@ from pyspark.sql.types import (
 )
 
 from headrace.catalog.catalog import Catalog, Table, View, ViewDefinition
+from headrace.catalog.derived_key import derived_key
 from headrace.errors import RelationNameError, StatementError, ViewError
 from headrace.intake.table import TableContract
-from headrace.ir.nodes import Aggregate, FilterProject, Node, Scan
 from headrace.plans.catalyst import Catalyst
 from headrace.plans.failures import FAILURES
-from headrace.plans.trees import columns_of, data_type, id_of, items, kind_of
-from headrace.rules.base import Rule, RuleContext
-from headrace.rules.build import build_rule
+from headrace.plans.trees import columns_of, data_type
+from headrace.rules.all import RULES
+from headrace.rules.base import Rule
+from headrace.rules.context import NoRule, RuleContext
 from headrace.sql.allowed import analyze
-from headrace.sql.lower import Lowering, NoRule, lower
 from headrace.sql.query_errors import query_error
 from headrace.sql.resolve import Resolved, refusal, register, resolve
 from headrace.sql.syntax import ColumnDefinition, CreateTable
@@ -111,15 +112,26 @@ def make_view(catalyst: Catalyst, catalog: Catalog, scratch: Path, definition: V
     schema = _named_schema(definition, resolved.schema)
     for field in schema.fields:
         refuse_type(f"column {field.name} of view {definition.name}", field.dataType)
-    context = RuleContext(catalyst, scratch, definition.name)
+    context = RuleContext(catalyst, scratch, definition.name, RULES)
     try:
-        rule, reasons, key = _made_rule(catalog, definition, resolved, schema, context)
+        followed = _follow(catalog, definition, resolved, schema, context)
     except BaseException:
         context.clear()
         raise
     store = Store(definition.name, arrow_schema(f.dataType for f in schema.fields))
     hidden = {one.name: Store(one.name, one.schema) for one in context.stores}
-    return View(definition, resolved, schema, store, context, rule, hidden, tuple(reasons), key)
+    return View(
+        definition,
+        resolved,
+        schema,
+        store,
+        context,
+        followed.rule,
+        hidden,
+        followed.reasons,
+        followed.key,
+        followed.operators,
+    )
 
 
 def columns_today(catalyst: Catalyst, definition: ViewDefinition) -> list[tuple[str, DataType]]:
@@ -139,38 +151,51 @@ def _typed_columns(schema: StructType) -> list[tuple[str, DataType]]:
     return [(field.name, field.dataType) for field in schema.fields]
 
 
-def _made_rule(
-    catalog: Catalog, definition: ViewDefinition, resolved: Resolved, schema: StructType, context: RuleContext
-) -> tuple[Rule | None, list[str], tuple[str, ...]]:
-    """The rule that follows a view, the reasons for what is not incremental, and the key of its rows."""
-    catalyst = context.catalyst
-    rule: Rule | None = None
-    reasons: list[str] = []
+@dataclass(frozen=True, eq=False)
+class _Followed:
+    """How a view is followed: its rule, what is not incremental, the key of its rows, and what EXPLAIN says."""
+
+    rule: Rule | None
+    reasons: tuple[str, ...]
     key: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()
+
+
+def _follow(
+    catalog: Catalog, definition: ViewDefinition, resolved: Resolved, schema: StructType, context: RuleContext
+) -> _Followed:
+    """A rule for a view, or the reason why there is none; a policy may insist on either."""
     if definition.policy == "full":
-        reasons.append("REFRESH POLICY FULL: recomputed in full, with a diff")
-    else:
-        try:
-            if "collate" in definition.sql.lower():
-                raise NoRule("rules compare strings by their bytes, and the query names a collation")
-            if resolved.unfollowed is not None:
-                raise NoRule(f"no rule follows {resolved.unfollowed}")
-            node = lower(Lowering(catalyst), resolved.plan)
-            rule = build_rule(context, node)
-            _refuse_stores(context)
-            reasons.extend(context.reasons)
-            key = _derived_key(catalog, node, schema)
-        except NoRule as missing:
-            reasons.append(f"{missing}: recomputed in full, with a diff")
-            rule = None
-            context.forget()
-    if definition.policy == "incremental" and reasons:
+        return _Followed(None, ("REFRESH POLICY FULL: recomputed in full, with a diff",))
+    try:
+        if "collate" in definition.sql.lower():
+            raise NoRule("rules compare strings by their bytes, and the query names a collation")
+        if resolved.unfollowed is not None:
+            raise NoRule(f"no rule follows {resolved.unfollowed}")
+        node = context.lower(resolved.plan)
+        rule = context.build(node)
+        _refuse_stores(context)
+        key = derived_key(context, node, schema.names, lambda name: _key_positions(catalog, name))
+        followed = _Followed(rule, tuple(context.reasons), key, tuple(context.sentences(node)))
+    except NoRule as missing:
+        context.forget()
+        followed = _Followed(None, (f"{missing}: recomputed in full, with a diff",))
+    if definition.policy == "incremental" and followed.reasons:
         raise ViewError(
             f"view {definition.name} cannot be maintained incrementally",
-            detail="; ".join(reasons),
+            detail="; ".join(followed.reasons),
             hint="rewrite what is named, or choose REFRESH POLICY AUTO",
         )
-    return rule, reasons, key
+    return followed
+
+
+def _key_positions(catalog: Catalog, name: str) -> list[int]:
+    """Where the columns of a relation's key are; a relation that nobody has made, such as the clock, has none."""
+    if name not in catalog:
+        return []
+    relation = catalog.get(name)
+    key = relation.contract.key if isinstance(relation, Table) else relation.key
+    return [relation.schema.names.index(column) for column in key]
 
 
 def _refuse_stores(context: RuleContext) -> None:
@@ -219,41 +244,3 @@ def _named_schema(definition: ViewDefinition, schema: StructType) -> StructType:
     return StructType(
         [StructField(name, f.dataType, f.nullable) for name, f in zip(definition.columns, schema.fields, strict=True)]
     )
-
-
-def _derived_key(catalog: Catalog, node: Node, schema: StructType) -> tuple[str, ...]:
-    """Columns that identify a view's rows, where its shape tells: the groups of a GROUP BY, or a table's key."""
-    steps: Sequence[object] = ()
-    base = node
-    if isinstance(node, FilterProject):
-        base, steps = node.child, node.steps
-        if not all(kind_of(step) in ("Project", "Filter") for step in node.steps):
-            return ()
-    if isinstance(base, Aggregate):
-        ids = [group.id for group in base.groups]
-        renamed = _aliases(items(base.plan.aggregateExpressions()))
-        ids = [renamed.get(i, i) for i in ids]
-    elif isinstance(base, Scan):
-        relation = catalog.get(base.relation) if base.relation in catalog else None
-        names = relation.contract.key if isinstance(relation, Table) else relation.key if relation else ()
-        ids_by_index = {index: a.id for index, a in zip(base.columns, base.output, strict=True)}
-        wanted = [relation.schema.names.index(name) for name in names] if relation else []
-        if not wanted or any(index not in ids_by_index for index in wanted):
-            return ()
-        ids = [ids_by_index[index] for index in wanted]
-    else:
-        return ()
-    for step in steps:
-        if kind_of(step) == "Project":
-            renamed = _aliases(items(step.projectList()))  # pyright: ignore[reportAttributeAccessIssue]
-            ids = [renamed.get(i, i) for i in ids]
-    columns = {a.id: name for a, name in zip(node.output, schema.names, strict=True)}
-    return tuple(columns[i] for i in ids) if ids and all(i in columns for i in ids) else ()
-
-
-def _aliases(columns: Sequence[object]) -> dict[int, int]:
-    found: dict[int, int] = {}
-    for column in columns:
-        if kind_of(column) == "Alias" and kind_of(column.child()) == "AttributeReference":  # pyright: ignore
-            found[id_of(column.child())] = id_of(column)  # pyright: ignore
-    return found

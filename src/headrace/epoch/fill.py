@@ -15,7 +15,7 @@ from headrace.plans.trees import Java
 from headrace.progress import Step
 from headrace.reading.frames import Frames, hold
 from headrace.reading.queries import Queries
-from headrace.rules.base import HiddenStore
+from headrace.rules.context import HiddenStore
 from headrace.sql.one_row import CLOCK, CLOCK_SCHEMA
 from headrace.state.arrow_types import spark_schema
 from headrace.state.delta import Delta, consolidate

@@ -13,6 +13,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType
 
+from headrace.ir.nodes import Column
 from headrace.plans import trees
 from headrace.plans.trees import Java, children
 from headrace.state.arrow_types import nullable_type
@@ -182,6 +183,10 @@ class Catalyst:
     def new_id(self) -> Java:
         """A fresh expression id."""
         return self.module(_EXPRESSIONS + "NamedExpression").newExprId()
+
+    def id_of(self, column: Column) -> Java:
+        """Spark's own object of a column's id."""
+        return self.module(_EXPRESSIONS + "ExprId").apply(column.id)
 
     def alias(self, child: Java, name: str, expr_id: Java | None = None) -> Java:
         """An expression under a name, with an id of its own or a given one."""

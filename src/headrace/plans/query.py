@@ -12,20 +12,21 @@ from typing import Protocol
 import pyarrow as pa
 from pyspark.sql.types import DataType, NullType
 
+from headrace.ir.nodes import Column
 from headrace.plans.catalyst import Catalyst
-from headrace.plans.trees import Attribute, Java, columns_of
+from headrace.plans.trees import Java, columns_of
 
 
 @dataclass(frozen=True)
 class LeafShape:
-    """The columns of one leaf: attributes that the plan above reads, then extra columns by name."""
+    """The columns of one leaf: those that the plan above reads by their ids, then extra columns by name."""
 
-    attributes: tuple[Attribute, ...]
+    columns: tuple[Column, ...]
     extra: tuple[tuple[str, DataType], ...] = ()
 
     def fields(self) -> list[tuple[int, DataType]]:
         """The columns that are handed in, by index: one that is always NULL has no type in a file."""
-        types = [a.type for a in self.attributes] + [kind for _, kind in self.extra]
+        types = [column.type for column in self.columns] + [kind for _, kind in self.extra]
         return [(index, kind) for index, kind in enumerate(types) if not isinstance(kind, NullType)]
 
 
@@ -52,12 +53,12 @@ def make_leaf(catalyst: Catalyst, shape: LeafShape, plan: Java) -> Leaf:
     """The leaf that a plan gives, whose columns are the fields of its shape: in one partition, under their ids."""
     columns = {index: java for (index, _), java in zip(shape.fields(), columns_of(plan), strict=True)}
     aliases: list[Java] = []
-    for index, wanted in enumerate(shape.attributes):
-        source = columns.get(index) or catalyst.null_literal(wanted.java.dataType())
-        aliases.append(catalyst.alias(source, wanted.name, wanted.java.exprId()))
+    for index, wanted in enumerate(shape.columns):
+        source = columns.get(index) or catalyst.null_literal(catalyst.java_type(wanted.type))
+        aliases.append(catalyst.alias(source, wanted.name, catalyst.id_of(wanted)))
     extra: dict[str, Java] = {}
     for offset, (name, _) in enumerate(shape.extra):
-        alias = catalyst.alias(columns[len(shape.attributes) + offset], name)
+        alias = catalyst.alias(columns[len(shape.columns) + offset], name)
         aliases.append(alias)
         extra[name] = alias.toAttribute()
     return Leaf(catalyst.one_partition(catalyst.project(aliases, plan)), extra)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.plans.catalyst import Catalyst
-from headrace.plans.trees import Java, columns_of, items, kind_of, output
+from headrace.plans.trees import Java, columns_of, items, kind_of
 
 LINEAR = frozenset({"Project", "Filter", "Generate", "Expand"})
 
@@ -38,6 +38,5 @@ def _apply_step(catalyst: Catalyst, step: Java, plan: Java, carried: Sequence[Ja
             step.generatorOutput(),
             plan,
         )
-        wanted = [column.java for column in output(step)]
-        return catalyst.project([*wanted, *carried], generated)
+        return catalyst.project([*columns_of(step), *carried], generated)
     raise AssertionError(f"{kind} is not a linear step")

@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 from py4j.java_gateway import JavaObject
 from pyspark.sql.types import DataType, DecimalType, LongType, StructType
 
+from headrace.ir.nodes import Column
+
 Java = Any
 T = TypeVar("T")
 
@@ -24,17 +26,6 @@ COLUMN_MARK = "headrace.column"
 SOURCE = files("headrace.plans").joinpath("trees.java").read_text()
 
 _READER = "_headrace_reader"
-
-
-@dataclass(frozen=True)
-class Attribute:
-    """One output column of a plan: Spark's id of it, its name, its type."""
-
-    id: int
-    name: str
-    type: DataType
-    nullable: bool
-    java: Java
 
 
 @dataclass(frozen=True)
@@ -109,17 +100,12 @@ def _parts(node: Java, what: str) -> list[Java]:
     return _once(node, f"_headrace_{what}", lambda: _objects(ask(node), node._gateway_client))
 
 
-def output(plan: Java) -> tuple[Attribute, ...]:
-    """The columns that a plan gives."""
-    return tuple(attribute(java) for java in columns_of(plan))
-
-
-def attribute(java: Java) -> Attribute:
-    """A resolved attribute (or anything that has its face) as ours."""
+def column(java: Java) -> Column:
+    """A resolved attribute, or anything that has its face, as a value."""
     number, nullable, kind, name = _once(java, "_headrace_attribute", lambda: _reader(java).attribute(java)).split(
         "\n", 3
     )
-    return Attribute(int(number), name, _type_of(kind), nullable == "true", java)
+    return Column(int(number), name, _type_of(kind), nullable == "true")
 
 
 def id_of(java: Java) -> int:

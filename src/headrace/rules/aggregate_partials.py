@@ -15,9 +15,9 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType, LongType
 
-from headrace.ir.nodes import MOMENTS, AggregateCall
-from headrace.plans.trees import Java, data_type, items
+from headrace.rules.aggregate_calls import MOMENTS, AggregateCall
 from headrace.rules.aggregate_values import ChangedValues
+from headrace.rules.inputs import has_null_key
 from headrace.state.arrow_types import arrow_type, nullable_type
 from headrace.state.delta import Delta
 from headrace.state.exact import decimals, plus, sum_by, times, unscaled
@@ -32,7 +32,7 @@ class Partial:
     """One partial result per group."""
 
     kind: str
-    places: tuple[int, ...]
+    columns: tuple[int, ...]
     type: DataType
     scales: tuple[int, ...] = ()
 
@@ -52,13 +52,13 @@ class Partial:
     ) -> pa.Array:
         """The partial after a change, for each touched group."""
         if self.kind in ("min", "max"):
-            return values[self.places].extremes(before.combine_chunks(), *hashes, self.kind == "max")
+            return values[self.columns].extremes(before.combine_chunks(), *hashes, self.kind == "max")
         if self.kind == "rows":
             added = sum_by(change.weights, groups, count)
         elif self.kind == "count":
-            added = sum_by(np.where(_present(change, self.places), change.weights, 0), groups, count)
+            added = sum_by(np.where(~has_null_key(change, self.columns), change.weights, 0), groups, count)
         elif self.kind in ("distinct_count", "distinct_sum"):
-            changed = values[self.places]
+            changed = values[self.columns]
             crossings = changed.crossings()
             if self.kind == "distinct_sum":
                 crossings = times(crossings, unscaled(changed.values()))
@@ -66,8 +66,8 @@ class Partial:
         else:
             factors = [change.weights, *(unscaled(change.rows.column(i)) for i in self._factors())]
             product = reduce(times, factors)
-            if self.kind == "pair_sum":
-                product = np.where(_present(change, self.places), product, 0)
+            if self.kind in ("pair_sum", "pair_power"):
+                product = np.where(~has_null_key(change, self.columns), product, 0)
             added = sum_by(product, groups, count)
         total = plus(unscaled(before), added)
         if isinstance(self.type, LongType):
@@ -75,15 +75,15 @@ class Partial:
         return decimals(total, arrow_type(self.type))
 
     def _factors(self) -> tuple[int, ...]:
-        if self.kind == "power":
-            return (self.places[0], self.places[0])
+        if self.kind in ("power", "pair_power"):
+            return (self.columns[0], self.columns[0])
         if self.kind == "pair_sum":
-            return (self.places[0],)
-        return self.places
+            return (self.columns[0],)
+        return self.columns
 
     def fill(self) -> Any:
         """The Spark expression that computes the partial from all rows, columns c0, c1, ..."""
-        columns = [F.col(f"c{i}") for i in self.places]
+        columns = [F.col(f"c{i}") for i in self.columns]
         present = reduce(lambda a, b: a & b, [c.isNotNull() for c in columns]) if columns else F.lit(True)
         if self.kind == "rows":
             return F.count(F.lit(1))
@@ -102,18 +102,11 @@ class Partial:
             product = narrow[0] * narrow[0]
         elif self.kind == "cross":
             product = narrow[0] * narrow[1]
+        elif self.kind == "pair_power":
+            product = F.when(present, narrow[0] * narrow[0])
         else:
             product = F.when(present, narrow[0])
         return F.coalesce(F.sum(product), F.lit(0)).cast(self.type)
-
-
-def _present(change: Delta, places: Sequence[int]) -> npt.NDArray[np.bool_]:
-    present = np.ones(len(change), dtype=bool)
-    for place in places:
-        column = change.rows.column(place)
-        if column.null_count:
-            present &= np.asarray(column.is_valid())
-    return present
 
 
 def _scale(kind: DataType) -> int:
@@ -122,24 +115,24 @@ def _scale(kind: DataType) -> int:
 
 def _wanted(call: AggregateCall) -> list[tuple[str, tuple[int, ...]]]:
     """The partials that one aggregate needs."""
-    places = call.inputs
+    inputs = call.inputs
     if call.name in ("Min", "Max"):
-        return [(call.name.lower(), places)]
+        return [(call.name.lower(), inputs)]
     if call.name == "Count":
-        if not places:
+        if not inputs:
             return []
         return (
-            [("distinct_count", tuple(dict.fromkeys(places)))]
+            [("distinct_count", tuple(dict.fromkeys(inputs)))]
             if call.distinct
-            else [("count", tuple(dict.fromkeys(places)))]
+            else [("count", tuple(dict.fromkeys(inputs)))]
         )
     if call.name in ("Sum", "Average"):
         if call.distinct:
-            return [("distinct_sum", places), ("distinct_count", places)]
-        return [("sum", places), ("count", places)]
+            return [("distinct_sum", inputs), ("distinct_count", inputs)]
+        return [("sum", inputs), ("count", inputs)]
     if call.name in MOMENTS:
-        return [("count", places), ("sum", places), ("power", places)]
-    x, y = places
+        return [("count", inputs), ("sum", inputs), ("power", inputs)]
+    x, y = inputs
     wanted: list[tuple[str, tuple[int, ...]]] = [
         ("count", (x, y)),
         ("pair_sum", (x, y)),
@@ -153,51 +146,22 @@ def partials_of(calls: Sequence[AggregateCall], types: Sequence[DataType]) -> li
     """All partials of a GROUP BY, each once; the number of rows comes first."""
     found: dict[tuple[str, tuple[int, ...]], Partial] = {("rows", ()): Partial("rows", (), _LONG)}
     for call in calls:
-        for kind, places in _wanted(call):
-            found.setdefault((kind, places), _partial(kind, places, types))
+        for kind, columns in _wanted(call):
+            found.setdefault((kind, columns), _partial(kind, columns, types))
     return list(found.values())
 
 
-def _partial(kind: str, places: tuple[int, ...], types: Sequence[DataType]) -> Partial:
-    scales = tuple(_scale(types[i]) for i in places)
+def _partial(kind: str, columns: tuple[int, ...], types: Sequence[DataType]) -> Partial:
+    scales = tuple(_scale(types[i]) for i in columns)
     if kind in ("count", "distinct_count"):
-        return Partial(kind, places, _LONG)
+        return Partial(kind, columns, _LONG)
     if kind in ("min", "max"):
-        return Partial(kind, places, types[places[0]])
-    if kind == "power":
-        return Partial(kind, places, DecimalType(38, 2 * scales[0]), scales)
+        return Partial(kind, columns, types[columns[0]])
+    if kind in ("power", "pair_power"):
+        return Partial(kind, columns, DecimalType(38, 2 * scales[0]), scales)
     if kind == "cross":
-        return Partial(kind, places, DecimalType(38, sum(scales)), scales)
-    if kind == "pair_power":
-        return PairPower(kind, places, DecimalType(38, 2 * scales[0]), scales)
-    return Partial(kind, places, DecimalType(38, scales[0]), scales)
-
-
-class PairPower(Partial):
-    """The sum of squares of one column where another is not NULL either."""
-
-    def _factors(self) -> tuple[int, ...]:
-        return (self.places[0], self.places[0])
-
-    def absorb(
-        self,
-        before: pa.ChunkedArray,
-        change: Delta,
-        groups: npt.NDArray[np.int64],
-        count: int,
-        values: Values,
-        hashes: tuple[Any, Any],
-    ) -> pa.Array:
-        """The partial after a change, for each touched group."""
-        numbers = unscaled(change.rows.column(self.places[0]))
-        product = times(change.weights, times(numbers, numbers))
-        added = sum_by(np.where(_present(change, self.places), product, 0), groups, count)
-        return decimals(plus(unscaled(before), added), arrow_type(self.type))
-
-    def fill(self) -> Any:
-        """The Spark expression that computes the partial from all rows."""
-        x, y = (F.col(f"c{i}").cast(DecimalType(18, s)) for i, s in zip(self.places, self.scales, strict=True))
-        return F.coalesce(F.sum(F.when(y.isNotNull(), x * x)), F.lit(0)).cast(self.type)
+        return Partial(kind, columns, DecimalType(38, sum(scales)), scales)
+    return Partial(kind, columns, DecimalType(38, scales[0]), scales)
 
 
 def fill_groups(frame: Any, width: int, partials: Sequence[Partial]) -> Any:
@@ -207,35 +171,30 @@ def fill_groups(frame: Any, width: int, partials: Sequence[Partial]) -> Any:
     return frame.groupBy(*groups).agg(*columns)
 
 
-@dataclass(frozen=True, eq=False)
-class Buffer:
-    """One column of the buffer that Spark's final expression of an aggregate reads."""
-
-    java: Java
-    of: Callable[[pa.Table, int], Any]
+# One column of the buffer that Spark's final expression of an aggregate reads, made of the partials that come after so
+# many columns of groups.
+Buffer = Callable[[pa.Table, int], Any]
 
 
 def buffers_of(calls: Sequence[AggregateCall], partials: Sequence[Partial], types: Sequence[DataType]) -> list[Buffer]:
     """The buffers of all aggregates, in order."""
-    places = {(p.kind, p.places): i for i, p in enumerate(partials)}
+    positions = {(partial.kind, partial.columns): i for i, partial in enumerate(partials)}
     buffers: list[Buffer] = []
     for call in calls:
-        attributes = items(call.java.aggregateFunction().aggBufferAttributes())
-        makers = _makers(call, places, types, [data_type(a.dataType()) for a in attributes])
-        buffers.extend(Buffer(java, maker) for java, maker in zip(attributes, makers, strict=True))
+        made = _buffers(call, positions, types)
+        assert len(made) == len(call.buffers), f"the buffers of {call.name}"
+        buffers.extend(made)
     return buffers
 
 
-def _makers(
-    call: AggregateCall,
-    places: dict[tuple[str, tuple[int, ...]], int],
-    types: Sequence[DataType],
-    buffer_types: list[DataType],
-) -> list[Callable[[pa.Table, int], Any]]:
-    wanted = [places[key] for key in _wanted(call)]
+def _buffers(
+    call: AggregateCall, positions: dict[tuple[str, tuple[int, ...]], int], types: Sequence[DataType]
+) -> list[Buffer]:
+    wanted = [positions[key] for key in _wanted(call)]
+    buffer_types = [buffer.type for buffer in call.buffers]
     if call.name == "Count":
-        place = wanted[0] if wanted else places[("rows", ())]
-        return [lambda rows, width: rows.column(width + place)]
+        counted = wanted[0] if wanted else positions[("rows", ())]
+        return [lambda rows, width: rows.column(width + counted)]
     if call.name in ("Min", "Max"):
         return [lambda rows, width: rows.column(width + wanted[0])]
     if call.name in ("Sum", "Average"):
@@ -269,7 +228,7 @@ def _number(column: pa.ChunkedArray, empty: npt.NDArray[np.bool_], kind: pa.Data
     return pa.array(numbers.astype(np.int64), mask=gone)
 
 
-def _moment(wanted: Sequence[int], scales: Sequence[int], part: int) -> Callable[[pa.Table, int], Any]:
+def _moment(wanted: Sequence[int], scales: Sequence[int], part: int) -> Buffer:
     def of(rows: pa.Table, width: int) -> Any:
         count, total, power = (unscaled(rows.column(width + i)) for i in wanted)
         unit = 10 ** scales[0]
@@ -288,7 +247,7 @@ def _moment(wanted: Sequence[int], scales: Sequence[int], part: int) -> Callable
     return of
 
 
-def _pair(wanted: Sequence[int], scales: Sequence[int], part: int) -> Callable[[pa.Table, int], Any]:
+def _pair(wanted: Sequence[int], scales: Sequence[int], part: int) -> Buffer:
     def of(rows: pa.Table, width: int) -> Any:
         columns = [unscaled(rows.column(width + i)).tolist() for i in wanted]
         unit_x, unit_y = 10 ** scales[0], 10 ** scales[1]

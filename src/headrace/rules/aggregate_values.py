@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -13,7 +14,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from headrace.plans.trees import Java
-from headrace.rules.base import Epoch, RuleContext
+from headrace.rules.base import Epoch
+from headrace.rules.context import RuleContext
+from headrace.rules.inputs import has_null_key
 from headrace.state.delta import Delta, combine_with_positions
 from headrace.state.extremes import dense_ranks
 from headrace.state.hashing import identity
@@ -35,9 +38,9 @@ class ChangedValues:
         after = self.before + self.change.weights
         return (after > 0).astype(np.int64) - (self.before > 0).astype(np.int64)
 
-    def values(self, place: int = 0) -> pa.ChunkedArray:
+    def values(self, position: int = 0) -> pa.ChunkedArray:
         """The changed values."""
-        return self.change.rows.column(self.width + place)
+        return self.change.rows.column(self.width + position)
 
     def extremes(self, old: pa.Array, low: Any, high: Any, largest: bool) -> pa.Array:
         """Each group's extreme value after the change, given the one before."""
@@ -67,39 +70,38 @@ class ChangedValues:
         return known.take(pa.array(chosen))
 
 
+@dataclass(frozen=True, eq=False)
 class ValueStore:
     """The values of some columns, per group, with their multiplicity; NULLs are not values."""
 
-    def __init__(
-        self, context: RuleContext, plan: Java, types: tuple[DataType, ...], width: int, places: tuple[int, ...]
-    ) -> None:
-        self.places = places
-        self._width = width
-        self._columns = [*range(width), *places]
-        self._store = context.store([types[i] for i in self._columns], plan, self._fill, weighted=True)
-
-    def _fill(self, frame: Any) -> Any:
-        # Not dropna(), which would drop NaN as well.
-        kept = frame.where(reduce(lambda a, b: a & b, [F.col(f"c{i}").isNotNull() for i in self.places]))
-        named = kept.select(*(F.col(f"c{place}").alias(f"v{i}") for i, place in enumerate(self._columns)))
-        return named.groupBy(*named.columns).agg(F.count(F.lit(1)).alias("weight"))
+    store: str
+    width: int
+    columns: tuple[int, ...]
 
     def absorb(self, epoch: Epoch, change: Delta, numbers: npt.NDArray[np.int64], count: int) -> ChangedValues:
         """Record the values that a change brings and takes."""
-        present = np.ones(len(change), dtype=bool)
-        for place in self.places:
-            column = change.rows.column(place)
-            if column.null_count:
-                present &= np.asarray(column.is_valid())
-        kept = np.flatnonzero(present)
-        rows = (
-            change.rows.select(self._columns)
-            .take(pa.array(kept))
-            .rename_columns([f"c{i}" for i in range(len(self._columns))])
-        )
+        kept = np.flatnonzero(~has_null_key(change, self.columns))
+        stored = [*range(self.width), *self.columns]
+        rows = change.rows.select(stored).take(pa.array(kept)).rename_columns([f"c{i}" for i in range(len(stored))])
         low, high = identity(rows.columns, len(kept))
         delta, firsts = combine_with_positions(rows, change.weights[kept], low, high)
-        snapshot = epoch.before(self._store.name)
+        snapshot = epoch.before(self.store)
         before = snapshot.multiplicity(delta.low, delta.high)
-        epoch.record(self._store.name, delta)
-        return ChangedValues(snapshot, delta, numbers[kept[firsts]], before, self._width)
+        epoch.record(self.store, delta)
+        return ChangedValues(snapshot, delta, numbers[kept[firsts]], before, self.width)
+
+
+def keep_values(
+    context: RuleContext, plan: Java, types: Sequence[DataType], width: int, columns: tuple[int, ...]
+) -> ValueStore:
+    """Keep the values of some columns; the first columns of the plan are the groups."""
+    stored = [*range(width), *columns]
+
+    def fill(frame: Any) -> Any:
+        # Not dropna(), which would drop NaN as well.
+        kept = frame.where(reduce(lambda a, b: a & b, [F.col(f"c{i}").isNotNull() for i in columns]))
+        named = kept.select(*(F.col(f"c{column}").alias(f"v{i}") for i, column in enumerate(stored)))
+        return named.groupBy(*named.columns).agg(F.count(F.lit(1)).alias("weight"))
+
+    hidden = context.store([types[i] for i in stored], plan, fill, weighted=True)
+    return ValueStore(hidden.name, width, columns)

@@ -1,266 +1,190 @@
-"""Inner, cross and theta joins of n inputs.   Δ(R1 ⋈ ... ⋈ Rn) = R1' ⋈ ... ⋈ Rn' − R1 ⋈ ... ⋈ Rn
+"""INNER JOIN, CROSS JOIN and joins by any condition, of n inputs at once.
 
-Only combinations with a changed row differ, and all their other rows are found from it by the join's keys. So each
-input gives a slice: its changed rows and the rows reached from changes elsewhere, each with its weight before and
-after. One join of the slices gives both products of weights; their difference is the delta. Rows that are in a slice
-for another row's sake have equal products and drop out. Of an old row and a new one both products are zero, so that
-nothing is ever worked out for rows that were never there together. State: the inputs. Cost: the change times its
-fan-out.
-
-An input without equal columns is reached whole, which is not incremental, unless it has one row, or the changed side
-is a one-row threshold: then only the rows between the old and the new threshold are read.
+Spark's joins of two inputs that lie upon each other are one operator; inner_join_rule.py has its algebra, and
+inner_join_thresholds.py what a moving one-row value does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import reduce
 
-import numpy as np
-import pyarrow as pa
-from pyspark.sql.types import BooleanType, DataType
+from pyspark.sql.types import BooleanType
 
-from headrace.ir.nodes import Edge, InnerJoin, Threshold
+from headrace.ir.nodes import Node, Tree, inputs_of
 from headrace.plans.catalyst import Catalyst
 from headrace.plans.query import Leaf
 from headrace.plans.steps import apply_steps
-from headrace.plans.trees import Java, children, expressions_of, kind_of, references
-from headrace.rules.base import Epoch, RuleContext, check_bound, named, types_of
-from headrace.rules.inner_join_thresholds import ThresholdRange
-from headrace.rules.inputs import Input, hashes_of, make_input, matchable, read_leaf, shape_of
-from headrace.state.arrow_types import arrow_schema, conform
-from headrace.state.delta import Delta, consolidate, empty, gather
+from headrace.plans.trees import (
+    Java,
+    children,
+    columns_of,
+    conjuncts,
+    expressions_of,
+    id_of,
+    items,
+    kind_of,
+    optional,
+    references,
+)
+from headrace.rules.context import Above, Operator, RuleContext
+from headrace.rules.filter_project import lower_with_keys
+from headrace.rules.inner_join_rule import Edge, InnerJoinRule
+from headrace.rules.inner_join_thresholds import Threshold, make_range, thresholds_in, usable_thresholds
+from headrace.rules.inputs import Input, make_input, read_leaf, shape_of
+from headrace.rules.scan import Scan
+from headrace.rules.signed import named
+from headrace.sql.expressions import equal_pair
 
 
-class InnerJoinRule:
-    """One query over slices of all inputs."""
+@dataclass(frozen=True)
+class InnerJoin(Node):
+    """Inner and cross joins of any number of inputs; column ids name the key columns of edges."""
 
-    def __init__(
-        self, context: RuleContext, node: InnerJoin, steps: Sequence[Java], top: object, build: object
-    ) -> None:
-        self.types: tuple[DataType, ...] = types_of(top)  # pyright: ignore[reportArgumentType]
-        keys = [
-            sorted(
-                {
-                    i
-                    for e in node.edges
-                    for i in (
-                        *(e.left_columns if e.left == place else ()),
-                        *(e.right_columns if e.right == place else ()),
-                    )
-                }
-                | {t.column for t in node.thresholds if t.input == place}
-            )
-            for place in range(len(node.inputs))
-        ]
-        self._inputs = [make_input(context, one, own, build) for one, own in zip(node.inputs, keys, strict=True)]
-        self._edges = node.edges
-        self._singles = node.singles
-        self._ranges = [
-            ThresholdRange(context, t, self._inputs[t.single], self._inputs[t.input])
-            for t in _usable_thresholds(node, steps)
-        ]
-        self._explain(context, node)
-        shapes = [shape_of(one, "before", "after") for one in self._inputs]
-        catalyst = context.catalyst
-        order = _join_order(len(self._inputs), node.edges)
+    inputs: tuple[Node, ...]
+    conditions: tuple[Tree, ...]
+    edges: tuple[Edge, ...]
+    thresholds: tuple[Threshold, ...]
+    singles: frozenset[int]
 
-        def build_query(leaves: list[Leaf]) -> Java:
-            parts = [
-                read_leaf(catalyst, one, leaf, [leaf.extra["before"], leaf.extra["after"]])
-                for one, leaf in zip(self._inputs, leaves, strict=True)
-            ]
-            joined = {a.id for a in node.inputs[order[0]].output}
-            plan = parts[order[0]]
-            waiting = list(node.conditions)
-            for place in order[1:]:
-                joined |= {a.id for a in node.inputs[place].output}
-                ready = [c for c in waiting if references(c) <= joined]
-                waiting = [c for c in waiting if not references(c) <= joined]
-                so_far = [leaves[one] for one in order[: order.index(place) + 1]]
-                if not all(_compares_columns(c) for c in ready):
-                    ready.insert(0, _were_together(catalyst, so_far))
-                plan = catalyst.join(plan, parts[place], catalyst.inner(), catalyst.both(ready))
-                plan = catalyst.one_partition(plan)
-            if waiting:
-                plan = catalyst.filter(catalyst.both([_were_together(catalyst, leaves), *waiting]), plan)
-            weights = _products(catalyst, leaves)
-            aliases = [catalyst.alias(w, side) for w, side in zip(weights, ("before", "after"), strict=True)]
-            carried = [alias.toAttribute() for alias in aliases]
-            plan = catalyst.project([*(a.java for a in node.output), *aliases], plan)
-            differs = catalyst.expression_class("Not")(catalyst.binary("EqualTo", *carried))
-            plan = catalyst.filter(differs, plan)
-            plan = apply_steps(catalyst, steps, plan, carried)
-            return named(catalyst, plan, [*(a.java for a in top.output), *carried])  # pyright: ignore
 
-        self._query = context.query(shapes, build_query)
-
-    def _explain(self, context: RuleContext, node: InnerJoin) -> None:
-        for start in range(len(self._inputs)):
-            if start in self._singles and all(isinstance(a.type, BooleanType) for a in node.inputs[start].output):
-                # It turns seldom, and when it does, all rows turn with it.
-                continue
-            for place in self._reached_whole(start):
-                reason = (
-                    f"join: a change of {_name(node, start)} reads all of {_name(node, place)}, because no equal "
-                    "columns connect them"
-                )
-                if reason not in context.reasons:
-                    context.reasons.append(reason)
-
-    def _reached_whole(self, start: int) -> list[int]:
-        """The inputs that a change of one input reads whole."""
-        whole: set[int] = set()
-        for first in self._first_steps(start):
-            visited = {start, *([first.threshold.input] if first is not None else [])}
-            while len(visited) < len(self._inputs):
-                step = self._next(visited)
-                place = step.right if step is not None else self._unconnected(visited)
-                if step is None and place not in self._singles:
-                    whole.add(place)
-                visited.add(place)
-        return sorted(whole)
-
-    def _first_steps(self, start: int) -> list[ThresholdRange | None]:
-        """How a change of one input sets out: by each range that its value moves, else by the join's keys."""
-        return [r for r in self._ranges if r.threshold.single == start] or [None]
-
-    def _unconnected(self, visited: Container[int]) -> int:
-        """The next input when no equal columns lead to one: a one-row input if there is any."""
-        rest = [i for i in range(len(self._inputs)) if i not in visited]
-        return next((i for i in rest if i in self._singles), rest[0])
-
-    def _next(self, visited: set[int]) -> Edge | None:
-        """A way from an input that was visited, on the left, to one that was not."""
-        for edge in self._edges:
-            if edge.left in visited and edge.right not in visited:
-                return edge
-            if edge.right in visited and edge.left not in visited:
-                return Edge(edge.right, edge.left, edge.right_columns, edge.left_columns, edge.null_safe)
+def lower(context: RuleContext, plan: Java) -> InnerJoin | None:
+    """Joins upon joins, and what of their conditions can be looked up."""
+    if not _is_inner(plan):
         return None
-
-    def delta(self, epoch: Epoch) -> Delta:
-        """The join of the slices, weighed before and after."""
-        changes = [one.changed(epoch) for one in self._inputs]
-        if all(change is None for change in changes):
-            return empty(arrow_schema(self.types))
-        found: list[list[Delta]] = [[] for _ in self._inputs]
-        for start, change in enumerate(changes):
-            if change is not None:
-                self._reach(epoch, start, changes, found)
-        tables = [_slice(one, change, parts) for one, change, parts in zip(self._inputs, changes, found, strict=True)]
-        check_bound(epoch, max(table.num_rows for table in tables))
-        result = self._query.run(tables)
-        width = len(self.types)
-        weights = result.column(width + 1).to_numpy() - result.column(width).to_numpy()
-        return consolidate(conform(result.select(list(range(width))), self.types), weights.astype(np.int64))
-
-    def _reach(self, epoch: Epoch, start: int, changes: Sequence[Delta | None], found: list[list[Delta]]) -> None:
-        """Add to the slices whatever a change of one input can combine with."""
-        own = changes[start]
-        assert own is not None
-        for first in self._first_steps(start):
-            rows: dict[int, list[Delta]] = {start: [own]}
-            if first is not None:
-                place = first.threshold.input
-                self._add(epoch, rows, found, place, first.flipped(epoch), changes[place])
-            while len(rows) < len(self._inputs):
-                step = self._next(set(rows))
-                if step is None:
-                    place = self._unconnected(rows)
-                    self._add(epoch, rows, found, place, self._inputs[place].all(epoch), changes[place])
-                    continue
-                place = step.right
-                key = self._inputs[step.left].places(step.left_columns)
-                hashes = [matchable(part, key, step.null_safe) for part in rows[step.left]]
-                wanted = np.unique(np.concatenate(hashes))
-                own_key = self._inputs[place].places(step.right_columns)
-                reached = self._inputs[place].lookup(epoch, own_key, wanted)
-                self._add(epoch, rows, found, place, reached, _with_keys(changes[place], own_key, wanted))
-
-    def _add(
-        self,
-        epoch: Epoch,
-        rows: dict[int, list[Delta]],
-        found: list[list[Delta]],
-        place: int,
-        reached: Delta,
-        changed: Delta | None,
-    ) -> None:
-        check_bound(epoch, len(reached))
-        found[place].append(reached)
-        rows[place] = [reached] if changed is None else [reached, changed]
+    inputs: list[Java] = []
+    conditions: list[Java] = []
+    _flatten(plan, inputs, conditions)
+    pairs, safe = _equal_pairs(inputs, conditions)
+    keys: list[list[Java]] = [[] for _ in inputs]
+    for (i, j), found in pairs.items():
+        keys[i].extend(a for a, _ in found)
+        keys[j].extend(b for _, b in found)
+    lowered = [lower_with_keys(context, one, own) for one, own in zip(inputs, keys, strict=True)]
+    nodes = tuple(node for node, _ in lowered)
+    unused = [iter(ids) for _, ids in lowered]
+    edges: list[Edge] = []
+    for (i, j), found in pairs.items():
+        left, right = (tuple(next(unused[side]) for _ in found) for side in (i, j))
+        edges.append(Edge(i, j, left, right, (i, j) in safe))
+    singles = frozenset(i for i, node in enumerate(nodes) if context.is_single(node))
+    kept = [(part, context.handles.tree(part)) for part in conditions]
+    return InnerJoin(
+        context.handles.tree(plan),
+        context.handles.output(plan),
+        nodes,
+        tuple(tree for _, tree in kept),
+        tuple(edges),
+        tuple(one for part, tree in kept for one in thresholds_in(context, part, tree, nodes, singles)),
+        singles,
+    )
 
 
-def _usable_thresholds(node: InnerJoin, steps: Sequence[Java]) -> list[Threshold]:
-    """The thresholds whose one-row value shows nowhere else: then a row changes only if a comparison flips."""
-    shown = _shown(node, steps)
-    usable: list[Threshold] = []
-    for single in node.singles:
-        own = {a.id for a in node.inputs[single].output}
-        thresholds = [t for t in node.thresholds if t.single == single]
-        reading = [c for c in node.conditions if references(c) & own]
-        covered = all(any(t.condition.fastEquals(c) for t in thresholds) for c in reading)
-        if covered and not own & shown:
-            usable.extend(thresholds)
-    return usable
+def _is_inner(plan: Java) -> bool:
+    return kind_of(plan) == "Join" and kind_of(plan.joinType()) in ("Inner", "Cross")
 
 
-def _shown(node: InnerJoin, steps: Sequence[Java]) -> set[int]:
+def _flatten(plan: Java, inputs: list[Java], conditions: list[Java]) -> None:
+    """Gather the inputs and conditions of joins that lie upon each other, with no more than chosen columns between."""
+    if _is_inner(plan):
+        for child in children(plan):
+            _flatten(child, inputs, conditions)
+        conditions.extend(conjuncts(optional(plan.condition())))
+    elif (
+        kind_of(plan) == "Project"
+        and _is_inner(plan.child())
+        and all(kind_of(one) == "AttributeReference" for one in items(plan.projectList()))
+    ):
+        _flatten(plan.child(), inputs, conditions)
+    else:
+        inputs.append(plan)
+
+
+def _equal_pairs(
+    inputs: Sequence[Java], conditions: Sequence[Java]
+) -> tuple[dict[tuple[int, int], list[tuple[Java, Java]]], set[tuple[int, int]]]:
+    """What must be equal between each two inputs, and between which of them NULL equals NULL."""
+    ids = [{id_of(column) for column in columns_of(one)} for one in inputs]
+    pairs: dict[tuple[int, int], list[tuple[Java, Java]]] = {}
+    safe: set[tuple[int, int]] = set()
+    for part in conditions:
+        for i in range(len(inputs)):
+            for j in range(i + 1, len(inputs)):
+                pair = equal_pair(part, ids[i], ids[j])
+                if pair:
+                    pairs.setdefault((i, j), []).append(pair)
+                    safe |= {(i, j)} if kind_of(part) == "EqualNullSafe" else set()
+    return pairs, safe
+
+
+def build(context: RuleContext, node: InnerJoin, above: Above) -> InnerJoinRule:
+    """The inputs, looked up by the keys of their edges, and the query that joins what was reached."""
+    inputs = [make_input(context, one, _keys(node, position)) for position, one in enumerate(node.inputs)]
+    shown = _shown(context, node, above)
+    ranges = [
+        make_range(context, threshold, inputs[threshold.single], inputs[threshold.input])
+        for threshold in usable_thresholds(context, node.inputs, node.conditions, node.thresholds, shown)
+    ]
+
+    def build_query(leaves: list[Leaf]) -> Java:
+        return _joined(context, node, above, inputs, leaves)
+
+    query = context.query([shape_of(one, "before", "after") for one in inputs], build_query)
+    rule = InnerJoinRule(above.types, tuple(inputs), node.edges, node.singles, tuple(ranges), query)
+    _tell_whole(context, node, rule)
+    return rule
+
+
+def _keys(node: InnerJoin, position: int) -> list[int]:
+    """The columns by which an input is looked up."""
+    found = {t.column for t in node.thresholds if t.input == position}
+    for edge in node.edges:
+        found.update(edge.left_columns if edge.left == position else ())
+        found.update(edge.right_columns if edge.right == position else ())
+    return sorted(found)
+
+
+def _shown(context: RuleContext, node: InnerJoin, above: Above) -> set[int]:
     """The columns of a join that the steps above it read."""
     shown: set[int] = set()
-    for step in steps:
-        for expression in expressions_of(step):
+    for step in above.steps:
+        for expression in expressions_of(context.java(step)):
             shown |= references(expression)
-        if kind_of(step) == "Project":
+        if step.kind == "Project":
             return shown
-    return shown | {a.id for a in node.output}
+    return shown | node.ids
 
 
-def _name(node: InnerJoin, place: int) -> str:
-    one = node.inputs[place]
-    while not hasattr(one, "relation"):
-        below = getattr(one, "child", None)
-        if below is None:
-            return f"input {place + 1}"
-        one = below
-    return str(one.relation)  # pyright: ignore[reportAttributeAccessIssue]
-
-
-def _with_keys(change: Delta | None, key: Sequence[int], wanted: np.ndarray) -> Delta | None:
-    if change is None:
-        return None
-    return gather(change, np.flatnonzero(np.isin(hashes_of(change, key), wanted)))
-
-
-def _slice(one: Input, change: Delta | None, parts: Sequence[Delta]) -> pa.Table:
-    """Rows with their weights before and after, once each: what was reached, and the changed rows."""
-    schema = arrow_schema([a.type for a in one.attributes])
-    reached = [part for part in parts if len(part)]
-    changed = [change] if change is not None else []
-    if not reached and not changed:
-        rows, before, after = schema.empty_table(), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
-    else:
-        together = [*reached, *changed]
-        rows = pa.concat_tables([pa.table(part.rows.columns, schema=schema) for part in together])
-        weights = np.concatenate([part.weights for part in together])
-        low = np.concatenate([part.low for part in together])
-        high = np.concatenate([part.high for part in together])
-        first_changed = sum(len(part) for part in reached)
-        order = np.lexsort((high, low))
-        fresh = np.concatenate(([True], (low[order][1:] != low[order][:-1]) | (high[order][1:] != high[order][:-1])))
-        starts = np.flatnonzero(fresh)
-        is_change = order >= first_changed
-        moves = np.add.reduceat(np.where(is_change, weights[order], 0), starts)
-        # A row is reached with its whole weight, however often; of changed rows that were not reached only the change
-        # matters, because no other change combines with what was there before.
-        held = np.maximum.reduceat(np.where(is_change, 0, weights[order]), starts)
-        was_reached = np.logical_or.reduceat(~is_change, starts)
-        before = np.where(was_reached, held, np.maximum(-moves, 0))
-        after = before + moves
-        rows = rows.take(pa.array(order[starts]))
-    columns = [*rows.columns, pa.chunked_array([pa.array(before)]), pa.chunked_array([pa.array(after)])]
-    return pa.table(columns, names=[f"x{i}" for i in range(len(columns))])
+def _joined(context: RuleContext, node: InnerJoin, above: Above, inputs: Sequence[Input], leaves: list[Leaf]) -> Java:
+    """The join of all leaves, each combination with the products of its weights before and after, where they differ."""
+    catalyst = context.catalyst
+    parts = [
+        read_leaf(context, one, leaf, [leaf.extra["before"], leaf.extra["after"]])
+        for one, leaf in zip(inputs, leaves, strict=True)
+    ]
+    order = _join_order(len(inputs), node.edges)
+    plan, together = parts[order[0]], node.inputs[order[0]].ids
+    waiting = context.javas(node.conditions)
+    for count, position in enumerate(order[1:], start=2):
+        together |= node.inputs[position].ids
+        ready = [one for one in waiting if references(one) <= together]
+        waiting = [one for one in waiting if not references(one) <= together]
+        if not all(_compares_columns(one) for one in ready):
+            ready.insert(0, _were_together(catalyst, [leaves[one] for one in order[:count]]))
+        plan = catalyst.join(plan, parts[position], catalyst.inner(), catalyst.both(ready))
+        plan = catalyst.one_partition(plan)
+    if waiting:
+        plan = catalyst.filter(catalyst.both([_were_together(catalyst, leaves), *waiting]), plan)
+    aliases = [
+        catalyst.alias(weight, side)
+        for weight, side in zip(_products(catalyst, leaves), ("before", "after"), strict=True)
+    ]
+    carried = [alias.toAttribute() for alias in aliases]
+    plan = catalyst.project([*context.javas(node.output), *aliases], plan)
+    differs = catalyst.expression_class("Not")(catalyst.binary("EqualTo", *carried))
+    plan = apply_steps(catalyst, context.javas(above.steps), catalyst.filter(differs, plan), carried)
+    return named(catalyst, plan, [*context.javas(above.output), *carried])
 
 
 def _products(catalyst: Catalyst, leaves: Sequence[Leaf]) -> list[Java]:
@@ -291,3 +215,36 @@ def _join_order(count: int, edges: Sequence[Edge]) -> list[int]:
         linked = [e.right if e.left in order else e.left for e in edges if (e.left in order) != (e.right in order)]
         order.append(linked[0] if linked else next(i for i in range(count) if i not in order))
     return order
+
+
+def _tell_whole(context: RuleContext, node: InnerJoin, rule: InnerJoinRule) -> None:
+    """Give the reasons why a change is not followed by keys alone."""
+    for start, one in enumerate(node.inputs):
+        if start in node.singles and all(isinstance(column.type, BooleanType) for column in one.output):
+            # It turns seldom, and when it does, all rows turn with it.
+            continue
+        for position in rule.reached_whole(start):
+            reason = (
+                f"join: a change of {_name(node, start)} reads all of {_name(node, position)}, because no equal "
+                "columns connect them"
+            )
+            if reason not in context.reasons:
+                context.reasons.append(reason)
+
+
+def _name(node: InnerJoin, position: int) -> str:
+    one = node.inputs[position]
+    while not isinstance(one, Scan):
+        below = inputs_of(one)
+        if len(below) != 1:
+            return f"input {position + 1}"
+        (one,) = below
+    return one.relation
+
+
+def sentence(context: RuleContext, node: InnerJoin, above: Node | None) -> str:
+    """For EXPLAIN."""
+    return f"inner join of {len(node.inputs)}: slices reached from the change by the join's keys"
+
+
+OPERATOR = Operator(InnerJoin, lower, build, sentence, takes_steps=lambda _: True)

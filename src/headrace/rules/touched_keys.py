@@ -1,4 +1,4 @@
-"""Windows, and aggregates without partials.   Δ(f R) = f(R'|k) − f(R|k), k the keys touched
+"""Operators that are computed anew for the keys that changed.   Δ(f R) = f(R'|k) − f(R|k), k the keys touched
 
 A row's result depends only on the rows of its partition or group. So all rows of the touched keys are read, before
 and after, and computed anew in one query with the side as one more key. State: the input. Cost: the rows of the
@@ -8,101 +8,112 @@ touched keys. Without a key the whole input is read.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import DataType
 
-from headrace.ir.nodes import Node, Touched
+from headrace.ir.nodes import Node, Tree
 from headrace.plans.catalyst import Catalyst
-from headrace.plans.query import Leaf
+from headrace.plans.query import Leaf, Query
 from headrace.plans.steps import LINEAR, apply_steps
 from headrace.plans.trees import Java, columns_of, id_of, items, kind_of
-from headrace.rules.base import Epoch, RuleContext, check_bound, is_floating, named, types_of
-from headrace.rules.inputs import hashes_of, make_input, read_leaf, repeated, shape_of, side_table, sided
-from headrace.rules.remembered import Remembered
-from headrace.rules.window_reach import is_inexact_window
+from headrace.rules.base import Epoch, check_bound
+from headrace.rules.context import Above, RuleContext
+from headrace.rules.inputs import Input, hashes_of, make_input, read_leaf, shape_of
+from headrace.rules.remembered import Remembered, remember
+from headrace.rules.signed import by_side, named, repeated, side_table, sided
 from headrace.state.arrow_types import arrow_schema, conform
 from headrace.state.delta import Delta, consolidate, empty
 
 
+@dataclass(frozen=True)
+class TouchedKeys(Node):
+    """Steps, bottom first, whose result for a key depends on the rows of that key alone.
+
+    One that is inexact computes floating-point values from many rows.
+    """
+
+    child: Node
+    keys: tuple[int, ...]
+    steps: tuple[Tree, ...]
+    what: str
+    is_inexact: bool
+
+
+@dataclass(frozen=True, eq=False)
 class TouchedKeysRule:
     """One query over the rows of the touched keys, before and after."""
 
-    def __init__(self, context: RuleContext, node: Touched, steps: Sequence[Java], top: Node, build: object) -> None:
-        self.types: tuple[DataType, ...] = types_of(top)
-        self._input = make_input(context, node.child, node.keys, build)
-        self._key = self._input.places(node.keys)
-        self._remembered: Remembered | None = None
-        self._always = not node.keys and kind_of(node.steps[-1]) == "Aggregate"
-        if not node.keys:
-            context.reasons.append(f"{node.what}: a change reads the whole input")
-        catalyst = context.catalyst
-
-        keys = [a.java for a in node.child.output if a.id in node.keys]
-
-        def build_new(leaves: list[Leaf]) -> Java:
-            (leaf,) = leaves
-            plan = read_leaf(catalyst, self._input, leaf, [])
-            for step in node.steps:
-                plan = _with_keys(catalyst, step, plan, keys)
-            plan = apply_steps(catalyst, steps, catalyst.one_partition(plan), keys)
-            return named(catalyst, plan, [*(a.java for a in top.output), *keys])
-
-        def build_query(leaves: list[Leaf]) -> Java:
-            (leaf,) = leaves
-            side = leaf.extra["side"]
-            plan = read_leaf(catalyst, self._input, leaf, [side])
-            for step in node.steps:
-                plan = add_side(catalyst, step, plan, side)
-            plan = apply_steps(catalyst, steps, plan, [side])
-            return named(catalyst, plan, [*(a.java for a in top.output), side])
-
-        if is_inexact(node):
-            kept = [a for a in node.child.output if a.id in node.keys]
-            order = [[a.id for a in kept].index(i) for i in node.keys]
-            keys = [kept[place].java for place in order]
-            self._remembered = Remembered(
-                context,
-                types_of(node),
-                [kept[place].type for place in order],
-                _keyed_plan(catalyst, node, keys),
-                node.plan,
-            )
-        one_side = self._always or self._remembered is not None
-        self._query = context.query([shape_of(self._input, "side")], build_new if one_side else build_query)
+    types: tuple[DataType, ...]
+    input: Input
+    key: tuple[int, ...]
+    of_everything: bool
+    remembered: Remembered | None
+    query: Query
 
     def delta(self, epoch: Epoch) -> Delta:
         """New output minus old output for the touched keys."""
-        change = self._input.changed(epoch)
+        change = self.input.changed(epoch)
         if change is None:
             return empty(arrow_schema(self.types))
-        wanted = np.unique(hashes_of(change, self._key))
-        before = self._input.lookup(epoch, self._key, wanted) if self._key else self._input.all(epoch)
+        wanted = np.unique(hashes_of(change, self.key))
+        before = self.input.lookup(epoch, self.key, wanted) if self.key else self.input.all(epoch)
         rows = sided(before, change)
         check_bound(epoch, sum(int(part.weights.sum()) for part in rows))
-        if self._remembered is not None:
-            return self._remembered.exchange(epoch, wanted, self._query.run([repeated(rows[1])]))
-        if self._always:
+        if self.remembered is not None:
+            return self.remembered.exchange(epoch, wanted, self.query.run([repeated(rows[1])]))
+        if self.of_everything:
             return self._difference(*rows)
-        result = self._query.run([side_table(*rows, repeat=True, weigh=False)])
-        sides = np.asarray(result.column(result.num_columns - 1)).astype(np.int64)
-        produced = conform(result.select(list(range(len(self.types)))), self.types)
-        return consolidate(produced, np.where(sides == 1, np.int64(1), np.int64(-1)))
+        return by_side(self.query.run([side_table(*rows, repeat=True, weigh=False)]), self.types)
 
     def _difference(self, before: Delta, after: Delta) -> Delta:
         """A global aggregate has a row even of no rows, so each side is a query of its own."""
-        parts = [conform(self._query.run([repeated(one)]), self.types) for one in (before, after)]
+        parts = [conform(self.query.run([repeated(one)]), self.types) for one in (before, after)]
         weights = [np.full(part.num_rows, sign, dtype=np.int64) for part, sign in zip(parts, (-1, 1), strict=True)]
         return consolidate(pa.concat_tables(parts).combine_chunks(), np.concatenate(weights))
 
 
-def is_inexact(node: Touched) -> bool:
-    """Whether an operator computes floating-point values from many rows."""
-    if kind_of(node.plan) == "Window":
-        return is_inexact_window(node)
-    passed = {a.id for a in node.child.output}
-    return any(is_floating(a.type) for a in node.output if a.id not in passed)
+def build_touched(context: RuleContext, node: TouchedKeys, above: Above) -> TouchedKeysRule:
+    """The input, looked up by the keys, and the query over what was found."""
+    one = make_input(context, node.child, node.keys)
+    if not node.keys:
+        context.reasons.append(f"{node.what}: a change reads the whole input")
+    of_everything = not node.keys and node.steps[-1].kind == "Aggregate"
+    known = {column.id: column for column in node.child.output}
+    keys = context.javas(known[i] for i in node.keys)
+    remembered = None
+    if node.is_inexact:
+        remembered = remember(context, node, [known[i] for i in node.keys], _keyed_plan(context, node, keys))
+
+    def build_query(leaves: list[Leaf]) -> Java:
+        (leaf,) = leaves
+        if of_everything or remembered is not None:
+            return _one_side(context, node, above, read_leaf(context, one, leaf, []), keys)
+        side = leaf.extra["side"]
+        return _both_sides(context, node, above, read_leaf(context, one, leaf, [side]), side)
+
+    query = context.query([shape_of(one, "side")], build_query)
+    return TouchedKeysRule(above.types, one, one.positions(node.keys), of_everything, remembered, query)
+
+
+def _one_side(context: RuleContext, node: TouchedKeys, above: Above, plan: Java, keys: Sequence[Java]) -> Java:
+    """The output for the rows of one side, its keys last."""
+    catalyst = context.catalyst
+    for step in context.javas(node.steps):
+        plan = _with_keys(catalyst, step, plan, keys)
+    plan = apply_steps(catalyst, context.javas(above.steps), catalyst.one_partition(plan), keys)
+    return named(catalyst, plan, [*context.javas(above.output), *keys])
+
+
+def _both_sides(context: RuleContext, node: TouchedKeys, above: Above, plan: Java, side: Java) -> Java:
+    """The output for the rows of both sides, the side last."""
+    catalyst = context.catalyst
+    for step in context.javas(node.steps):
+        plan = _add_side(catalyst, step, plan, side)
+    plan = apply_steps(catalyst, context.javas(above.steps), plan, [side])
+    return named(catalyst, plan, [*context.javas(above.output), side])
 
 
 def _with_keys(catalyst: Catalyst, step: Java, plan: Java, keys: Sequence[Java]) -> Java:
@@ -123,30 +134,24 @@ def _missing(keys: Sequence[Java], results: Sequence[Java]) -> list[Java]:
     return [key for key in keys if id_of(key) not in present]
 
 
-def _keyed_plan(catalyst: Catalyst, node: Touched, keys: Sequence[Java]) -> Java:
+def _keyed_plan(context: RuleContext, node: TouchedKeys, keys: Sequence[Java]) -> Java:
     """The whole output with the key columns last."""
-    plan = node.plan if kind_of(node.plan) != "Aggregate" else _with_keys(catalyst, node.plan, node.child.plan, keys)
-    return catalyst.project(
-        [catalyst.alias(c, f"k{i}") for i, c in enumerate([*(a.java for a in node.output), *keys])], plan
-    )
+    catalyst, plan = context.catalyst, context.java(node.plan)
+    if node.plan.kind == "Aggregate":
+        plan = _with_keys(catalyst, plan, context.java(node.child.plan), keys)
+    columns = [*context.javas(node.output), *keys]
+    return catalyst.project([catalyst.alias(column, f"k{i}") for i, column in enumerate(columns)], plan)
 
 
-def add_side(catalyst: Catalyst, step: Java, plan: Java, side: Java) -> Java:
+def _add_side(catalyst: Catalyst, step: Java, plan: Java, side: Java) -> Java:
     """An operator over both sides at once: the side is one more grouping or partitioning column."""
     kind = kind_of(step)
     if kind in LINEAR:
         return apply_steps(catalyst, [step], plan, [side])
     if kind == "Window":
-        expressions = [_sided_window(catalyst, one, side) for one in items(step.windowExpressions())]
-        window = catalyst.plan_class("Window")(
-            catalyst.seq(expressions),
-            catalyst.seq([side, *items(step.partitionSpec())]),
-            step.orderSpec(),
-            plan,
-            catalyst.none,
-        )
+        expressions = [split_window(catalyst, one, side) for one in items(step.windowExpressions())]
         # The side stays the last column, as steps above expect it.
-        return catalyst.project([*columns_of(step), side], window)
+        return catalyst.project([*columns_of(step), side], window_over(catalyst, step, plan, side, expressions))
     if kind == "Aggregate":
         return catalyst.plan_class("Aggregate")(
             catalyst.seq([side, *items(step.groupingExpressions())]),
@@ -157,10 +162,26 @@ def add_side(catalyst: Catalyst, step: Java, plan: Java, side: Java) -> Java:
     raise AssertionError(f"{kind} has no form with sides")
 
 
-def _sided_window(catalyst: Catalyst, alias: Java, side: Java) -> Java:
-    """A window expression whose own partitions are split by the side, too."""
-    function, spec = items(alias.child().children())
-    split = catalyst.expression_class("WindowSpecDefinition")(
+def window_over(catalyst: Catalyst, step: Java, plan: Java, side: Java, expressions: Sequence[Java]) -> Java:
+    """A window over another input, with these expressions; the side is one more partitioning column."""
+    return catalyst.plan_class("Window")(
+        catalyst.seq(expressions),
+        catalyst.seq([side, *items(step.partitionSpec())]),
+        step.orderSpec(),
+        plan,
+        catalyst.none,
+    )
+
+
+def split_spec(catalyst: Catalyst, spec: Java, side: Java) -> Java:
+    """A window's specification whose partitions are split by the side, too."""
+    return catalyst.expression_class("WindowSpecDefinition")(
         catalyst.seq([side, *items(spec.partitionSpec())]), spec.orderSpec(), spec.frameSpecification()
     )
-    return catalyst.alias(catalyst.expression_class("WindowExpression")(function, split), alias.name(), alias.exprId())
+
+
+def split_window(catalyst: Catalyst, alias: Java, side: Java) -> Java:
+    """A window expression whose own partitions are split by the side, too."""
+    function, spec = items(alias.child().children())
+    window = catalyst.expression_class("WindowExpression")(function, split_spec(catalyst, spec, side))
+    return catalyst.alias(window, alias.name(), alias.exprId())

@@ -41,10 +41,10 @@ class Pieces:
 
     def numbers(self, keys: SortKeys) -> Numbers:
         """The piece that each key lies in, or -1."""
-        places = np.searchsorted(self.starts, keys, "right") - 1
+        positions = np.searchsorted(self.starts, keys, "right") - 1
         if len(self) == 0:
-            return places
-        return np.where((places >= 0) & (keys <= self.ends[places]), places, -1)
+            return positions
+        return np.where((positions >= 0) & (keys <= self.ends[positions]), positions, -1)
 
     def affected(self, keys: SortKeys, numbers: Numbers) -> Flags:
         """Whether the row with a key, in the piece with a number, may have a new result."""
@@ -148,10 +148,10 @@ def _merged(pieces: Pieces) -> Pieces:
     kept: list[int] = []
     for i in range(len(starts)):
         if kept and starts[i] <= ends[kept[-1]]:
-            place = kept[-1]
-            ends[place] = max(ends[place], ends[i])
-            first[place] = min(first[place], first[i])
-            last[place] = max(last[place], last[i])
+            last_kept = kept[-1]
+            ends[last_kept] = max(ends[last_kept], ends[i])
+            first[last_kept] = min(first[last_kept], first[i])
+            last[last_kept] = max(last[last_kept], last[i])
         else:
             kept.append(i)
     return Pieces(starts[kept], ends[kept], first[kept], last[kept])

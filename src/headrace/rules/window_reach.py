@@ -9,8 +9,8 @@ rows near a change are read. Everything else takes whole partitions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
@@ -29,8 +29,7 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from headrace.ir.nodes import Touched
-from headrace.plans.trees import Java, attribute, children, conjuncts, data_type, id_of, items, kind_of
+from headrace.plans.trees import Java, children, conjuncts, data_type, id_of, items, kind_of
 from headrace.rules.base import is_floating
 from headrace.rules.window_running import INTEGERS, Running, running_of
 
@@ -84,11 +83,16 @@ class FirstRows:
 
 @dataclass(frozen=True)
 class WindowReach:
-    """What of a touched partition is read; frames are those of each window, the bottom one first."""
+    """What of a touched partition is read; frames are those of each window, the bottom one first.
+
+    The numbers are the columns that number rows, and whether they count distinct values: a filter on one of them
+    leaves only the first rows to be read.
+    """
 
     order: tuple[OrderBy, ...]
     frames: tuple[tuple[FrameReach, ...], ...]
     first: FirstRows | None
+    numbers: tuple[tuple[int, bool], ...] = ()
 
     @property
     def onward(self) -> bool:
@@ -110,39 +114,51 @@ class WindowReach:
         return "rows from the first change on" if self.onward else "rows within reach of a change"
 
 
-def is_inexact_window(node: Touched) -> bool:
+def is_inexact(steps: Sequence[Java]) -> bool:
     """Whether a window computes floating-point values from many rows; to pick one of them is exact."""
-    for step in node.steps:
-        for alias in items(step.windowExpressions()) if kind_of(step) == "Window" else ():
-            if is_floating(data_type(alias.dataType())) and kind_of(_function(alias)) not in _PICKS:
-                return True
-    return False
+    return any(
+        is_floating(data_type(alias.dataType())) and kind_of(_function(alias)) not in _PICKS
+        for alias in _expressions(steps)
+    )
 
 
-def find_reach(node: Touched, steps: Sequence[Java]) -> WindowReach | None:
-    """What a window reads of its partitions, given the steps above it; None means whole."""
-    windows = [step for step in node.steps if kind_of(step) == "Window"]
-    if not windows or any(kind_of(step) not in ("Window", "Project") for step in node.steps):
+def find_reach(steps: Sequence[Java], keys: Sequence[int], stored: Set[int]) -> WindowReach | None:
+    """What windows with these partition keys look at, whatever of their rows is wanted; None where that is all."""
+    windows = [step for step in steps if kind_of(step) == "Window"]
+    if any(kind_of(step) not in ("Window", "Project") for step in steps):
         return None
-    stored = {a.id for a in node.child.output}
-    if any(_partition(window) != set(node.keys) for window in windows) or not set(node.keys) <= stored:
+    if any(_partition(window) != set(keys) for window in windows) or not stored >= set(keys):
         return None
-    orders = [_order(window, stored, set(node.keys)) for window in windows]
-    order = _common(orders)
+    order = _common([_order(window, stored, set(keys)) for window in windows])
     frames: list[tuple[FrameReach, ...]] = []
     for window in windows:
-        found = [_frame_reach(alias, order, stored) for alias in items(window.windowExpressions())]
+        found = [_frame_reach(alias, order, stored) for alias in _expressions([window])]
         frames.append(tuple(frame for frame in found if frame is not None))
         if not order or len(frames[-1]) < len(found):
             return None
     if any(frame.behind or frame.ahead for of_window in frames for frame in of_window):
         order = order[:1]
-    first = _first_rows(windows, steps)
+    numbers = [
+        (id_of(alias), kind_of(_function(alias)) == "DenseRank")
+        for alias in _expressions(windows)
+        if kind_of(_function(alias)) in _NUMBERS_ROWS
+    ]
+    return WindowReach(order, tuple(frames), None, tuple(numbers))
+
+
+def limited(reach: WindowReach, steps: Sequence[Java]) -> WindowReach | None:
+    """What is read where the steps above may want only the first rows; None where it is all."""
+    first = _first_rows(dict(reach.numbers), steps)
     if first is not None:
-        return WindowReach(order, tuple(frames), first)
-    if any(frame.from_start and frame.running is None for of_window in frames for frame in of_window):
+        return replace(reach, first=first)
+    if any(frame.from_start and frame.running is None for frames in reach.frames for frame in frames):
         return None
-    return WindowReach(order, tuple(frames), None)
+    return reach
+
+
+def _expressions(steps: Sequence[Java]) -> list[Java]:
+    """The window functions of all windows among some steps, each under its name."""
+    return [alias for step in steps if kind_of(step) == "Window" for alias in items(step.windowExpressions())]
 
 
 def _function(alias: Java) -> Java:
@@ -155,7 +171,7 @@ def _partition(window: Java) -> set[int]:
     return {id_of(k) if kind_of(k) == "AttributeReference" else -1 for k in items(window.partitionSpec())}
 
 
-def _order(window: Java, stored: set[int], keys: set[int]) -> tuple[OrderBy, ...]:
+def _order(window: Java, stored: Set[int], keys: Set[int]) -> tuple[OrderBy, ...]:
     """The first columns of a window's order, as far as they can be compared as bytes."""
     found: list[OrderBy] = []
     for one in items(window.orderSpec()):
@@ -196,7 +212,7 @@ def _common(orders: Sequence[tuple[OrderBy, ...]]) -> tuple[OrderBy, ...]:
     return tuple(shared)
 
 
-def _frame_reach(alias: Java, order: tuple[OrderBy, ...], stored: set[int]) -> FrameReach | None:
+def _frame_reach(alias: Java, order: tuple[OrderBy, ...], stored: Set[int]) -> FrameReach | None:
     """How far a window function looks; None when it needs the whole partition."""
     function, name = _function(alias), kind_of(_function(alias))
     if name in ("Lag", "Lead"):
@@ -257,14 +273,8 @@ def _offset(bound: Java, by_rows: bool, order: tuple[OrderBy, ...]) -> int | Non
     return away if units >= 0 else -away
 
 
-def _first_rows(windows: Sequence[Java], steps: Sequence[Java]) -> FirstRows | None:
+def _first_rows(numbers: dict[int, bool], steps: Sequence[Java]) -> FirstRows | None:
     """The smallest limit that a filter above sets to the number of a row."""
-    numbers = {
-        id_of(alias): kind_of(_function(alias)) == "DenseRank"
-        for window in windows
-        for alias in items(window.windowExpressions())
-        if kind_of(_function(alias)) in _NUMBERS_ROWS
-    }
     found: list[FirstRows] = []
     for step in steps:
         if kind_of(step) == "Project":
@@ -305,4 +315,4 @@ def _column_of(expression: Java) -> int | None:
     """The column that an expression is, seen through casts between whole numbers."""
     while kind_of(expression) == "Cast" and isinstance(data_type(expression.dataType()), INTEGERS):
         expression = children(expression)[0]
-    return attribute(expression).id if kind_of(expression) == "AttributeReference" else None
+    return id_of(expression) if kind_of(expression) == "AttributeReference" else None

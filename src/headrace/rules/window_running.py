@@ -5,7 +5,7 @@ f(rows before ∪ slice) = f(rows before) ⊕ f(slice): what the rows before amo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,7 +41,7 @@ class Running:
         return self.kind in ("sum", "average")
 
 
-def running_of(alias: Java, stored: set[int]) -> Running | None:
+def running_of(alias: Java, stored: Set[int]) -> Running | None:
     """How a function over all rows up to the current one goes on from the rows before; None when it cannot."""
     function = items(alias.child().children())[0]
     if kind_of(function) in ("RowNumber", "Rank"):
@@ -98,19 +98,19 @@ def extra_type(name: str, one: Running) -> DataType:
 
 
 def before_slices(
-    arrangement: Arrangement, starts: SortKeys, extra: Mapping[str, Running], places: Mapping[int, int]
+    arrangement: Arrangement, starts: SortKeys, extra: Mapping[str, Running], positions: Mapping[int, int]
 ) -> list[pa.Array]:
-    """What stands before each slice, as the extra columns; places are those of the columns in the store."""
+    """What stands before each slice, as the extra columns; positions are those of the columns in the store."""
     found: list[pa.Array] = []
     for name, one in extra.items():
         if one.column is None:
             found.append(pa.array(arrangement.counts_before(starts)))
             continue
-        count = arrangement.values_before(starts, places[one.column])
+        count = arrangement.values_before(starts, positions[one.column])
         if name.startswith("count"):
             found.append(pa.array(count))
         else:
-            total = arrangement.sums_before(starts, places[one.column])
+            total = arrangement.sums_before(starts, positions[one.column])
             found.append(_nullable(total, _sum_type(one.type), count == 0))
     return found
 

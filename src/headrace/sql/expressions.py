@@ -1,11 +1,8 @@
-"""What lowering asks of expressions: which column one is, what orders by it, and what can be summed exactly."""
+"""What is asked of expressions: what they make equal, which column one is, and which column one orders by."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pyspark.sql.types import (
-    ArrayType,
     ByteType,
     DataType,
     DateType,
@@ -14,22 +11,19 @@ from pyspark.sql.types import (
     FloatType,
     IntegerType,
     LongType,
-    MapType,
     ShortType,
-    StructType,
     TimestampNTZType,
     TimestampType,
-    VariantType,
 )
 
-from headrace.ir.nodes import MOMENTS, PAIRS
-from headrace.plans.trees import Java, children, data_type, kind_of, may_be_null_for_size, references, walk
+from headrace.plans.trees import Java, children, data_type, kind_of, references
 
 INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 _ORDERED = (*INTEGERS, DecimalType, DoubleType, FloatType, DateType, TimestampType, TimestampNTZType)
 
 
 def equal_pair(part: Java, left_ids: set[int], right_ids: set[int]) -> tuple[Java, Java] | None:
+    """The expressions of two sides that a condition makes equal, the left one first."""
     if kind_of(part) not in ("EqualTo", "EqualNullSafe"):
         return None
     a, b = children(part)
@@ -76,71 +70,3 @@ def ordered_column(expression: Java) -> Java | None:
         if _keeps_order(source, target):
             return ordered_column(inner)
     return None
-
-
-def aggregate_calls(results: Sequence[Java]) -> list[Java]:
-    found: list[Java] = []
-    for result in results:
-        for part in walk(result):
-            if kind_of(part) == "AggregateExpression" and not any(part.semanticEquals(f) for f in found):
-                found.append(part)
-    return found
-
-
-def exact_input(expression: Java) -> Java | None:
-    """The integer or decimal behind a cast to DOUBLE, whose powers can be summed exactly."""
-    if kind_of(expression) != "Cast" or not isinstance(data_type(expression.dataType()), DoubleType):
-        return None
-    (inner,) = children(expression)
-    kind = data_type(inner.dataType())
-    if isinstance(kind, (ByteType, ShortType, IntegerType)) or (isinstance(kind, DecimalType) and kind.precision <= 12):
-        return inner
-    return None
-
-
-def _exact(kind: DataType) -> bool:
-    return isinstance(kind, (*INTEGERS, DecimalType))
-
-
-def _comparable(kind: DataType) -> bool:
-    """Whether the driver knows Spark's order of a type's values."""
-    if isinstance(kind, StructType):
-        names = {name.lower() for name in kind.names}
-        return 0 < len(names) == len(kind.names) and all(_comparable(field.dataType) for field in kind.fields)
-    if isinstance(kind, ArrayType):
-        return _comparable(kind.elementType)
-    return kind.typeName() in (
-        "byte",
-        "short",
-        "integer",
-        "long",
-        "float",
-        "double",
-        "decimal",
-        "date",
-        "timestamp",
-        "timestamp_ntz",
-        "string",
-        "boolean",
-        "binary",
-    )
-
-
-def has_partials(call: Java) -> bool:
-    function = call.aggregateFunction()
-    name = kind_of(function)
-    inputs = children(function)
-    types = [data_type(c.dataType()) for c in inputs]
-    if any(isinstance(kind, (MapType, VariantType)) for kind in types):
-        return False
-    if name == "Count":
-        return True
-    if name in ("Sum", "Average"):
-        return _exact(types[0]) and not may_be_null_for_size(function)
-    if name in ("Min", "Max"):
-        return _comparable(types[0])
-    if name in MOMENTS and not call.isDistinct():
-        return exact_input(inputs[0]) is not None
-    if name in PAIRS and not call.isDistinct():
-        return all(exact_input(c) is not None for c in inputs)
-    return False
