@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import duckdb
@@ -20,6 +21,7 @@ from pyspark.sql.types import DataType
 from headrace.epoch.work import Work
 from headrace.ir.nodes import Column, Tree
 from headrace.plans.handles import Handles
+from headrace.plans.trees import read_by
 from headrace.rules.all import RULES
 from headrace.rules.base import NeedsFill, Rule
 from headrace.rules.context import RuleContext
@@ -35,8 +37,42 @@ Model = dict[str, Rows]
 Epoch = Mapping[tuple[str, Row], int]
 
 
+class Reader:
+    """Reads handles that carry their own answers; of a sequence it has no shorter one."""
+
+    _gateway_client = SimpleNamespace()
+
+    def items(self, _: object) -> None:
+        return None
+
+    def children(self, node: object) -> str:
+        raise AssertionError(node)
+
+    output = children
+
+
+read_by(Reader())
+
+
+class Listed:
+    """A sequence as the JVM would hold it."""
+
+    _gateway_client = Reader._gateway_client
+
+    def __init__(self, *members: Any) -> None:
+        self._members = members
+
+    def size(self) -> int:
+        return len(self._members)
+
+    def apply(self, position: int) -> Any:
+        return self._members[position]
+
+
 class Unasked:
     """Stands where a handle into the JVM is passed on; whatever is made of it is another one."""
+
+    _gateway_client = Reader._gateway_client
 
     def __getattr__(self, name: str) -> Unasked:
         if name.startswith("_"):

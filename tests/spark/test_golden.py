@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from tests.golden.cases import FOLDER, Case, feed, load, plain_names, renamed
+from tests.golden.cases import Case, feed, load, plain_names, renamed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,9 +40,3 @@ def test_a_rule_makes_the_deltas_of_its_golden_file(golden_home: Any, number: in
         since = golden_home.epoch
         golden_home.apply(step.calls())
         assert feed(golden_home, own.view, since) == step.delta, f"step {number}"
-
-
-def test_every_operator_has_a_golden_file() -> None:
-    operators = {"filter_project", "union", "inner_join", "outer_join", "aggregate", "window", "limit", "touched"}
-    parts = {"inner_join_thresholds", "aggregate_values", "remembered"}
-    assert {path.stem for path in FOLDER.glob("*.md")} == operators | parts

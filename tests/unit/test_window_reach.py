@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pyspark.sql.types import DataType, DateType, DoubleType, IntegerType, LongType, StringType
 
-from headrace.plans import trees
 from headrace.rules.window_reach import FirstRows, FrameReach, OrderBy, WindowReach, find_reach, limited
 from headrace.rules.window_running import Running
+from tests.driven_rules import Listed, Reader
 
 KEY, AT, VALUE, DAY, NAME = range(1, 6)
 TYPES: dict[int, DataType] = {
@@ -26,7 +25,7 @@ ASCENDING = OrderBy(AT, False, True, LongType())
 class Tree:
     """A part of Spark's plan: its kind, and what it answers."""
 
-    _gateway_client = SimpleNamespace()
+    _gateway_client = Reader._gateway_client
 
     def __init__(self, kind: str, *children: Any, **answers: Any) -> None:
         self.__dict__.update(_headrace_kind=kind, _headrace_children=list(children), _answers=answers)
@@ -41,32 +40,8 @@ class Tree:
         return sequence(self.__dict__["_headrace_children"])
 
 
-class Sequence(Tree):
-    def __init__(self, members: list[Any]) -> None:
-        super().__init__("Seq", size=len(members))
-        self.__dict__["_members"] = members
-
-    def apply(self, index: int) -> Any:
-        return self.__dict__["_members"][index]
-
-
 def sequence(members: list[Any]) -> Any:
-    return Sequence(members)
-
-
-class Reader:
-    """Has no shorter answer for a sequence; children are known before it is asked."""
-
-    _gateway_client = Tree._gateway_client
-
-    def items(self, _: Any) -> None:
-        return None
-
-    def children(self, node: Any) -> str:
-        raise AssertionError(node)
-
-
-trees.read_by(Reader())
+    return Listed(*members)
 
 
 def typed(kind: DataType) -> Any:
