@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-fast check demo quickstart bench bench-epoch bench-endurance judge soak crash siege jvm-loss lock clean
+.PHONY: help setup test test-fast check demo demo-cdc quickstart bench bench-epoch bench-endurance judge soak crash siege jvm-loss lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ check: setup ## lint, format, types, direction of imports
 
 demo: setup ## a shop's medallion: backfill, six hours of changes, a change of the past, and the proof; a few minutes
 	@$(BIN)/headrace demo
+
+demo-cdc: setup ## a PostgreSQL followed through Debezium and Kafka into two views, with a kill among it; a few minutes
+	@$(BIN)/python examples/cdc/demo.py
 
 quickstart: setup ## three tables, three views, a few epochs: under a minute
 	@$(BIN)/python examples/quickstart/run.py
