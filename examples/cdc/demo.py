@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 
 import headrace
 from headrace import local
@@ -43,19 +44,21 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=200, help="how many changes a second")
     chosen = parser.parse_args()
     print("Starting PostgreSQL, Kafka and Debezium ...", flush=True)
-    with local.start() as servers, tempfile.TemporaryDirectory() as folder:
-        with psycopg.connect(servers.postgres_dsn, autocommit=True) as database:
-            prepare(database)
-            servers.capture("shop", ["public.customers", "public.orders"])
-            print("Opening a home and following the database ...", flush=True)
-            with headrace.open(Path(folder) / "home") as hr:
-                hr.execute(TABLES)
-                hr.execute(
-                    f"CREATE SOURCE shop FROM KAFKA '{servers.bootstrap}/shop.public.*' WITH (format = 'debezium')"
-                )
-                wait_until_equal(hr, database)
-                print("The snapshot is there. Writing orders ...", flush=True)
-                follow(hr, servers, database, chosen.seconds, chosen.rate)
+    with (
+        local.start() as servers,
+        tempfile.TemporaryDirectory() as folder,
+        psycopg.connect(servers.postgres_dsn, autocommit=True) as database,
+    ):
+        prepare(database)
+        servers.capture("shop", ["public.customers", "public.orders"])
+        print("Opening a home and following the database ...", flush=True)
+        with headrace.open(Path(folder) / "home") as hr:
+            hr.execute(TABLES)
+            topics = f"{servers.bootstrap}/shop.public.*"
+            hr.execute(f"CREATE SOURCE shop FROM KAFKA '{topics}' WITH (format = 'debezium')")
+            wait_until_equal(hr, database)
+            print("The snapshot is there. Writing orders ...", flush=True)
+            follow(hr, servers, database, chosen.seconds, chosen.rate)
 
 
 def prepare(database: psycopg.Connection[Any]) -> None:
@@ -82,9 +85,11 @@ def follow(
     written = write(database, seconds, rate)
     killer.join()
     wait_until_equal(hr, database)
-    (shown,) = hr.execute("SHOW SOURCES").to_pylist()  # pyright: ignore[reportOptionalMemberAccess]
+    sources = hr.execute("SHOW SOURCES")
+    assert isinstance(sources, pa.Table)
+    (shown,) = sources.to_pylist()
     print(
-        f"\n{written} changes were written, Debezium was killed among them, and both views equal PostgreSQL's own answer."
+        f"\n{written} changes were written, Debezium was killed among them, and both views equal PostgreSQL's answer."
     )
     print(
         f"received {shown['received']} = applied {shown['applied']} + stale {shown['stale']} + dead {shown['dead']} "
