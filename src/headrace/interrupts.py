@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any
 
 
-class Held:
+class HeldInterrupts:
     """An interrupt that waits, and what its receiver is to be told; a second one does not wait."""
 
     def __init__(self, before: Callable[[int, FrameType | None], Any] | None = None) -> None:
@@ -38,26 +38,23 @@ class Held:
 
 
 @contextmanager
-def interrupts_held() -> Generator[Held, None, None]:
+def interrupts_held() -> Generator[HeldInterrupts, None, None]:
     """Inside, Ctrl-C waits until the end, outermost first; only the main thread is ever interrupted."""
     if threading.current_thread() is not threading.main_thread():
-        yield Held()
+        yield HeldInterrupts()
         return
     before = signal.getsignal(signal.SIGINT)
-    if isinstance(before, Held):
+    if isinstance(before, HeldInterrupts):
         yield before
         return
     if not callable(before):
         # Ignored, deadly, or taken by someone outside Python: none of them raises anything here.
-        yield Held()
+        yield HeldInterrupts()
         return
-    held = Held(before)
+    held = HeldInterrupts(before)
     signal.signal(signal.SIGINT, held)
     try:
         yield held
     finally:
         signal.signal(signal.SIGINT, before)
         held.let_go()
-
-
-__all__ = ["Held", "interrupts_held"]

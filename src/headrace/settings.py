@@ -19,7 +19,7 @@ _SHORTEST_KEY = 8
 _PREFIX = "HEADRACE_"
 # What the command line and the crash checks read.
 _OTHER_NAMES = {"HEADRACE_HOME", "HEADRACE_API_KEY", "HEADRACE_CRASH_AT"}
-_told: set[str] = set()
+_warned: set[str] = set()
 _log = logging.getLogger("headrace.settings")
 
 
@@ -283,9 +283,9 @@ def told_fault(where: Sequence[str | int], kind: str, message: str, model: type[
 def _tell_unknown_names() -> None:
     """Warn of what the environment sets that is no setting, each name once: most likely it is misspelt."""
     known = {f"{_PREFIX}{name.upper()}" for name in Settings.model_fields} | _OTHER_NAMES
-    for name in sorted(os.environ.keys() - known - _told):
+    for name in sorted(os.environ.keys() - known - _warned):
         if not name.startswith(_PREFIX):
             continue
-        _told.add(name)
+        _warned.add(name)
         near = difflib.get_close_matches(name, sorted(known), n=1)
         _log.warning("%s is no setting%s", name, f", but there is {near[0]}" if near else "")

@@ -27,7 +27,7 @@ import pyarrow as pa
 from headrace.errors import QueryStopped
 from headrace.query_processes.child import OUT_OF_MEMORY
 from headrace.query_processes.error_forms import error_to_json
-from headrace.query_processes.question import Heard, Question
+from headrace.query_processes.question import Question, QuestionReader
 from headrace.query_processes.wire import Message, WireBroken, receive, send, to_bytes
 
 
@@ -37,7 +37,7 @@ def main() -> None:
         os._exit(3)
     receive(wire, 0)
     send(wire, Message({"ready": True, "jvm": None}))
-    heard, stopped, speaking = Heard(), dict[int, threading.Event](), threading.Lock()
+    reader, stopped, speaking = QuestionReader(), dict[int, threading.Event](), threading.Lock()
 
     def answer(number: int, question: Question) -> None:
         verb, *arguments = question.sql.split()
@@ -58,7 +58,7 @@ def main() -> None:
             filled.append(b"x" * 300_000_000)
             return
         if verb == "wait" and stopped[number].wait(float(arguments[0])):
-            told = Message({"answer": number, "error": error_to_json(QueryStopped("stopped"))})
+            answered = Message({"answer": number, "error": error_to_json(QueryStopped("stopped"))})
         else:
             rows = {
                 "echo": lambda: arguments,
@@ -66,14 +66,14 @@ def main() -> None:
                 "environment": lambda: sorted(os.environ),
                 "names": lambda: [f"{name} {one.rows.num_rows}" for name, (one, _) in question.relations.items()],
             }.get(verb, list)()
-            told = Message({"answer": number}, [to_bytes(pa.table({"x": pa.array(rows, pa.string())}))])
+            answered = Message({"answer": number}, [to_bytes(pa.table({"x": pa.array(rows, pa.string())}))])
         with speaking:
             if verb == "lie":
                 wire.sendall(struct.pack(">IQ", 20, 2**60))
             elif verb == "noise":
                 wire.sendall(b"\0\0\0\x05\0\0\0\0\0\0\0\0{{{{{")
             else:
-                send(wire, told)
+                send(wire, answered)
 
     filled: list[bytes] = []
     while True:
@@ -86,7 +86,7 @@ def main() -> None:
             continue
         number = message.head["ask"]
         stopped[number] = threading.Event()
-        threading.Thread(target=answer, args=(number, heard.question(message)), daemon=True).start()
+        threading.Thread(target=answer, args=(number, reader.read(message)), daemon=True).start()
 
 
 if __name__ == "__main__":

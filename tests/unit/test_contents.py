@@ -11,7 +11,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from headrace.query_processes import contents as module
 from headrace.query_processes.contents import Contents
-from headrace.query_processes.question import Question, Told
+from headrace.query_processes.question import Question, QuestionWriter
 from headrace.reading.files import Files
 from headrace.reading.frames import Frames
 from headrace.state.arrow_types import arrow_schema
@@ -93,15 +93,15 @@ def test_runs_that_have_the_number_of_others_that_are_gone_have_contents_of_thei
 
 
 def test_files_that_are_there_for_what_a_process_was_told_are_counted(tmp_path: Path) -> None:
-    contents, told = Contents(Frames(None, Files(tmp_path))), Told()  # pyright: ignore[reportArgumentType]
+    contents, writer = Contents(Frames(None, Files(tmp_path))), QuestionWriter()  # pyright: ignore[reportArgumentType]
     schema = StructType([StructField("a", LongType()), StructField("b", StringType())])
     kept = [contents.of(_of_small_runs(n)) for n in range(3)]
     sizes = [sum(file.path.stat().st_size for file in content.files) for content in kept]
     assert min(sizes) > 100_000
     for number, content in enumerate(kept):
-        with told.telling(number, Question("rows", "SELECT 1", {"t": (content, schema)})):
+        with writer.writing(number, Question("rows", "SELECT 1", {"t": (content, schema)})):
             pass
-    assert sum(sizes) <= told._bytes < 2 * sum(sizes)
+    assert sum(sizes) <= writer._bytes < 2 * sum(sizes)
 
 
 def _of_small_runs(number: int) -> Snapshot:

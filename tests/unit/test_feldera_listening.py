@@ -13,14 +13,14 @@ from headrace.serving.feldera.listening import egress
 from headrace.serving.streams import Streams
 
 
-def test_a_listener_that_cannot_begin_leaves_no_place_taken() -> None:
+def test_a_listener_that_cannot_begin_leaves_no_slot_taken() -> None:
     def begin(*_: object) -> None:
         raise HomeBroken(7, RuntimeError("no more"))
 
     async def listen() -> None:
         following = SimpleNamespace(begin=begin, ended=False)
-        hr: Any = SimpleNamespace(epoch=7, following=following, catalog=SimpleNamespace(get=lambda _: named))
-        service: Any = SimpleNamespace(hr=hr, streams=Streams(hr, 2), settings=None)
+        readings: Any = SimpleNamespace(epoch=7, following=following, catalog=SimpleNamespace(get=lambda _: named))
+        service: Any = SimpleNamespace(readings=readings, streams=Streams(readings, 2), settings=None)
         pipeline: Any = SimpleNamespace(refuse_stopped=lambda: None, stops=0)
         for _ in range(3):
             with pytest.raises(HomeBroken):

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType
 
-from headrace.reading.held import Held
+from headrace.reading.held_rows import HeldRows
 from headrace.state.arrow_types import arrow_schema
 from headrace.state.delta import consolidate, weights_of
 from headrace.state.repeat import repeat
@@ -31,7 +31,7 @@ def store_of(*epochs: list[Row], merge: bool = False) -> Store:
     return store
 
 
-def pieces(held: Held, most: int) -> list[list[tuple[Any, ...]]]:
+def pieces(held: HeldRows, most: int) -> list[list[tuple[Any, ...]]]:
     found: list[list[tuple[Any, ...]]] = []
     at: At | None = BEGIN
     while at is not None:
@@ -58,7 +58,7 @@ def test_pieces_are_the_whole(most: int) -> None:
                 rows.append((*row, change))
             epochs.append(rows)
         store = store_of(*epochs, merge=trial % 2 == 0)
-        found = pieces(Held(store.snapshot(), ["id", "name"]), most)
+        found = pieces(HeldRows(store.snapshot(), ["id", "name"]), most)
         assert Counter(row for piece in found for row in piece) == +held
         # All but the last are full, and only of an empty relation is there an empty one.
         assert {len(piece) for piece in found[:-1]} <= {most}
@@ -67,7 +67,7 @@ def test_pieces_are_the_whole(most: int) -> None:
 
 def test_a_row_that_is_there_often_is_told_in_pieces() -> None:
     snapshot = store_of([(1, "a", 1), (2, "b", 2**60), (3, "c", 1)]).snapshot()
-    held = Held(snapshot, ["id", "name"])
+    held = HeldRows(snapshot, ["id", "name"])
     assert held.count == 2**60 + 2
     first = held.piece(BEGIN, 1000)
     assert Counter(first.rows.column("id").to_pylist()) == {1: 1, 2: 999}
@@ -85,7 +85,7 @@ def test_who_reads_slowly_keeps_no_copy() -> None:
     whole = pa.total_allocated_bytes()
     tracemalloc.start()
     try:
-        readers = [Held(snapshot, ["id", "name"]) for _ in range(50)]
+        readers = [HeldRows(snapshot, ["id", "name"]) for _ in range(50)]
         positions = [reader.piece(BEGIN, 1000).after for reader in readers]
         assert all(at is not None and at.told == 1000 for at in positions)
         # Of all fifty together, less than a tenth of what one copy of the relation takes.

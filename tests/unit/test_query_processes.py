@@ -25,7 +25,7 @@ from headrace.query_processes import pool as query_processes
 from headrace.query_processes.child import Allowance, Child, ProcessLost
 from headrace.query_processes.error_forms import error_from_json, error_to_json
 from headrace.query_processes.pool import QueryProcesses, Stop
-from headrace.query_processes.question import Heard, Question, Told
+from headrace.query_processes.question import Question, QuestionReader, QuestionWriter
 from headrace.query_processes.wire import Message, WireBroken, receive, send, to_bytes, to_table
 from headrace.reading.files import File
 from headrace.reading.frames import Content
@@ -82,18 +82,18 @@ def test_relations_are_told_once_and_forgotten_in_time(pool_of: Callable[..., Po
 
 
 def test_what_is_told_travels_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    told, heard = Told(), Heard()
+    writer, reader = QuestionWriter(), QuestionReader()
     rows = pa.table({"c0": pa.array(range(1000), pa.int64())})
     gone = pa.table({"low": [1], "high": [2]})
     content = Content((File(Path("/a.parquet")), File(Path("/b"), weighted=True)), gone, rows, File(Path("/rest")))
     monkeypatch.setattr(Content, "size", 1)
-    with told.telling(1, Question("rows", "SELECT 1", {"t": (content, ONE)}, 3, 4, 10)) as first:
+    with writer.writing(1, Question("rows", "SELECT 1", {"t": (content, ONE)}, 3, 4, 10)) as first:
         pass
-    with told.telling(2, Question("plan", "SELECT 2", {"u": (content, ONE)})) as again:
+    with writer.writing(2, Question("plan", "SELECT 2", {"u": (content, ONE)})) as again:
         pass
     assert len(first.parts) == 2
     assert not again.parts
-    question = heard.question(first)
+    question = reader.read(first)
     assert (question.kind, question.sql, question.line, question.column, question.rows) == (
         "rows",
         "SELECT 1",
@@ -106,7 +106,7 @@ def test_what_is_told_travels_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.rows.equals(rows)
     assert found.gone is not None
     assert found.gone.equals(gone)
-    assert heard.question(again).relations["u"][0] is found
+    assert reader.read(again).relations["u"][0] is found
 
 
 def test_what_a_change_asks_travels_whole() -> None:
@@ -114,9 +114,9 @@ def test_what_a_change_asks_travels_whole() -> None:
     types = (DecimalType(10, 2), ArrayType(StringType(), True))
     asked = Question("changes", "SELECT 1", {}, 3, 4, None, types, pieces)
     over, other = socket.socketpair()
-    with over, other, Told().telling(1, asked) as message:
+    with over, other, QuestionWriter().writing(1, asked) as message:
         send(over, message)
-        assert Heard().question(receive(other, 0)) == asked
+        assert QuestionReader().read(receive(other, 0)) == asked
 
 
 def test_a_query_is_stopped_and_its_process_goes_on(pool_of: Callable[..., Pool]) -> None:
@@ -222,16 +222,16 @@ def test_nobody_is_sent_into_a_process_that_is_being_ended(
 ) -> None:
     pool = pool_of()
     (before,) = pool.ask("pid")
-    (room,) = pool._rooms
-    ended, wait = threading.Event(), room.child._process.wait
-    monkeypatch.setattr(room.child._process, "wait", lambda *seconds: ended.wait(60) and wait(*seconds))
-    killing = threading.Thread(target=room.child.kill, args=("idle",))
+    (process,) = pool._processes
+    ended, wait = threading.Event(), process.child._process.wait
+    monkeypatch.setattr(process.child._process, "wait", lambda *seconds: ended.wait(60) and wait(*seconds))
+    killing = threading.Thread(target=process.child.kill, args=("idle",))
     killing.start()
     try:
         time.sleep(0.2)
-        assert not room.ready
-        assert not room.child.ended.is_set()
-        number, answer = room.child.ask(Question("rows", "echo x", {}))
+        assert not process.ready
+        assert not process.child.ended.is_set()
+        number, answer = process.child.ask(Question("rows", "echo x", {}))
         assert number
         with pytest.raises(ProcessLost):
             answer.result(20)
@@ -404,7 +404,7 @@ def test_what_was_never_sent_was_not_told(pool_of: Callable[..., Pool], monkeypa
             pool.ask("names", a=small, b=large)
     assert pool.ask("names", a=small) == ["a 1"]
     assert pool.ask("pid") == before
-    assert not pool._rooms[0].child._answers
+    assert not pool._processes[0].child._answers
 
 
 def test_a_process_that_was_ready_has_not_failed_to_start(pool_of: Callable[..., Pool]) -> None:
@@ -413,7 +413,7 @@ def test_a_process_that_was_ready_has_not_failed_to_start(pool_of: Callable[...,
     assert child.ready.wait(60)
     child.kill("idle")
     assert child.ended.wait(60)
-    pool._rooms.append(query_processes._Room(child))
+    pool._processes.append(query_processes._Room(child))
     pool._look_after()
     assert pool._failed_at is None
 
@@ -498,6 +498,6 @@ def test_messages_arrive_as_they_were_sent() -> None:
 
 def test_errors_come_out_as_they_went_in() -> None:
     sent = StatementError("it cannot be read", detail="Here.", hint="mend it", line=2, column=7)
-    heard = error_from_json(error_to_json(sent))
-    assert (type(heard), str(heard), heard.line, heard.column) == (StatementError, str(sent), 2, 7)
+    found = error_from_json(error_to_json(sent))
+    assert (type(found), str(found), found.line, found.column) == (StatementError, str(sent), 2, 7)
     assert type(error_from_json({"code": "owner_lost", "message": "no"})) is QueryError

@@ -88,16 +88,16 @@ def inspect_storage(home: Location, progress: Progress = no_progress) -> Inspect
     """Check every file of a home that an epoch or a reader needs."""
     if not any((home / name).is_dir() for name in ("ledger", "tables", "state")):
         raise LedgerError(f"there is no ledger in {home}", hint="name the folder of a home that has been opened once")
-    found = _Look(home, progress).inspection()
+    found = _Inspector(home, progress).inspection()
     if not found.damaged:
         return found
     # Beside a running owner a file may have been folded away while it was looked for: only what is still wrong counts.
-    again = _Look(home, no_progress, {one.path for one in found.damaged}).inspection()
+    again = _Inspector(home, no_progress, {one.path for one in found.damaged}).inspection()
     return replace(again, size=found.size, files=found.files)
 
 
 @dataclass
-class _Look:
+class _Inspector:
     """One walk through a home; with suspects given, no other file is read again."""
 
     home: Location

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from headrace.query_processes.question import Question, Told
+from headrace.query_processes.question import Question, QuestionWriter
 from headrace.query_processes.wire import Message, WireBroken, receive, send
 from headrace.spark.proc import processor_seconds, resident_bytes
 
@@ -69,7 +69,7 @@ class Child:
         self._allowance = allowance
         self._wire, theirs = socket.socketpair()
         self._wire.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _SEND_SECONDS, 0))
-        self._told = Told()
+        self._questions = QuestionWriter()
         self._speaking = threading.Lock()
         self._numbers = itertools.count(1)
         self._answers: dict[int, Future[Message]] = {}
@@ -118,7 +118,7 @@ class Child:
             self._lose(number, ProcessLost("idle", alone=False))
             return number, answer
         try:
-            with self._speaking, self._told.telling(number, question) as message:
+            with self._speaking, self._questions.writing(number, question) as message:
                 send(self._wire, message)
         except WireBroken:
             self.kill("unknown")

@@ -59,10 +59,10 @@ class Stop:
 
 
 @dataclass(eq=False)
-class _Seat:
+class _RunningQuery:
     """One query's part in a process."""
 
-    room: _Room
+    process: _Process
     alone: bool
     taken_at: float = field(default_factory=time.monotonic)
 
@@ -76,11 +76,11 @@ class _Stopped:
 
 
 @dataclass(eq=False)
-class _Room:
+class _Process:
     """A process and the queries in it."""
 
     child: Child
-    seats: list[_Seat] = field(default_factory=list[_Seat])
+    running: list[_RunningQuery] = field(default_factory=list[_RunningQuery])
     left_at: float = field(default_factory=time.monotonic)
     stopped: list[_Stopped] = field(default_factory=list[_Stopped])
 
@@ -89,7 +89,7 @@ class _Room:
         return self.child.ready.is_set() and self.child.ending is None
 
     @property
-    def settling(self) -> float | None:
+    def stopping_for(self) -> float | None:
         """For how many seconds something has gone on in it that was stopped."""
         self.stopped = [one for one in self.stopped if not one.answer.done()]
         return time.monotonic() - self.stopped[0].at if self.stopped else None
@@ -97,23 +97,23 @@ class _Room:
     @property
     def drained(self) -> bool:
         """Whether what was stopped goes on for so long that nobody else is sent into it."""
-        return (self.settling or 0.0) > _STOP_SECONDS
+        return (self.stopping_for or 0.0) > _STOP_SECONDS
 
     @property
     def crowded(self) -> bool:
         """Whether a query in it may keep others waiting."""
         long_ago = time.monotonic() - _LONG_SECONDS
-        return self.drained or any(seat.alone or seat.taken_at < long_ago for seat in self.seats)
+        return self.drained or any(query.alone or query.taken_at < long_ago for query in self.running)
 
     @property
     def clear(self) -> bool:
         """Whether a query is answered there as soon as can be."""
-        return self.ready and not self.crowded and self.settling is None
+        return self.ready and not self.crowded and self.stopping_for is None
 
     @property
     def open(self) -> bool:
         """Whether a query may go into it."""
-        return self.ready and not self.drained and not any(seat.alone for seat in self.seats)
+        return self.ready and not self.drained and not any(query.alone for query in self.running)
 
 
 class _Moved(Exception):
@@ -128,7 +128,7 @@ class QueryProcesses:
         self._most = most
         self._program = program
         self._changed = threading.Condition()
-        self._rooms: list[_Room] = []
+        self._processes: list[_Process] = []
         self._tending: threading.Thread | None = None
         self._failed_at: float | None = None
         self._closed = False
@@ -144,12 +144,12 @@ class QueryProcesses:
     def pids(self) -> list[int]:
         """The processes there are."""
         with self._changed:
-            return [room.child.pid for room in self._rooms]
+            return [process.child.pid for process in self._processes]
 
     def processor_seconds(self) -> float:
         """How much of the processor those have had so far."""
         with self._changed:
-            return sum(room.child.processor_seconds() for room in self._rooms)
+            return sum(process.child.processor_seconds() for process in self._processes)
 
     def close(self) -> None:
         """End all processes."""
@@ -162,9 +162,9 @@ class QueryProcesses:
     def _answered(self, question: Question, stop: Stop, read: Callable[[Message], T]) -> T:
         alone = moved = False
         for _ in range(_ATTEMPTS):
-            seat = self._sit_down(alone, stop)
+            query = self._enter(alone, stop)
             try:
-                message = self._ask(seat, question, stop, may_move=not (alone or moved))
+                message = self._ask(query, question, stop, may_move=not (alone or moved))
                 if "error" in message.head:
                     raise error_from_json(message.head["error"])
                 return read(message)
@@ -172,18 +172,18 @@ class QueryProcesses:
                 moved = True
             except (WireBroken, KeyError):
                 # It is not to be believed any more.
-                seat.room.child.kill("disbelieved")
-            except ProcessLost as process:
-                if process.ending == "memory" and (alone or process.alone):
+                query.process.child.kill("disbelieved")
+            except ProcessLost as gone:
+                if gone.ending == "memory" and (alone or gone.alone):
                     raise too_much_memory() from None
-                if process.ending == "unknown" and alone:
+                if gone.ending == "unknown" and alone:
                     raise lost() from None
-                alone = alone or process.ending in ("memory", "unknown")
+                alone = alone or gone.ending in ("memory", "unknown")
             finally:
-                self._leave(seat)
+                self._leave(query)
         raise not_run()
 
-    def _sit_down(self, alone: bool, stop: Stop) -> _Seat:
+    def _enter(self, alone: bool, stop: Stop) -> _RunningQuery:
         """A part in a process; waits until there is one."""
         with self._changed:
             self._tend()
@@ -191,25 +191,25 @@ class QueryProcesses:
                 stop.refuse()
                 if self._closed:
                     raise closed()
-                room = self._free(alone)
-                if room is not None:
-                    seat = _Seat(room, alone)
-                    room.seats.append(seat)
-                    return seat
-                if self._failed_at is not None and not self._rooms:
+                process = self._free(alone)
+                if process is not None:
+                    query = _RunningQuery(process, alone)
+                    process.running.append(query)
+                    return query
+                if self._failed_at is not None and not self._processes:
                     raise not_run()
                 self._changed.wait(_LOOK_SECONDS)
 
-    def _free(self, alone: bool) -> _Room | None:
+    def _free(self, alone: bool) -> _Process | None:
         """The process that a query may go into now."""
-        clear = [room for room in self._rooms if room.clear and not (alone and room.seats)]
+        clear = [process for process in self._processes if process.clear and not (alone and process.running)]
         if clear or alone:
             return clear[0] if clear else None
-        shared = (room for room in self._rooms if room.open)
-        return min(shared, key=lambda room: len(room.seats), default=None)
+        shared = (process for process in self._processes if process.open)
+        return min(shared, key=lambda process: len(process.running), default=None)
 
-    def _ask(self, seat: _Seat, question: Question, stop: Stop, *, may_move: bool) -> Message:
-        child = seat.room.child
+    def _ask(self, query: _RunningQuery, question: Question, stop: Stop, *, may_move: bool) -> Message:
+        child = query.process.child
         number, answer = child.ask(question)
         awaited: list[Future[Any]] = [answer, stop.wanted]
         while not answer.done():
@@ -217,29 +217,29 @@ class QueryProcesses:
             if answer.done():
                 break
             if stop.wanted.done():
-                self._stop(seat, number, answer)
+                self._stop(query, number, answer)
                 raise stopped()
-            if may_move and time.monotonic() - seat.taken_at > _BESIDE_SECONDS and self._better(seat):
-                self._stop(seat, number, answer)
+            if may_move and time.monotonic() - query.taken_at > _BESIDE_SECONDS and self._better(query):
+                self._stop(query, number, answer)
                 raise _Moved
         return answer.result()
 
-    def _better(self, seat: _Seat) -> bool:
+    def _better(self, query: _RunningQuery) -> bool:
         """Whether a query waits behind an older one, and there is a process where it would not."""
         with self._changed:
-            behind = any(other.taken_at < seat.taken_at for other in seat.room.seats)
-            return behind and any(room.clear for room in self._rooms if room is not seat.room)
+            behind = any(other.taken_at < query.taken_at for other in query.process.running)
+            return behind and any(process.clear for process in self._processes if process is not query.process)
 
-    def _stop(self, seat: _Seat, number: int, answer: Future[Message]) -> None:
+    def _stop(self, query: _RunningQuery, number: int, answer: Future[Message]) -> None:
         """Have a query stopped, for which nobody waits any more."""
         with self._changed:
-            seat.room.stopped.append(_Stopped(answer))
-        seat.room.child.stop(number)
+            query.process.stopped.append(_Stopped(answer))
+        query.process.child.stop(number)
 
-    def _leave(self, seat: _Seat) -> None:
+    def _leave(self, query: _RunningQuery) -> None:
         with self._changed:
-            seat.room.seats.remove(seat)
-            seat.room.left_at = time.monotonic()
+            query.process.running.remove(query)
+            query.process.left_at = time.monotonic()
             self._changed.notify_all()
 
     def _tend(self) -> None:
@@ -260,40 +260,40 @@ class QueryProcesses:
                 self._changed.notify_all()
                 if not self._closed:
                     self._changed.wait(_LOOK_SECONDS)
-        for room in self._rooms:
-            room.child.kill("closed")
-        for room in self._rooms:
-            room.child.ended.wait()
+        for process in self._processes:
+            process.child.kill("closed")
+        for process in self._processes:
+            process.child.ended.wait()
 
     def _look_after(self) -> bool:
         """Let go of processes that have ended, end those that are to end, and tell whether another is to be started."""
         now = time.monotonic()
         with self._changed:
-            for room in list(self._rooms):
-                if room.child.ended.is_set():
-                    self._rooms.remove(room)
-                    if not room.child.ready.is_set():
+            for process in list(self._processes):
+                if process.child.ended.is_set():
+                    self._processes.remove(process)
+                    if not process.child.ready.is_set():
                         self._failed_at = now
-                elif room.ready:
+                elif process.ready:
                     self._failed_at = None
-                    idle = len(self._rooms) > 1 and not room.seats and now - room.left_at > _IDLE_SECONDS
-                    if room.drained and (not room.seats or (room.settling or 0.0) > _DRAIN_SECONDS):
-                        room.child.kill("stopped")
+                    idle = len(self._processes) > 1 and not process.running and now - process.left_at > _IDLE_SECONDS
+                    if process.drained and (not process.running or (process.stopping_for or 0.0) > _DRAIN_SECONDS):
+                        process.child.kill("stopped")
                     elif idle:
-                        room.child.kill("idle")
+                        process.child.kill("idle")
             resting = self._failed_at is not None and now - self._failed_at < _START_AGAIN_SECONDS
-            starting = any(not room.child.ready.is_set() for room in self._rooms)
-            wanted = len(self._rooms) < self._most and all(room.crowded for room in self._rooms)
+            starting = any(not process.child.ready.is_set() for process in self._processes)
+            wanted = len(self._processes) < self._most and all(process.crowded for process in self._processes)
             return wanted and not (resting or starting)
 
     def _start(self) -> None:
         """Start another process, while nobody who asks waits for that alone."""
         try:
-            room = _Room(Child(self.allowance, self._program))
+            process = _Process(Child(self.allowance, self._program))
         except (OSError, RuntimeError):
             # Out of processes, threads, memory or files: whoever waits hears it now, and it is tried again later.
             self._failed_at = time.monotonic()
             _log.exception("a query process could not be started")
         else:
             with self._changed:
-                self._rooms.append(room)
+                self._processes.append(process)

@@ -41,8 +41,8 @@ class Question:
     pieces: tuple[Piece, ...] = ()
 
 
-class Told:
-    """What one query process was told of relations and still knows, so that it need not be told again."""
+class QuestionWriter:
+    """Writes questions for one query process: what it knows of relations from earlier ones is not sent again."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count()
@@ -50,8 +50,8 @@ class Told:
         self._bytes = 0
 
     @contextmanager
-    def telling(self, number: int, question: Question) -> Generator[Message, None, None]:
-        """The question as a message, to be sent inside, one after the other; what was not sent was not told."""
+    def writing(self, number: int, question: Question) -> Generator[Message, None, None]:
+        """The question as a message, to be sent inside, one after the other; what was not sent is not known."""
         known, size = self._known.copy(), self._bytes
         try:
             yield self._message(number, question)
@@ -72,7 +72,7 @@ class Told:
             "column": question.column,
             "rows": question.rows,
             "types": StructType([StructField("", kind) for kind in question.types]).jsonValue(),
-            "pieces": [_told(piece) for piece in question.pieces],
+            "pieces": [_piece_json(piece) for piece in question.pieces],
             "relations": relations,
             "forget": self._forget(),
         }
@@ -94,10 +94,10 @@ class Told:
         return {
             "number": number,
             "schema": schema.jsonValue(),
-            "files": [_told_file(file) for file in content.files],
+            "files": [_file_json(file) for file in content.files],
             "rows": first,
             "gone": None if content.gone is None else first + 1,
-            "rest": None if content.rest is None else _told_file(content.rest),
+            "rest": None if content.rest is None else _file_json(content.rest),
         }
 
     def _forget(self) -> list[int]:
@@ -110,16 +110,16 @@ class Told:
         return forgotten
 
 
-class Heard:
-    """The relations that a query process has heard of."""
+class QuestionReader:
+    """Reads questions by the relations that its process was sent before."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Content, StructType]] = {}
 
-    def question(self, message: Message) -> Question:
+    def read(self, message: Message) -> Question:
         """The question of a message."""
         head = message.head
-        relations = {name: self._relation(told, message.parts) for name, told in head["relations"].items()}
+        relations = {name: self._relation(written, message.parts) for name, written in head["relations"].items()}
         for number in head["forget"]:
             self._known.pop(number, None)
         types = tuple(field.dataType for field in StructType.fromJson(head["types"]).fields)
@@ -127,27 +127,27 @@ class Heard:
         line, column, rows = head["line"], head["column"], head["rows"]
         return Question(head["kind"], head["sql"], relations, line, column, rows, types, pieces)
 
-    def _relation(self, told: Mapping[str, Any], parts: Sequence[bytes]) -> tuple[Content, StructType]:
-        if "known" in told:
-            return self._known[told["known"]]
-        gone: pa.Table | None = None if told["gone"] is None else to_table(parts[told["gone"]]).combine_chunks()
-        rest = None if told["rest"] is None else _heard_file(told["rest"])
-        content = Content(tuple(map(_heard_file, told["files"])), gone, to_table(parts[told["rows"]]), rest)
-        found = self._known[told["number"]] = content, StructType.fromJson(told["schema"])
+    def _relation(self, written: Mapping[str, Any], parts: Sequence[bytes]) -> tuple[Content, StructType]:
+        if "known" in written:
+            return self._known[written["known"]]
+        gone: pa.Table | None = None if written["gone"] is None else to_table(parts[written["gone"]]).combine_chunks()
+        rest = None if written["rest"] is None else _file_of(written["rest"])
+        content = Content(tuple(map(_file_of, written["files"])), gone, to_table(parts[written["rows"]]), rest)
+        found = self._known[written["number"]] = content, StructType.fromJson(written["schema"])
         return found
 
 
-def _told(piece: Piece) -> list[object]:
+def _piece_json(piece: Piece) -> list[object]:
     expression = piece.expression
     return [piece.line, expression.text, expression.line, expression.column]
 
 
-def _told_file(file: File) -> list[object]:
+def _file_json(file: File) -> list[object]:
     return [str(file.path), file.weighted]
 
 
-def _heard_file(told: Sequence[Any]) -> File:
-    path, weighted = told
+def _file_of(written: Sequence[Any]) -> File:
+    path, weighted = written
     return File(Path(path), weighted)
 
 

@@ -28,7 +28,7 @@ from headrace.plans.catalyst import Catalyst
 from headrace.plans.failures import FAILURES, causes
 from headrace.query_processes.child import OUT_OF_MEMORY
 from headrace.query_processes.error_forms import error_to_json
-from headrace.query_processes.question import Heard, Question
+from headrace.query_processes.question import Question, QuestionReader
 from headrace.query_processes.refusals import too_large_a_change, too_many_bytes, too_much_memory
 from headrace.query_processes.wire import Message, WireBroken, receive, send, to_bytes
 from headrace.reading.files import Files
@@ -82,7 +82,7 @@ class Worker:
 
     def listen(self) -> None:
         """Answer until the other side is gone."""
-        heard = Heard()
+        questions = QuestionReader()
         while True:
             message = receive(self._wire, _MOST_ASKED_BYTES)
             number: int = message.head.get("stop") or message.head["ask"]
@@ -91,7 +91,7 @@ class Worker:
                 if asked is not None:
                     threading.Thread(target=self._stop, args=(number, asked), daemon=True).start()
                 continue
-            question = heard.question(message)
+            question = questions.read(message)
             stoppable = self._asked[number] = Stoppable(self._spark.sparkContext)
             threading.Thread(target=self._answer, args=(number, question, stoppable), daemon=True).start()
 

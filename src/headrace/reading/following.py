@@ -22,7 +22,7 @@ from headrace.catalog.catalog import Relation
 from headrace.catalog.columns import ColumnHistory, Columns
 from headrace.errors import EpochExpired, RelationNameError, ResultTooLarge
 from headrace.ledger.ledger import Entry, Ledger
-from headrace.reading.held import Held
+from headrace.reading.held_rows import HeldRows
 from headrace.reading.history import EpochChanges, epoch_changes, refuse_expired
 from headrace.reading.recent import Recent
 from headrace.state.delta import Delta
@@ -61,7 +61,7 @@ class Reset:
 
     position: Position
     columns: StructType
-    content: Held
+    content: HeldRows
     reading: int
 
 
@@ -217,5 +217,5 @@ class Following:
 
 
 def _reset(newest: Newest, relation: Relation, content: State, columns: Columns) -> Reset:
-    held = Held(content, relation.schema.names)
+    held = HeldRows(content, relation.schema.names)
     return Reset(Position(relation.name, newest.epoch, columns), relation.schema, held, next(_readings))

@@ -95,7 +95,7 @@ class Bucket:
 
     def parts(self, name: str) -> Iterator[bytes]:
         """The content of an object, a part at a time."""
-        with _told(f"{self.uri}/{name}"):
+        with _as_os_errors(f"{self.uri}/{name}"):
             for part in obstore.get(self.client, name).stream(min_chunk_size=_PART_BYTES):
                 yield bytes(part)
 
@@ -219,13 +219,13 @@ class ObjectPath:
 
     def stat(self) -> Stat:
         """Its size, and when it was written by the store's clock."""
-        with _told(self):
+        with _as_os_errors(self):
             found = obstore.head(self.bucket.client, self.key)
         return Stat(found["size"], found["last_modified"].timestamp())
 
     def iterdir(self) -> Iterator[ObjectPath]:
         """The objects and folders that lie in this folder."""
-        with _told(self):
+        with _as_os_errors(self):
             found = obstore.list_with_delimiter(self.bucket.client, self.key or None)
         yield from (ObjectPath(self.bucket, one.strip("/")) for one in found["common_prefixes"])
         yield from (ObjectPath(self.bucket, one["path"], one["size"]) for one in found["objects"])
@@ -258,7 +258,7 @@ class ObjectPath:
 
     def read_bytes(self) -> bytes:
         """Its content."""
-        with _told(self):
+        with _as_os_errors(self):
             return bytes(obstore.get(self.bucket.client, self.key).bytes())
 
     def read_text(self) -> str:
@@ -267,17 +267,17 @@ class ObjectPath:
 
     def write_bytes(self, content: bytes) -> None:
         """Put content in its place, whatever was there."""
-        with _told(self):
+        with _as_os_errors(self):
             obstore.put(self.bucket.client, self.key, content, use_multipart=False)
 
     def upload(self, file: Path) -> None:
         """Put the content of a file in its place."""
-        with _told(self), open(file, "rb") as content:
+        with _as_os_errors(self), open(file, "rb") as content:
             obstore.put(self.bucket.client, self.key, content, chunk_size=_PART_BYTES)
 
     def unlink(self, missing_ok: bool = False) -> None:
         """Remove the object."""
-        with _told(self):
+        with _as_os_errors(self):
             try:
                 obstore.delete(self.bucket.client, self.key)
             except FileNotFoundError:
@@ -287,7 +287,7 @@ class ObjectPath:
     def remove_all(self) -> None:
         """Remove every object below."""
         keys = [one.key for one in self._below()]
-        with _told(self):
+        with _as_os_errors(self):
             if keys:
                 obstore.delete(self.bucket.client, keys)
 
@@ -298,7 +298,7 @@ class ObjectPath:
         must not be the same for two writers.
         """
         try:
-            with _told(self):
+            with _as_os_errors(self):
                 obstore.put(self.bucket.client, self.key, content, mode="create", use_multipart=False)
         except (PermissionError, FileNotFoundError):
             raise
@@ -312,13 +312,13 @@ class ObjectPath:
 
     def tagged(self) -> Tagged:
         """Its content with its tag."""
-        with _told(self):
+        with _as_os_errors(self):
             found = obstore.get(self.bucket.client, self.key)
             meta = found.meta
             return Tagged(bytes(found.bytes()), meta["e_tag"] or "", meta["last_modified"].timestamp())
 
     def _below(self) -> Iterator[ObjectPath]:
-        with _told(self):
+        with _as_os_errors(self):
             for some in obstore.list(self.bucket.client, self.key or None, chunk_size=1000):
                 yield from (ObjectPath(self.bucket, one["path"], one["size"]) for one in some)
 
@@ -377,7 +377,7 @@ class StoreFailed(OSError):
 
 
 @contextmanager
-def _told(what: object) -> Generator[None, None, None]:
+def _as_os_errors(what: object) -> Generator[None, None, None]:
     """Inside, what a store refuses is an error as a disk would raise it."""
     try:
         yield

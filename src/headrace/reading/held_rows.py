@@ -8,7 +8,7 @@ from functools import cached_property
 from headrace.state.state import At, Piece, State
 
 
-class Held:
+class HeldRows:
     """The rows of a state, each as often as it is there; it keeps no rows of its own."""
 
     def __init__(self, state: State, names: Sequence[str]) -> None:
