@@ -182,11 +182,11 @@ class Home:
         with self.loop.turn:
             catalog = core.catalog
             views = catalog.views() if name is None else [catalog.view(name)]
-            seen = {view.name: catalog.seen(view.definition) for view in views}
+            known_columns = {view.name: catalog.known_columns(view.definition) for view in views}
             relations = core.relations()
             relations[CLOCK] = core.clock.snapshot(), CLOCK_SCHEMA
         with self.renewal.working():
-            return recompute(core.sessions.queries, views, relations, seen, self.settings, core.progress.tell)
+            return recompute(core.sessions.queries, views, relations, known_columns, self.settings, core.progress.tell)
 
     def refresh(self) -> int:
         """Move a home that is open for reading to its owner's newest epoch, and tell it; an owner is always there."""

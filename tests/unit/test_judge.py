@@ -117,8 +117,8 @@ class Frames:
         self.ways: dict[str, str] = {}
         self.large: dict[str, bool] = {}
 
-    def frame(self, sql: str, relations: Any, seen: Any, **_: Any) -> str:
-        assert seen == f"seen by {sql}"
+    def frame(self, sql: str, relations: Any, known_columns: Any, **_: Any) -> str:
+        assert known_columns == f"seen by {sql}"
         self.ways[sql] = "text"
         return sql
 
@@ -146,13 +146,13 @@ def judged(frames: Frames, *given: tuple[Any, Any]) -> Verdict:
     views, relations = [view for view, _ in given], {view.name: held for view, held in given}
     settings: Any = SimpleNamespace(small_bound=1000, verify_digits=9)
     queries: Any = frames
-    seen: Any = {view.name: f"seen by {view.name}" for view in views}
+    known_columns: Any = {view.name: f"seen by {view.name}" for view in views}
     steps: list[tuple[str, int]] = []
 
     def tell(step: Step) -> None:
         steps.append((step.relation, step.done))
 
-    verdict = recompute(queries, views, relations, seen, settings, tell)
+    verdict = recompute(queries, views, relations, known_columns, settings, tell)
     assert sorted(steps) == sorted((view.name, done) for view in views for done in (0, 1))
     return verdict
 

@@ -15,7 +15,7 @@ from headrace.errors import RelationNameError
 from headrace.intake.table import TableContract
 from headrace.rules.base import Rule
 from headrace.rules.context import RuleContext
-from headrace.sql.resolve import Resolved, Seen
+from headrace.sql.resolve import KnownColumns, Resolved
 from headrace.sql.tokens import scan
 from headrace.state.store import Store
 
@@ -217,10 +217,10 @@ class Catalog:
                 found.append(view)
         return found
 
-    def seen(self, definition: ViewDefinition) -> dict[str, Seen]:
+    def known_columns(self, definition: ViewDefinition) -> dict[str, KnownColumns]:
         """The tables that a view knows by fewer columns or other names than they have now."""
         words = {token.text.strip("`").lower() for token in scan(definition.sql)}
-        narrowed: dict[str, Seen] = {}
+        found: dict[str, KnownColumns] = {}
         for table in self.tables():
             if definition.as_of is None or table.name not in words:
                 continue
@@ -229,10 +229,10 @@ class Catalog:
                 continue
             indexes = {one: index for index, one in enumerate(table.ids)}
             pairs = zip(then.ids, then.schema.names, strict=True)
-            seen = tuple((indexes[one], name) for one, name in pairs if one in indexes)
-            if seen != tuple(enumerate(table.schema.names)):
-                narrowed[table.name] = seen
-        return narrowed
+            known_columns = tuple((indexes[one], name) for one, name in pairs if one in indexes)
+            if known_columns != tuple(enumerate(table.schema.names)):
+                found[table.name] = known_columns
+        return found
 
     def stores(self) -> Iterator[Store]:
         """Every store of every relation, hidden ones included."""

@@ -104,7 +104,7 @@ def make_table(contract: TableContract, ids: Sequence[int] | None = None) -> Tab
 
 def make_view(catalyst: Catalyst, catalog: Catalog, scratch: Path, definition: ViewDefinition) -> View:
     """A view with its rule, not yet filled and not yet known to the analyzer."""
-    with _seen_as(catalyst, catalog, definition):
+    with _as_known(catalyst, catalog, definition):
         resolved = resolve(
             catalyst, definition.name, definition.sql, definition.line, definition.column, definition.columns
         )
@@ -170,8 +170,8 @@ def _follow(
     try:
         if "collate" in definition.sql.lower():
             raise NoRule("rules compare strings by their bytes, and the query names a collation")
-        if resolved.unfollowed is not None:
-            raise NoRule(f"no rule follows {resolved.unfollowed}")
+        if resolved.no_rule_for is not None:
+            raise NoRule(f"no rule follows {resolved.no_rule_for}")
         node = context.lower(resolved.plan)
         rule = context.build(node)
         _refuse_stores(context)
@@ -207,16 +207,16 @@ def _refuse_stores(context: RuleContext) -> None:
 
 
 @contextmanager
-def _seen_as(catalyst: Catalyst, catalog: Catalog, definition: ViewDefinition) -> Generator[None]:
+def _as_known(catalyst: Catalyst, catalog: Catalog, definition: ViewDefinition) -> Generator[None]:
     """While a view is read, its tables have the columns, under the names, that they had when it was written."""
-    seen = catalog.seen(definition)
+    known_columns = catalog.known_columns(definition)
     with catalyst.view_names_lock:
         try:
-            for name, columns in seen.items():
+            for name, columns in known_columns.items():
                 register(catalyst, name, catalog.table(name).schema, columns)
             yield
         finally:
-            for name in seen:
+            for name in known_columns:
                 register(catalyst, name, catalog.table(name).schema)
 
 

@@ -52,10 +52,10 @@ def refill(work: Work, catalog: Catalog, frames: Frames, view: View) -> None:
             known.append((hidden.stands_for, frames.frame(state, spark_schema(hidden.types))))
             work.tell(Step("view", view.name, len(wanted), parts))
     jobs = {one.name: _content(frames, one, relation, large, known) for one in stores if one.stands_for is None}
-    if view.resolved.unfollowed is not None:
+    if view.resolved.no_rule_for is not None:
         # The plan hides subqueries that binding does not reach, so the text itself is asked.
         inputs = {name: relation(name) for name in view.resolved.reads}
-        frame = Queries(frames).frame(view.resolved.sql, inputs, seen=catalog.seen(view.definition))
+        frame = Queries(frames).frame(view.resolved.sql, inputs, known_columns=catalog.known_columns(view.definition))
     else:
         frame = frames.bind(view.resolved.plan, relation, known)
     jobs[view.name] = lambda: _plain(frames.collect(frame, view.schema, large, keep=True))

@@ -21,7 +21,7 @@ from headrace.progress import Listener, Step, silent
 from headrace.reading.queries import Queries, Relations
 from headrace.rules.base import is_floating
 from headrace.settings import Settings
-from headrace.sql.resolve import Seen
+from headrace.sql.resolve import KnownColumns
 from headrace.state.delta import concat, consolidate, negate
 
 _SHOWN = 20
@@ -66,7 +66,7 @@ def recompute(
     queries: Queries,
     views: Sequence[View],
     relations: Relations,
-    seen: Mapping[str, Mapping[str, Seen]],
+    known_columns: Mapping[str, Mapping[str, KnownColumns]],
     settings: Settings,
     tell: Listener = silent,
 ) -> Verdict:
@@ -86,7 +86,9 @@ def recompute(
             if view.resolved.ties or view.resolved.uses_clock:
                 expected = frames.bind(view.resolved.plan, relations.__getitem__)
             else:
-                expected = queries.frame(view.resolved.sql, relations, seen=seen[view.name], as_tables=True)
+                expected = queries.frame(
+                    view.resolved.sql, relations, known_columns=known_columns[view.name], as_tables=True
+                )
             differences = compare(
                 view.name,
                 frames.rows(*relations[view.name], large),

@@ -19,7 +19,7 @@ from headrace.sql.allowed import frame_of, parse_query
 from headrace.sql.made_query import Piece
 from headrace.sql.names import quoted
 from headrace.sql.query_errors import query_error
-from headrace.sql.resolve import Seen
+from headrace.sql.resolve import KnownColumns
 from headrace.state.arrow_types import arrow_type
 from headrace.state.state import State
 
@@ -47,7 +47,7 @@ class Queries:
         relations: Readable,
         line: int = 1,
         column: int = 1,
-        seen: Mapping[str, Seen] = MappingProxyType({}),
+        known_columns: Mapping[str, KnownColumns] = MappingProxyType({}),
         pieces: Sequence[Piece] = (),
         *,
         as_tables: bool = False,
@@ -70,9 +70,9 @@ class Queries:
                 for name, relation in named.items():
                     frame = read(*relation)
                     parts.append(frame)
-                    if name in seen:
+                    if name in known_columns:
                         plain = frame.toDF(*(f"c{i}" for i in range(len(frame.columns))))
-                        frame = plain.select(*(F.col(f"c{index}").alias(label) for index, label in seen[name]))
+                        frame = plain.select(*(F.col(f"c{index}").alias(label) for index, label in known_columns[name]))
                     frame.createOrReplaceTempView(quoted(name))
                     self._registered.add(name)
                 return hold(frame_of(catalyst, parsed), parts)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from headrace.errors import RelationNameError
 from headrace.json_forms import json_rows
-from headrace.reading.held import Held
+from headrace.reading.held_rows import HeldRows
 from headrace.serving.openapi import NAME_LENGTH, ReceiptBody, refusals
 from headrace.serving.problems import Refusal
 from headrace.serving.service import Service, service_of
@@ -91,7 +91,7 @@ def _letters(service: Service, chosen: Chosen) -> list[dict[str, Any]]:
     if DEAD_LETTERS not in relations:
         return []
     snapshot, schema = relations[DEAD_LETTERS]
-    rows = json_rows(Held(snapshot, schema.names).piece(BEGIN, snapshot.size + 1).rows)
+    rows = json_rows(HeldRows(snapshot, schema.names).piece(BEGIN, snapshot.size + 1).rows)
     wanted = None if chosen.ids is None else set(chosen.ids)
     kept = [
         one

@@ -83,7 +83,7 @@ _SUBQUERY_EXPRESSIONS = frozenset(
 
 
 # The columns of a relation that a view's text knows: index and name of each.
-Seen = tuple[tuple[int, str], ...]
+KnownColumns = tuple[tuple[int, str], ...]
 
 
 @dataclass(frozen=True)
@@ -97,11 +97,11 @@ class Resolved:
     reads: tuple[str, ...]
     ties: tuple[str, ...]
     uses_clock: bool
-    unfollowed: str | None
+    no_rule_for: str | None
 
 
-def register(catalyst: Catalyst, name: str, schema: StructType, seen: Seen | None = None) -> None:
-    """Make a relation known to the analyzer, with the marks that lead back to it: all of its columns, or those seen."""
+def register(catalyst: Catalyst, name: str, schema: StructType, known_columns: KnownColumns | None = None) -> None:
+    """Make a relation known to the analyzer, with marks that lead back to it: by all columns, or by those known."""
     marked = StructType(
         [
             StructField(
@@ -110,7 +110,7 @@ def register(catalyst: Catalyst, name: str, schema: StructType, seen: Seen | Non
                 schema.fields[index].nullable,
                 {RELATION_MARK: name, COLUMN_MARK: index},
             )
-            for index, label in (seen if seen is not None else enumerate(schema.names))
+            for index, label in (known_columns if known_columns is not None else enumerate(schema.names))
         ]
     )
     catalyst.session.createDataFrame([], marked).createOrReplaceTempView(quoted(name))
@@ -144,13 +144,13 @@ def resolve(
         plan = _shape(catalyst, plan)
     # A CTE that nothing reads is not in the plan, but what it names must be there whenever the text is read again.
     reads = sorted((set(_leaves(plan)) | set(_leaves_of_subqueries(analyzed))) - {CLOCK})
-    unfollowed = _unfollowed(plan) or refusal(catalyst, plan)
-    if unfollowed is not None and uses_clock:
+    no_rule_for = _without_rule(plan) or refusal(catalyst, plan)
+    if no_rule_for is not None and uses_clock:
         raise ViewError(
-            f"view {name} has {unfollowed} beside the clock, which cannot be recomputed at the epoch's time",
+            f"view {name} has {no_rule_for} beside the clock, which cannot be recomputed at the epoch's time",
             hint="write the subquery as a join, or compute the time before the change is applied",
         )
-    return Resolved(sql, analyzed, plan, schema, tuple(reads), tuple(ties), uses_clock, unfollowed)
+    return Resolved(sql, analyzed, plan, schema, tuple(reads), tuple(ties), uses_clock, no_rule_for)
 
 
 def refusal(catalyst: Catalyst, plan: Java) -> str | None:
@@ -214,13 +214,13 @@ def _leaves(plan: Java) -> list[str]:
     return [name for child in below for name in _leaves(child)]
 
 
-def _unfollowed(plan: Java) -> str | None:
+def _without_rule(plan: Java) -> str | None:
     """A subquery that is still an expression, which no rule would see change."""
     for expression in expressions_of(plan):
         for part in walk(expression):
             if kind_of(part) in _SUBQUERY_EXPRESSIONS or kind_of(part) == "OuterReference":
                 return f"a subquery inside {kind_of(plan).lower()}"
-    return next((found for child in children(plan) if (found := _unfollowed(child))), None)
+    return next((found for child in children(plan) if (found := _without_rule(child))), None)
 
 
 def _leaves_of_subqueries(plan: Java) -> list[str]:
@@ -276,16 +276,3 @@ def _check_names(name: str, columns: Sequence[str]) -> None:
                 hint=f"rename one of them: ... AS {column}_2",
             )
         seen.add(lowered)
-
-
-__all__ = [
-    "Resolved",
-    "Seen",
-    "columns_read",
-    "forget",
-    "normalize",
-    "refusal",
-    "register",
-    "relation_of",
-    "resolve",
-]
