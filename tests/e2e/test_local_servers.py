@@ -19,7 +19,7 @@ import headrace
 from headrace.errors import SetupError, SourceError
 from headrace.local import Servers
 from headrace.local.ports import is_free
-from tests.e2e.test_local_postgres import processes_in
+from tests.e2e.test_local_postgres import processes_in, wait_for_end
 from tests.kafka_topics import payloads, produce, read
 
 
@@ -189,18 +189,14 @@ def test_all_end_with_the_process_that_started_them(way: signal.Signals) -> None
     )
     assert parent.stdout is not None
     folder, *addresses = parent.stdout.readline().split()
-    ports = [int(address.rpartition(":")[2]) if "/" not in address else urlsplit(address).port for address in addresses]
+    ports = [int(urlsplit(address if "/" in address else f"kafka://{address}").port or 0) for address in addresses]
     assert len(processes_in(Path(folder))) >= 3
     os.kill(parent.pid, way)
     parent.communicate(timeout=60)
-    if way == signal.SIGKILL:
-        until = time.monotonic() + 15.0
-        while processes_in(Path(folder)) and time.monotonic() < until:
-            time.sleep(0.1)
-    else:
+    if way == signal.SIGINT:
         assert not Path(folder).exists()
-    assert processes_in(Path(folder)) == {}
-    assert [port for port in ports if port is None or not is_free(port)] == []
+        assert all(map(is_free, ports)), "a stop in good order returns when all is over"
+    wait_for_end(Path(folder), ports)
 
 
 def test_a_start_that_is_interrupted_leaves_nothing() -> None:
