@@ -12,7 +12,8 @@ from typing import Any
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 from headrace.catalog.catalog import Catalog, Table, View, ViewDefinition
-from headrace.epoch.calls import Basis
+from headrace.epoch.calls import Basis, Call
+from headrace.epoch.loop import Loop
 from headrace.epoch.receipt import Receipt
 from headrace.epoch.threads import ViewThreads
 from headrace.epoch.work import Work, follow
@@ -141,3 +142,16 @@ class Host:
 
     def remember(self, key: str, receipt: Receipt) -> None:
         self._keys[key] = receipt
+
+
+def verdicts(loop: Loop, *calls: Call) -> list[Any]:
+    """Enter all, then wait for each: its receipt, or what it raised."""
+    for call in calls:
+        loop.enter(call)
+    found: list[Any] = []
+    for call in calls:
+        try:
+            found.append(loop.wait_for(call))
+        except Exception as error:
+            found.append(error)
+    return found

@@ -13,7 +13,7 @@ from headrace.epoch.calls import Basis, Call, Outdated
 from headrace.epoch.loop import Loop
 from headrace.errors import ChangesRejected, HomeBroken, KeyReused, LedgerNotWritten, ViewEvaluationError
 from headrace.state.delta import Delta
-from tests.small_engine import Following, Host, table, view
+from tests.small_engine import Following, Host, table, verdicts, view
 
 
 def insert(number: int, n: int | None = 0, **parts: Any) -> Call:
@@ -40,19 +40,6 @@ def host() -> Host:
 @pytest.fixture
 def loop(host: Host) -> Loop:
     return Loop(host)
-
-
-def verdicts(loop: Loop, *calls: Call) -> list[Any]:
-    """Enter all, then wait for each: its receipt, or what it raised."""
-    for call in calls:
-        loop.enter(call)
-    found: list[Any] = []
-    for call in calls:
-        try:
-            found.append(loop.wait_for(call))
-        except Exception as error:
-            found.append(error)
-    return found
 
 
 def test_calls_that_wait_together_share_an_epoch_in_their_order(host: Host, loop: Loop) -> None:

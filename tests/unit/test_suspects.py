@@ -15,7 +15,7 @@ from headrace.epoch.loop import Loop
 from headrace.errors import ChangesRejected, LedgerNotWritten, MemoryExceeded, SparkLost, WorkFailed
 from headrace.state.arrow_types import arrow_schema
 from headrace.state.delta import Delta
-from tests.small_engine import COLUMNS, Following, Host, table, view
+from tests.small_engine import COLUMNS, Following, Host, table, verdicts, view
 
 POISON = 3_000_000
 
@@ -74,19 +74,6 @@ def insert(number: int, n: int | None = 0, **parts: Any) -> Call:
 
 def poison(number: int = 66, **parts: Any) -> Call:
     return insert(number, POISON, **parts)
-
-
-def verdicts(loop: Loop, *calls: Call) -> list[Any]:
-    """Enter all, then wait for each: its receipt, or what it raised."""
-    for call in calls:
-        loop.enter(call)
-    found: list[Any] = []
-    for call in calls:
-        try:
-            found.append(loop.wait_for(call))
-        except Exception as error:
-            found.append(error)
-    return found
 
 
 def test_of_several_nobody_is_to_blame(host: Host, loop: Loop) -> None:

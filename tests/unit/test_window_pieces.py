@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -120,6 +120,21 @@ def changed_rows(chance: random.Random, rows: list[Row], number: int) -> tuple[l
     return changes, weights
 
 
+def changing(
+    epochs: int, chance: random.Random, rows: list[Row], before: Arrangement, reach: WindowReach
+) -> Iterator[tuple[list[Row], Arrangement, window_pieces.Pieces]]:
+    """Each epoch that changes something: the rows before it, as a list and arranged, and the pieces; `rows` follows."""
+    for epoch in range(epochs):
+        old = list(rows)
+        changes, weights = changed_rows(chance, rows, 1000 + 10 * epoch)
+        if changes:
+            change = delta(changes, weights)
+            after = before.and_also(change)
+            keys = np.unique(sort_keys(change.rows, ORDER))
+            yield old, before, window_pieces.find_pieces(reach, before, after, keys)
+            before = after
+
+
 def start(chance: random.Random) -> tuple[list[Row], Arrangement]:
     rows: list[Row] = [
         (chance.randrange(2), None if chance.random() < 0.05 else chance.randrange(40), i) for i in range(60)
@@ -138,21 +153,14 @@ def test_rows_outside_feel_nothing_and_rows_inside_are_computed_from_the_piece(
     chance = random.Random(name)
     rows, before = start(chance)
     read = total = 0
-    for epoch in range(25):
-        old = list(rows)
-        changes, weights = changed_rows(chance, rows, 1000 + 10 * epoch)
-        if not changes:
-            continue
-        change = delta(changes, weights)
-        after = before.and_also(change)
-        found = window_pieces.find_pieces(reach, before, after, np.unique(sort_keys(change.rows, ORDER)))
+    for old, held, found in changing(25, chance, rows, before, reach):
         affected: list[set[Row]] = []
         for side in (old, rows):
             whole = {r: v for g in (0, 1) for r, v in results([r for r in side if r[0] == g], models).items()}
             keys = sort_keys(table(side), ORDER)
             numbers = found.numbers(keys)
-            counts = before.counts_before(found.starts)
-            sums = before.sums_before(found.starts, 2)
+            counts = held.counts_before(found.starts)
+            sums = held.sums_before(found.starts, 2)
             affected.append(set())
             for i in range(len(found)):
                 inside = [row for row, number in zip(side, numbers, strict=True) if number == i]
@@ -161,7 +169,7 @@ def test_rows_outside_feel_nothing_and_rows_inside_are_computed_from_the_piece(
                 for row, flag in zip(inside, flags, strict=True):
                     if flag:
                         affected[-1].add(row)
-                        assert own[row] == whole[row], (epoch, row)
+                        assert own[row] == whole[row], row
                 read += len(inside)
             total += len(side)
             affected[-1] = {row for row in whole if row not in affected[-1]}
@@ -169,8 +177,7 @@ def test_rows_outside_feel_nothing_and_rows_inside_are_computed_from_the_piece(
             {r: v for g in (0, 1) for r, v in results([r for r in side if r[0] == g], models).items() if r in quiet}
             for side, quiet in zip((old, rows), affected, strict=True)
         )
-        assert one == other, epoch
-        before = after
+        assert one == other
     assert read < total, "the pieces are no smaller than the partitions"
 
 
@@ -195,14 +202,7 @@ def test_the_first_rows_are_all_there(limit: int, distinct: bool, monkeypatch: p
         }
 
     skipped = 0
-    for epoch in range(40):
-        old = list(rows)
-        changes, weights = changed_rows(chance, rows, 1000 + 10 * epoch)
-        if not changes:
-            continue
-        change = delta(changes, weights)
-        after = before.and_also(change)
-        found = window_pieces.find_pieces(reach, before, after, np.unique(sort_keys(change.rows, ORDER)))
+    for old, _, found in changing(40, chance, rows, before, reach):
         for group in (0, 1):
             inside = [
                 [r for r, n in zip(side, found.numbers(sort_keys(table(side), ORDER)), strict=True) if n >= 0]
@@ -213,8 +213,7 @@ def test_the_first_rows_are_all_there(limit: int, distinct: bool, monkeypatch: p
                 skipped += 1
                 continue
             for side, part in zip((old, rows), inside, strict=True):
-                assert wanted(part, group) == wanted(side, group), epoch
-        before = after
+                assert wanted(part, group) == wanted(side, group)
     assert skipped or limit == 100
 
 

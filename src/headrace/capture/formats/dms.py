@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 
-from headrace.capture.exact_json import read_record
 from headrace.capture.formats.debezium_origin import text
-from headrace.capture.formats.insert_delete import tombstone
+from headrace.capture.formats.json_records import decode_record, moment_of, object_of
 from headrace.capture.messages import Message, NoChange, Origin, Position, Transaction, Truncation, Undecodable
 from headrace.capture.options import FormatOptions
 from headrace.capture.record import NO_RECORD, Record
 from headrace.capture.row_changes import created, deleted, updated
 from headrace.capture.rows import RowReader
 from headrace.capture.values.assumed import text_values
-from headrace.intake.reasons import BadValue, shown
+from headrace.intake.reasons import shown
 from headrace.intake.table import TableContract
-from headrace.intake.temporal import timestamp_converter
 
 _BEFORE_PREFIX = "BI_"
 
@@ -33,23 +30,21 @@ class Dms:
 
     def decode(self, record: Record) -> Message:
         """What a record says."""
-        if record.value is None:
-            return tombstone(record, self._table)
-        return self.decode_json(read_record(record.value), record)
+        return decode_record(record, self._table, self.decode_json)
 
     def decode_json(self, value: Any, record: Record = NO_RECORD) -> Message:
         """What a record says whose value was read as JSON already."""
-        content = _object(value, "a record of DMS")
-        metadata = _object(content.get("metadata"), "the metadata of a record of DMS")
+        content = object_of(value, "a record of DMS")
+        metadata = object_of(content.get("metadata"), "the metadata of a record of DMS")
         origin = _origin(metadata)
         kind, operation = text(metadata.get("record-type")), text(metadata.get("operation"))
         if kind == "control":
             return Truncation(origin) if operation == "truncate-table" else NoChange("control", origin)
         if kind != "data":
             raise Undecodable(f"{shown(metadata.get('record-type'))} is no record-type of DMS: data or control")
-        data, images = self._split(_object(content.get("data"), "the data of a record of DMS"))
+        data, images = self._split(object_of(content.get("data"), "the data of a record of DMS"))
         given = content.get(self._options.before_image)
-        images.update({} if given is None else _object(given, self._options.before_image))
+        images.update({} if given is None else object_of(given, self._options.before_image))
         row = self._rows.read(data, "data")
         match operation:
             case "load" | "insert":
@@ -84,23 +79,10 @@ def _origin(metadata: Mapping[str, Any]) -> Origin:
         "dms",
         ".".join(name for name in names if name),
         Position(text(metadata.get("stream-position"))),
-        _moment(metadata.get("commit-timestamp")) or _moment(metadata.get("timestamp")),
+        moment_of(metadata.get("commit-timestamp")) or moment_of(metadata.get("timestamp")),
         Transaction(transaction, order if type(order) is int else None) if transaction else None,
         metadata.get("operation") == "load",
     )
-
-
-def _moment(value: Any) -> datetime | None:
-    try:
-        return None if type(value) is not str else timestamp_converter()(value).astimezone(UTC)
-    except (BadValue, OverflowError):
-        return None
-
-
-def _object(value: Any, what: str) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise Undecodable(f"{what} is no object, but {shown(value)}")
-    return cast("dict[str, Any]", value)
 
 
 def decoder(table: TableContract | None, options: FormatOptions) -> Dms:

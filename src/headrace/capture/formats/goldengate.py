@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any, cast
 
-from headrace.capture.exact_json import read_record
 from headrace.capture.formats.debezium_origin import text
-from headrace.capture.formats.insert_delete import tombstone
+from headrace.capture.formats.json_records import decode_record, moment_of, object_of
 from headrace.capture.messages import Message, Origin, Position, Transaction, Truncation, Undecodable
 from headrace.capture.options import FormatOptions
 from headrace.capture.record import NO_RECORD, Record
 from headrace.capture.row_changes import created, deleted, updated
 from headrace.capture.rows import Image, RowReader
 from headrace.capture.values.assumed import text_values
-from headrace.intake.reasons import BadValue, shown
+from headrace.intake.reasons import shown
 from headrace.intake.table import TableContract
-from headrace.intake.temporal import timestamp_converter
 
 # What a record has beside its row where its columns lie next to it.
 _META = frozenset({"table", "op_type", "op_ts", "current_ts", "pos", "primary_keys", "tokens", "before", "after"})
@@ -36,13 +33,11 @@ class GoldenGate:
 
     def decode(self, record: Record) -> Message:
         """What a record says."""
-        if record.value is None:
-            return tombstone(record, self._table)
-        return self.decode_json(read_record(record.value), record)
+        return decode_record(record, self._table, self.decode_json)
 
     def decode_json(self, value: Any, record: Record = NO_RECORD) -> Message:
         """What a record says whose value was read as JSON already."""
-        content = _object(value, "a record of GoldenGate")
+        content = object_of(value, "a record of GoldenGate")
         operation = content.get("op_type")
         origin = _origin(content)
         if operation == "T":
@@ -70,7 +65,7 @@ class GoldenGate:
         """An image of the row; columns that are marked as missing are not in it."""
         if value is None:
             return None
-        content = _object(value, what)
+        content = object_of(value, what)
         marks = {
             name.removesuffix(_MISSING)
             for name, part in content.items()
@@ -100,22 +95,9 @@ def _origin(content: Mapping[str, Any]) -> Origin:
         "goldengate",
         text(content.get("table")),
         Position(position, (int(position),) if position.isascii() and position.isdecimal() else ()),
-        _moment(content.get("op_ts")),
+        moment_of(content.get("op_ts")),
         Transaction(transaction) if transaction else None,
     )
-
-
-def _moment(value: Any) -> datetime | None:
-    try:
-        return None if type(value) is not str else timestamp_converter()(value).astimezone(UTC)
-    except (BadValue, OverflowError):
-        return None
-
-
-def _object(value: Any, what: str) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise Undecodable(f"{what} is no object, but {shown(value)}")
-    return cast("dict[str, Any]", value)
 
 
 def decoder(table: TableContract | None, options: FormatOptions) -> GoldenGate:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from headrace.capture.exact_json import read_record
-from headrace.capture.formats.insert_delete import tombstone
+from headrace.capture.formats.json_records import decode_record
 from headrace.capture.messages import Message, NoChange, RowChange, Undecodable
 from headrace.capture.options import FormatOptions
 from headrace.capture.record import NO_RECORD, Record
@@ -48,9 +47,7 @@ class Weighted:
 
     def decode(self, record: Record) -> Message:
         """What a record says."""
-        if record.value is None:
-            return tombstone(record, self._table)
-        return self.decode_json(read_record(record.value), record)
+        return decode_record(record, self._table, self.decode_json)
 
     def decode_json(self, value: Any, record: Record = NO_RECORD) -> Message:
         """What a record says whose value was read as JSON already."""
