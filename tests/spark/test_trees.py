@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 
 from headrace.plans.catalyst import Catalyst
 from headrace.plans.trees import (
-    attribute,
     children,
+    column,
     columns_of,
     expressions_of,
     items,
@@ -44,9 +44,9 @@ def test_every_node_is_what_it_says_itself(catalyst: Catalyst) -> None:
         below = [node.children().apply(i) for i in range(node.children().size())]
         assert [one.toString() for one in children(node)] == [one.toString() for one in below]
     for java in columns_of(plan):
-        column = attribute(java)
-        assert (column.id, column.name, column.nullable) == (java.exprId().id(), java.name(), java.nullable())
-        assert catalyst.java_type(column.type).equals(java.dataType())
+        found = column(java)
+        assert (found.id, found.name, found.nullable) == (java.exprId().id(), java.name(), java.nullable())
+        assert catalyst.java_type(found.type).equals(java.dataType())
 
 
 def test_references_are_those_of_all_parts(catalyst: Catalyst) -> None:
