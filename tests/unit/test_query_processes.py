@@ -413,7 +413,7 @@ def test_a_process_that_was_ready_has_not_failed_to_start(pool_of: Callable[...,
     assert child.ready.wait(60)
     child.kill("idle")
     assert child.ended.wait(60)
-    pool._processes.append(query_processes._Room(child))
+    pool._processes.append(query_processes._Process(child))
     pool._look_after()
     assert pool._failed_at is None
 
