@@ -15,6 +15,7 @@ import pytest
 
 import headrace
 from headrace.cli.main import run
+from headrace.face import home_of
 from tests.e2e.conftest import rows_of, running
 
 MEDALLION = Path(__file__).parents[2] / "examples" / "medallion"
@@ -79,7 +80,7 @@ def test_the_client_and_the_command_agree(
     assert ended.value.code == 0
     assert capsys.readouterr().out.count("All tables and views updated in") == HOURS
 
-    relations = list(by_client.relations())
+    relations = list(home_of(by_client).core.relations())
     assert len(relations) in (7, 22)
     for name in relations:
         assert rows_of(by_command, name) == rows_of(by_client, name), name

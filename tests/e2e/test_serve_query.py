@@ -69,9 +69,9 @@ def test_statements_of_every_kind(server: Served) -> None:
     assert server.rows("parts") == [{"id": 1, "name": "a", "price": "2.50"}]
     assert server.query("SELECT count(*) AS n FROM parts", epoch=before).json()["rows"] == [{"n": 2}]
     assert server.query(f"SELECT count(*) AS n FROM parts VERSION AS OF {before}").json()["epoch"] == before
-    assert {row["name"] for row in server.wanted("SHOW TABLES")} == {"parts", "notes", "items"}
-    assert server.wanted("DESCRIBE parts")[0]["col_name"] == "id"
-    assert server.wanted("EXPLAIN totals")
+    assert {row["name"] for row in server.asked("SHOW TABLES")} == {"parts", "notes", "items"}
+    assert server.asked("DESCRIBE parts")[0]["col_name"] == "id"
+    assert server.asked("EXPLAIN totals")
     for refused in (
         "CREATE TABLE x (a INT)",
         "DROP TABLE parts",
@@ -86,7 +86,7 @@ def test_definitions_where_they_are_allowed(server_with: Callable[..., Any]) -> 
     with server_with(serve_definitions=True) as served:
         assert served.query("CREATE TABLE fresh (a INT)").json()["epoch"] == served.hr.epoch
         assert served.push("fresh", '{"insert": {"a": 1}}').status_code == 200
-        assert served.wanted("EXPLAIN CREATE VIEW x AS SELECT a FROM fresh")
+        assert served.asked("EXPLAIN CREATE VIEW x AS SELECT a FROM fresh")
         assert served.query("DROP TABLE fresh").status_code == 200
         assert served.push("fresh", '{"insert": {"a": 1}}').status_code == 404
 
@@ -122,7 +122,7 @@ def test_a_query_that_cannot_be_is_told_so(server: Served, sql: str, status: int
 
 
 def test_variables_of_the_environment_stay_there(server: Served) -> None:
-    assert server.wanted("SELECT '${env:PATH}' AS a") == [{"a": "${env:PATH}"}]
+    assert server.asked("SELECT '${env:PATH}' AS a") == [{"a": "${env:PATH}"}]
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_body_that_is_no_question(server: Served, body: bytes) -> None:
 
 def test_rows_are_limited(server_with: Callable[..., Any]) -> None:
     with server_with(serve_query_rows=10) as served:
-        assert len(served.wanted("SELECT id FROM range(10)")) == 10
+        assert len(served.asked("SELECT id FROM range(10)")) == 10
         refused = served.query("SELECT id FROM range(11)")
         assert (refused.status_code, refused.json()["code"]) == (400, "result_too_large")
         cut = served.query("SELECT id FROM range(11) ORDER BY id", limit=3)
@@ -159,7 +159,7 @@ def test_rows_are_limited(server_with: Callable[..., Any]) -> None:
 
 
 def test_a_query_that_takes_too_long_is_cancelled(server: Served) -> None:
-    assert server.wanted("SELECT 1 AS a") == [{"a": 1}]
+    assert server.asked("SELECT 1 AS a") == [{"a": 1}]
     asked_at = time.monotonic()
     answer = server.query(ENDLESS, timeout_seconds=3)
     assert (answer.status_code, answer.json()["code"]) == (400, "timeout")
@@ -174,7 +174,7 @@ def test_a_query_that_takes_too_long_is_cancelled(server: Served) -> None:
 
 
 def test_nobody_computes_for_a_client_that_hung_up(server: Served) -> None:
-    assert server.wanted("SELECT 1 AS a") == [{"a": 1}]
+    assert server.asked("SELECT 1 AS a") == [{"a": 1}]
     body = json.dumps({"sql": ENDLESS}).encode()
     with socket.create_connection(("127.0.0.1", server.port)) as client:
         head = f"POST /v1/query HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n"

@@ -18,13 +18,13 @@ def test_nobody_sees_a_view_before_its_epoch(home: Any, monkeypatch: pytest.Monk
     commit = home_of(home).core.ledger.commit
 
     def look_and_commit(*arguments: Any) -> None:
-        moment = home_of(home)._foldable()
+        moment = home_of(home)._fold_inputs()
         changes = home.changes("per_group").drop_columns(["_commit_timestamp"]).to_pylist()
         seen.append((sorted(moment.stores), home.query("SELECT * FROM per_group").to_pylist(), changes))
         home.fold()
         commit(*arguments)
 
-    before = sorted(home_of(home)._foldable().stores)
+    before = sorted(home_of(home)._fold_inputs().stores)
     monkeypatch.setattr(home_of(home).core.ledger, "commit", look_and_commit)
     home.execute("CREATE VIEW other AS SELECT DISTINCT g FROM t")
     home.execute("CREATE OR REPLACE VIEW per_group AS SELECT g, v FROM t WHERE v > 1")
