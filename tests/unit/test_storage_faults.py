@@ -270,7 +270,7 @@ def test_a_file_that_is_out_of_reach_for_a_moment_is_not_called_damaged(tmp_path
 
 def test_what_an_object_store_says_instead_of_an_answer_may_pass() -> None:
     def told(error: Exception) -> bool:
-        with pytest.raises(OSError, match=r".") as heard, objects._told("key"):  # pyright: ignore[reportPrivateUsage]
+        with pytest.raises(OSError, match=r".") as heard, objects._as_os_errors("key"):  # pyright: ignore[reportPrivateUsage]
             raise error
         return durable.unread("the file", heard.value, "").transient
 
