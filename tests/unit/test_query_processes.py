@@ -175,6 +175,63 @@ def test_a_query_is_not_blamed_for_what_another_left_behind(pool_of: Callable[..
     assert pool.ask(f"die once {tmp_path / 'died'}") == []
 
 
+def test_a_query_that_was_lost_beside_an_older_one_is_asked_again_beside_others(
+    pool_of: Callable[..., Pool], monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(query_processes, "_LONG_SECONDS", 0.3)
+    pool = pool_of(most=1)
+    (first,) = pool.ask("pid")
+    with ThreadPoolExecutor() as threads:
+        stop = Stop()
+        long = threads.submit(pool.ask, "wait 300", stop)
+        try:
+            _until(lambda: pool.ask("pid") != [first])
+            older = threads.submit(pool.ask, "fall 1")
+            time.sleep(0.2)
+            # The only process left has a query that takes long, but it is no suspect.
+            assert threads.submit(pool.ask, "late 2").result(120) == [first]
+            with pytest.raises(QueryError, match="more memory"):
+                older.result(120)
+        finally:
+            stop.stop()
+        with pytest.raises(QueryStopped):
+            long.result(120)
+
+
+def test_a_query_that_is_asked_alone_leaves_a_process_to_others(pool_of: Callable[..., Pool], tmp_path: Path) -> None:
+    pool = pool_of(most=1)
+    assert pool.ask("echo x") == ["x"]
+    with ThreadPoolExecutor() as threads:
+        stop = Stop()
+        suspect = threads.submit(pool.ask, f"fall 1 once {tmp_path / 'fallen'}", stop)
+        time.sleep(0.2)
+        beside = threads.submit(pool.ask, "late 2")
+        try:
+            assert beside.result(120) != []
+            _until(lambda: len(pool.pids()) == 2)
+            # By then it has the process that it was waiting for, and will not leave it.
+            time.sleep(1)
+            for _ in range(3):
+                assert pool.ask("echo y") == ["y"]
+            assert not suspect.done()
+        finally:
+            stop.stop()
+        with pytest.raises(QueryStopped):
+            suspect.result(120)
+
+
+def test_after_a_process_has_ended_two_are_kept_for_a_while(pool_of: Callable[..., Pool], monkeypatch: Any) -> None:
+    monkeypatch.setattr(query_processes, "_TROUBLE_SECONDS", 5.0)
+    monkeypatch.setattr(query_processes, "_IDLE_SECONDS", 0.5)
+    pool = pool_of(most=1)
+    with pytest.raises(QueryError, match="more memory"):
+        pool.ask("die")
+    _until(lambda: len(pool.pids()) == 2)
+    assert pool.ask("echo x") == ["x"]
+    _until(lambda: len(pool.pids()) == 1)
+    assert pool.ask("echo x") == ["x"]
+
+
 def test_more_memory_than_allowed_ends_a_process(pool_of: Callable[..., Pool]) -> None:
     pool = pool_of(resident=350_000_000)
     with pytest.raises(QueryError, match="more memory"):

@@ -3,7 +3,8 @@
 A query that is asked while another has run for long goes into another process, if there may be one. Into a process in
 which something goes on that was stopped nobody else is sent; it is ended when those that are in it have left, or soon,
 and who is in it by then is asked again elsewhere. When a process runs out of memory, or ends for a reason unknown,
-nobody knows whose fault it was: each query that was in it is asked once more, alone.
+nobody knows whose fault it was: the query that was in it for longest is asked once more, alone, and others as before,
+but alone if it happens to them again. One that is asked alone leaves a process to the others.
 """
 
 from __future__ import annotations
@@ -36,7 +37,11 @@ _STOP_SECONDS = 1.0
 _DRAIN_SECONDS = 4.0
 _IDLE_SECONDS = 60.0
 _START_AGAIN_SECONDS = 5.0
-_ATTEMPTS = 4
+# A process beyond those that queries take for long, for the next query to find one; and for how long two are kept free
+# after one has ended that should not have.
+_RESERVE = 1
+_TROUBLE_SECONDS = 60.0
+_ATTEMPTS = 5
 T = TypeVar("T")
 _log = logging.getLogger("headrace.reading")
 
@@ -83,6 +88,8 @@ class _Room:
     seats: list[_Seat] = field(default_factory=list[_Seat])
     left_at: float = field(default_factory=time.monotonic)
     stopped: list[_Stopped] = field(default_factory=list[_Stopped])
+    # When the oldest of those took their part who were in it when it ended.
+    oldest_at: float | None = None
 
     @property
     def ready(self) -> bool:
@@ -131,6 +138,8 @@ class QueryProcesses:
         self._rooms: list[_Room] = []
         self._tending: threading.Thread | None = None
         self._failed_at: float | None = None
+        self._trouble_at: float | None = None
+        self._alone_waiting = 0
         self._closed = False
 
     def rows(self, question: Question, stop: Stop) -> pa.Table:
@@ -160,7 +169,7 @@ class QueryProcesses:
             self._tending.join()
 
     def _answered(self, question: Question, stop: Stop, read: Callable[[Message], T]) -> T:
-        alone = moved = False
+        alone = moved = lost_before = False
         for _ in range(_ATTEMPTS):
             seat = self._sit_down(alone, stop)
             try:
@@ -178,35 +187,53 @@ class QueryProcesses:
                     raise too_much_memory() from None
                 if process.ending == "unknown" and alone:
                     raise lost() from None
-                alone = alone or process.ending in ("memory", "unknown")
+                if process.ending in ("memory", "unknown"):
+                    alone = alone or lost_before or self._was_oldest(seat)
+                    lost_before = True
             finally:
                 self._leave(seat)
         raise not_run()
+
+    def _was_oldest(self, seat: _Seat) -> bool:
+        """Whether nobody was in a process that has ended for longer."""
+        with self._changed:
+            room = seat.room
+            if room.oldest_at is None:
+                room.oldest_at = min(one.taken_at for one in room.seats)
+            return seat.taken_at <= room.oldest_at
 
     def _sit_down(self, alone: bool, stop: Stop) -> _Seat:
         """A part in a process; waits until there is one."""
         with self._changed:
             self._tend()
-            while True:
-                stop.refuse()
-                if self._closed:
-                    raise closed()
-                room = self._free(alone)
-                if room is not None:
-                    seat = _Seat(room, alone)
-                    room.seats.append(seat)
-                    return seat
-                if self._failed_at is not None and not self._rooms:
-                    raise not_run()
-                self._changed.wait(_LOOK_SECONDS)
+            self._alone_waiting += alone
+            try:
+                while True:
+                    stop.refuse()
+                    if self._closed:
+                        raise closed()
+                    room = self._free_alone() if alone else self._free()
+                    if room is not None:
+                        seat = _Seat(room, alone)
+                        room.seats.append(seat)
+                        return seat
+                    if self._failed_at is not None and not self._rooms:
+                        raise not_run()
+                    self._changed.wait(_LOOK_SECONDS)
+            finally:
+                self._alone_waiting -= alone
 
-    def _free(self, alone: bool) -> _Room | None:
+    def _free(self) -> _Room | None:
         """The process that a query may go into now."""
-        clear = [room for room in self._rooms if room.clear and not (alone and room.seats)]
-        if clear or alone:
-            return clear[0] if clear else None
+        clear = next((room for room in self._rooms if room.clear), None)
         shared = (room for room in self._rooms if room.open)
-        return min(shared, key=lambda room: len(room.seats), default=None)
+        return clear or min(shared, key=lambda room: len(room.seats), default=None)
+
+    def _free_alone(self) -> _Room | None:
+        """The process that a query may have for itself, which is not the only one that others can go into."""
+        empty = next((room for room in self._rooms if room.clear and not room.seats), None)
+        others = any(room.open for room in self._rooms if room is not empty)
+        return empty if others or self._failed_at is not None else None
 
     def _ask(self, seat: _Seat, question: Question, stop: Stop, *, may_move: bool) -> Message:
         child = seat.room.child
@@ -269,21 +296,26 @@ class QueryProcesses:
         """Let go of processes that have ended, end those that are to end, and tell whether another is to be started."""
         now = time.monotonic()
         with self._changed:
+            troubled = self._trouble_at is not None and now - self._trouble_at < _TROUBLE_SECONDS
+            kept = 2 if troubled or self._alone_waiting else 1
             for room in list(self._rooms):
                 if room.child.ended.is_set():
                     self._rooms.remove(room)
                     if not room.child.ready.is_set():
                         self._failed_at = now
+                    elif room.child.ending in ("memory", "unknown", "stopped"):
+                        self._trouble_at = now
                 elif room.ready:
                     self._failed_at = None
-                    idle = len(self._rooms) > 1 and not room.seats and now - room.left_at > _IDLE_SECONDS
+                    idle = len(self._rooms) > kept and not room.seats and now - room.left_at > _IDLE_SECONDS
                     if room.drained and (not room.seats or (room.settling or 0.0) > _DRAIN_SECONDS):
                         room.child.kill("stopped")
                     elif idle:
                         room.child.kill("idle")
             resting = self._failed_at is not None and now - self._failed_at < _START_AGAIN_SECONDS
             starting = any(not room.child.ready.is_set() for room in self._rooms)
-            wanted = len(self._rooms) < self._most and all(room.crowded for room in self._rooms)
+            free = sum(not room.crowded for room in self._rooms)
+            wanted = len(self._rooms) < self._most + _RESERVE and free < kept
             return wanted and not (resting or starting)
 
     def _start(self) -> None:
