@@ -190,7 +190,8 @@ class Settings(BaseSettings):
         default=2,
         ge=1,
         description="Processes in which the server runs queries. The first is started by the first query that needs "
-        "Spark, another one when a query comes while one that takes long has the first.",
+        "Spark, another one when one that takes long has the first. One more than this is there while all are taken, "
+        "and for a minute after one has ended for want of memory.",
     )
     serve_streams: int = Field(
         default=256,

@@ -184,7 +184,7 @@ def _command(*arguments: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "HEADRACE_SPARK_MEMORY": "1g"},
+        env={**os.environ, "HEADRACE_SPARK_MEMORY": "1g", "HEADRACE_CLASS_ARCHIVE": "false"},
     )
 
 
@@ -261,6 +261,8 @@ def test_the_command_begins_is_killed_begins_again_and_ends(tmp_path: Path) -> N
             for row_id in sorted(senders.sent):
                 assert senders.send(url, row_id)
             assert _ids(url, "a") == _ids(url, "b") == Counter(senders.sent)
+            assert _read_beside("query", "SELECT count(*) AS n FROM a", home=home) == [{"n": len(senders.sent)}]
+            assert len(_read_beside("changes", "a", home=home)) == len(senders.sent)
             command.send_signal(signal.SIGTERM)
             _, err = command.communicate(timeout=120)
             assert command.returncode == 0, err
@@ -273,6 +275,21 @@ def _url(command: subprocess.Popen[str]) -> str:
     """Where a server says that it listens."""
     assert command.stdout is not None
     return json.loads(command.stdout.readline())["url"]
+
+
+def _read_beside(*arguments: str, home: Path) -> Any:
+    """What a verb prints beside a server, in a process that cannot start a Spark."""
+    program = "from headrace.cli.main import run; run()"
+    told = subprocess.run(
+        [sys.executable, "-c", program, *arguments, "--home", str(home), "--json"],
+        env={**os.environ, "HEADRACE_JARS": "/dev/null/jars"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr
+    return json.loads(told.stdout)
 
 
 def _ids(url: str, table: str) -> Counter[int]:
