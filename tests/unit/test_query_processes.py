@@ -220,6 +220,21 @@ def test_a_query_that_is_asked_alone_leaves_a_process_to_others(pool_of: Callabl
             suspect.result(120)
 
 
+def test_a_process_that_is_killed_while_it_starts_is_started_again(
+    pool_of: Callable[..., Pool], tmp_path: Path
+) -> None:
+    begun = tmp_path / "begun"
+    starts = f"import os, sys; open({str(begun)!r}, 'a').write(f'{{os.getpid()}} '); "
+    first = f"import time; time.sleep(300 if len(open({str(begun)!r}).read().split()) == 1 else 0); "
+    child = f"os.execv({PROGRAM[0]!r}, [*{list(PROGRAM)!r}, sys.argv[-1]])"
+    pool = pool_of(program=(sys.executable, "-c", starts + first + child))
+    with ThreadPoolExecutor() as threads:
+        asked = threads.submit(pool.ask, "echo x")
+        _until(lambda: begun.exists() and begun.read_text().endswith(" "))
+        os.killpg(int(begun.read_text()), signal.SIGKILL)
+        assert asked.result(120) == ["x"]
+
+
 def test_after_a_process_has_ended_two_are_kept_for_a_while(pool_of: Callable[..., Pool], monkeypatch: Any) -> None:
     monkeypatch.setattr(query_processes, "_TROUBLE_SECONDS", 5.0)
     monkeypatch.setattr(query_processes, "_IDLE_SECONDS", 0.5)

@@ -42,6 +42,8 @@ _START_AGAIN_SECONDS = 5.0
 _RESERVE = 1
 _TROUBLE_SECONDS = 60.0
 _ATTEMPTS = 5
+# One that ends before it is ready may have been killed with another; two in a row do not start.
+_FAILURES = 2
 T = TypeVar("T")
 _log = logging.getLogger("headrace.reading")
 
@@ -138,6 +140,7 @@ class QueryProcesses:
         self._rooms: list[_Room] = []
         self._tending: threading.Thread | None = None
         self._failed_at: float | None = None
+        self._failures = 0
         self._trouble_at: float | None = None
         self._alone_waiting = 0
         self._closed = False
@@ -217,7 +220,7 @@ class QueryProcesses:
                         seat = _Seat(room, alone)
                         room.seats.append(seat)
                         return seat
-                    if self._failed_at is not None and not self._rooms:
+                    if self._failures >= _FAILURES and not self._rooms:
                         raise not_run()
                     self._changed.wait(_LOOK_SECONDS)
             finally:
@@ -303,16 +306,18 @@ class QueryProcesses:
                     self._rooms.remove(room)
                     if not room.child.ready.is_set():
                         self._failed_at = now
+                        self._failures += 1
                     elif room.child.ending in ("memory", "unknown", "stopped"):
                         self._trouble_at = now
                 elif room.ready:
                     self._failed_at = None
+                    self._failures = 0
                     idle = len(self._rooms) > kept and not room.seats and now - room.left_at > _IDLE_SECONDS
                     if room.drained and (not room.seats or (room.settling or 0.0) > _DRAIN_SECONDS):
                         room.child.kill("stopped")
                     elif idle:
                         room.child.kill("idle")
-            resting = self._failed_at is not None and now - self._failed_at < _START_AGAIN_SECONDS
+            resting = self._failures >= _FAILURES and now - (self._failed_at or 0.0) < _START_AGAIN_SECONDS
             starting = any(not room.child.ready.is_set() for room in self._rooms)
             free = sum(not room.crowded for room in self._rooms)
             wanted = len(self._rooms) < self._most + _RESERVE and free < kept
@@ -325,6 +330,7 @@ class QueryProcesses:
         except (OSError, RuntimeError):
             # Out of processes, threads, memory or files: whoever waits hears it now, and it is tried again later.
             self._failed_at = time.monotonic()
+            self._failures = max(_FAILURES, self._failures + 1)
             _log.exception("a query process could not be started")
         else:
             with self._changed:
