@@ -6,6 +6,11 @@ import os
 import subprocess
 import sys
 
+import pytest
+
+# Each takes minutes of both cores; `make jvm-loss` runs the same checks.
+pytestmark = pytest.mark.slow
+
 # The machine of the tests is busy, and a new Spark is slow at first; `make jvm-loss` holds callers to ten seconds.
 ENVIRONMENT = {**os.environ, "HEADRACE_ANSWER_SECONDS": "60"}
 
