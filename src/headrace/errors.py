@@ -7,6 +7,7 @@ HeadraceError
 ├── StatementError        SQL that cannot be read: line, column
 │   └── UnsupportedStatement   read, but not offered
 ├── RelationNameError     an unknown or already taken name, a cycle, something in use
+│   └── SystemTable       a table that Headrace itself keeps, and that users only read
 ├── ViewError             a view that cannot be maintained as asked
 ├── SourceError           a source that cannot be read, or whose columns do not fit
 │   └── SourceUnavailable *   one, or a part of it, that does not answer for now
@@ -107,6 +108,12 @@ class RelationNameError(HeadraceError):
 
     code = "name_error"
     unknown = ""
+
+
+class SystemTable(RelationNameError):
+    """A change of a table that Headrace itself keeps, and that users only read."""
+
+    code = "system_table"
 
 
 class ViewError(HeadraceError):

@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from headrace.catalog.columns import ColumnHistory
-from headrace.errors import RelationNameError
+from headrace.errors import RelationNameError, SystemTable
 from headrace.intake.table import TableContract
 from headrace.rules.base import Rule
 from headrace.rules.context import RuleContext
@@ -29,6 +29,8 @@ class Table:
     store: Store
     tombstones: Store | None = None
     ids: tuple[int, ...] = ()
+    # Whether only Headrace itself changes it, as sources change what they keep about their work.
+    system: bool = False
 
     @property
     def schema(self) -> StructType:
@@ -160,6 +162,17 @@ class Catalog:
                 f"{name} is a view",
                 detail="A view follows its query and takes no changes of its own.",
                 hint="change the tables that it reads",
+            )
+        return found
+
+    def open_table(self, name: str) -> Table:
+        """The table of this name, if users may change it; a view, and what sources keep themselves, are refused."""
+        found = self.table(name)
+        if found.system:
+            raise SystemTable(
+                f"{found.name} is kept by sources, and only they change it",
+                detail="It can be queried, followed and read by views.",
+                hint="copy the rows into a table of your own; REPLAY and DISCARD DEAD LETTERS change dead_letters",
             )
         return found
 

@@ -91,7 +91,7 @@ def refuse_type(what: str, kind: DataType) -> None:
             refuse_type(what, field.dataType)
 
 
-def make_table(contract: TableContract, ids: Sequence[int] | None = None) -> Table:
+def make_table(contract: TableContract, ids: Sequence[int] | None = None, *, system: bool = False) -> Table:
     """An empty table, not yet known to the analyzer; without ids given, those of its columns are their indexes."""
     store = Store(contract.name, arrow_schema(f.dataType for f in contract.schema.fields))
     tombstones = None
@@ -99,7 +99,7 @@ def make_table(contract: TableContract, ids: Sequence[int] | None = None) -> Tab
         kinds = [contract.schema[name].dataType for name in (*contract.key, contract.sequence)]
         tombstones = Store(f"{contract.name}#tombstones", arrow_schema([*kinds, TimestampType()]))
     known = tuple(range(len(contract.schema.fields)) if ids is None else ids)
-    return Table(contract.name, contract, store, tombstones, known)
+    return Table(contract.name, contract, store, tombstones, known, system)
 
 
 def make_view(catalyst: Catalyst, catalog: Catalog, scratch: Path, definition: ViewDefinition) -> View:

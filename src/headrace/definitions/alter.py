@@ -43,7 +43,7 @@ class _Altered:
 
 def alter_table(core: Core, statement: AlterTable) -> None:
     """Give a table another column list, or refuse it with a reason."""
-    table = core.catalog.table(statement.table)
+    table = core.catalog.open_table(statement.table)
     if isinstance(statement, AddColumn):
         altered = _add(core, table, statement)
     elif isinstance(statement, RenameColumn):
@@ -173,7 +173,7 @@ def _refuse_read(core: Core, table: Table, index: int, what: str) -> None:
 
 def _adopt(core: Core, old: Table, altered: _Altered) -> None:
     """Make the new columns durable and visible, with the views that follow from them."""
-    table = make_table(altered.contract, altered.ids)
+    table = make_table(altered.contract, altered.ids, system=old.system)
     _carry_rows(old, table)
     before, epoch = core.catalog, core.epoch
     catalog = before.having(table)

@@ -136,7 +136,7 @@ def _defined(core: Core, catalog: Catalog, epoch: int, definition: Mapping[str, 
     if definition["kind"] == "table":
         schema = StructType.fromJson(definition["schema"])
         contract = TableContract(name, schema, tuple(definition["key"]), definition["sequence"])
-        return make_table(contract, definition.get("ids"))
+        return make_table(contract, definition.get("ids"), system=definition.get("system", False))
     written = ViewDefinition(
         name,
         definition["sql"],
@@ -166,6 +166,7 @@ def table_definition(table: Table) -> dict[str, Any]:
         "ids": list(table.ids),
         "key": list(contract.key),
         "sequence": contract.sequence,
+        **({"system": True} if table.system else {}),
     }
 
 

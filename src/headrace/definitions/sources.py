@@ -83,7 +83,7 @@ def open_reading(catalog: Catalog, statement: CreateSource) -> _Reading:
     if statement.name in catalog.sources:
         raise _taken(statement.name)
     source = source_of(statement)
-    table = catalog.table(source.table)
+    table = catalog.open_table(source.table)
     try:
         snapshot = open_snapshot(source.location, source.options.get("version"))
         return _Reading(source, snapshot, table, match_columns(source.name, snapshot.schema, table.name, table.schema))

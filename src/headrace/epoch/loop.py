@@ -66,7 +66,7 @@ class Loop:
         self.core.refuse_broken()
         catalog = self.core.catalog
         for name in changes:
-            catalog.table(name)
+            catalog.open_table(name)
         if key is not None:
             digest = digest or digest_of(changes)
         # Where nothing is to be changed or kept, no epoch is made.

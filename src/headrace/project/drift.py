@@ -41,6 +41,11 @@ def find_drift(core: Core, definition: Definition) -> Drift:
     return Drift(True, (f"view {view.name} is replaced: its text gives other columns than when it was made",))
 
 
+def _is_system(catalog: Catalog, name: str) -> bool:
+    """Whether sources keep a table themselves."""
+    return bool(getattr(catalog.relations[name], "system", False))
+
+
 def left_over(catalog: Catalog, definitions: Definitions) -> list[str]:
     """What a home holds and the project does not define, such as a view under its former name."""
     defined = {one.name for one in (*definitions.tables, *definitions.views)}
@@ -48,7 +53,7 @@ def left_over(catalog: Catalog, definitions: Definitions) -> list[str]:
     notes = [
         f"{kind} {name} is not in the project; it is kept, and kept current, until DROP {kind.upper()} {name}"
         for name in catalog.relations
-        if name not in defined
+        if name not in defined and not _is_system(catalog, name)
         for kind in ("view" if name in views else "table",)
     ]
     known = {one.name for one in definitions.sources}

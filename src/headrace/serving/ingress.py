@@ -88,7 +88,7 @@ async def ingress(
     options: Annotated[dict[str, str], Depends(given_options)] = {},  # noqa: B006 - never changed
 ) -> Response:
     """Apply NDJSON or a JSON array of changes to one table, all of them or none."""
-    service.readings.catalog.table(table)
+    service.readings.catalog.open_table(table)
     with service.arrivals.receiving():
         slot = service.pushes.enter()
         try:

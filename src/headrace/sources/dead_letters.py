@@ -37,7 +37,8 @@ def act(loop: Loop, statement: DeadLetterAction) -> Receipt:
 
 def discard(loop: Loop, letters: Sequence[Mapping[str, Any]]) -> Receipt:
     """Let go of letters for good."""
-    return loop.apply({DEAD_LETTERS: [{"delete": {"id": one["id"]}} for one in letters]} if letters else {})
+    deletes = [{"delete": {"id": one["id"]}} for one in letters]
+    return loop.submit(Call({DEAD_LETTERS: deletes} if letters else {}, quiet=not letters))
 
 
 def replay(loop: Loop, letters: Sequence[Mapping[str, Any]]) -> Receipt:
@@ -103,7 +104,7 @@ def _taken(loop: Loop, name: str, decoded: Decoded, letters: Sequence[Mapping[st
 
 def _keep(loop: Loop, letter: Mapping[str, Any], error: ViewEvaluationError) -> None:
     reason = f"view {error.view}: {error.message}. {error.detail}"
-    loop.apply({DEAD_LETTERS: [{"update": {"id": letter["id"], "stage": "view", "reason": reason}}]})
+    loop.submit(Call({DEAD_LETTERS: [{"update": {"id": letter["id"], "stage": "view", "reason": reason}}]}))
 
 
 def _record(letter: Mapping[str, Any]) -> Record:

@@ -16,11 +16,10 @@ from headrace.sources.connectors import CONNECTORS, check
 from headrace.sources.running import Sources
 from headrace.sources.secrets import looked_up, refuse_plain_secrets
 from headrace.sources.system_tables import (
-    DEAD_LETTERS,
     PROGRESS,
     dead_letters_table,
+    is_kept,
     progress_table,
-    raw_name,
     raw_table,
 )
 from headrace.sql.syntax import AlterSource, CreateSource, SourceAction
@@ -51,10 +50,9 @@ def plan_sources(catalog: Catalog, statements: Sequence[CreateSource]) -> Planne
     followed = [following_source(catalog, one) for one in statements if is_followed(one)]
     tables: list[Table] = []
     if followed:
-        made = {PROGRESS: progress_table, DEAD_LETTERS: dead_letters_table}
-        tables = [make() for name, make in made.items() if name not in catalog]
-        raws = [one.name for one in followed if one.options.get("raw", True)]
-        tables += [raw_table(name) for name in raws if raw_name(name) not in catalog]
+        tables = [progress_table(), dead_letters_table()]
+        tables += [raw_table(one.name) for one in followed if one.options.get("raw", True)]
+        tables = [one for one in tables if not is_kept(catalog, one)]
     whole = tuple(one for one in statements if is_read_whole(one))
     named = {one.name for one in whole}
     return Planned(whole, tuple(one for one in followed if one.name not in named), tuple(tables))
@@ -85,7 +83,7 @@ def following_source(catalog: Catalog, statement: CreateSource) -> Source:
             f"source {statement.name} does not say which table it is for",
             hint=f"write CREATE SOURCE {statement.name} INTO t FROM {connector.keyword} ...",
         )
-    table = catalog.table(statement.table).name if statement.table else ""
+    table = catalog.open_table(statement.table).name if statement.table else ""
     options = dict(statement.options)
     refuse_plain_secrets(options)
     check(Description(statement.name, statement.location, looked_up(options)), connector)

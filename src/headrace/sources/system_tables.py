@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
-from headrace.catalog.catalog import Table
+from headrace.catalog.catalog import Catalog, Table
 from headrace.catalog.make import make_table
+from headrace.errors import RelationNameError, SystemTable
 from headrace.intake.table import TableContract
 
 PROGRESS = "source_progress"
@@ -53,6 +54,35 @@ _RAW = StructType(
 )
 
 
+def is_kept(catalog: Catalog, table: Table) -> bool:
+    """Whether a home has a table that sources keep; refused where something else has its name."""
+    held = catalog.relations.get(table.name)
+    if held is None:
+        return False
+    if isinstance(held, Table) and (held.system or held.contract == table.contract):
+        return True
+    kind = "table" if isinstance(held, Table) else "view"
+    other = "give its rows another name" if table.name in (PROGRESS, DEAD_LETTERS) else "name the source otherwise"
+    raise RelationNameError(
+        f"{table.name} is a {kind} of yours, and sources keep a table of that name",
+        hint=f"drop {table.name}, or {other}",
+    )
+
+
+def refuse_drop(catalog: Catalog, table: Table) -> None:
+    """Refuse to drop what a source still needs; what a source left behind that is gone may go."""
+    if not table.system:
+        return
+    followed = [one.name for one in catalog.sources.values() if one.state != "Done"]
+    users = [one for one in followed if table.name in (PROGRESS, DEAD_LETTERS, raw_name(one))]
+    if users:
+        raise SystemTable(
+            f"{table.name} is kept by source {', '.join(users)}",
+            detail="It can be dropped when no source needs it any more.",
+            hint=f"write DROP SOURCE {users[0]} first",
+        )
+
+
 def raw_name(source: str) -> str:
     """The name of the table that keeps all that a source brought."""
     return f"{source}_raw"
@@ -60,14 +90,14 @@ def raw_name(source: str) -> str:
 
 def progress_table() -> Table:
     """How far every source is, a row each."""
-    return make_table(TableContract(PROGRESS, _PROGRESS, ("source",)))
+    return make_table(TableContract(PROGRESS, _PROGRESS, ("source",)), system=True)
 
 
 def dead_letters_table() -> Table:
     """Changes that could not be applied, with the reason."""
-    return make_table(TableContract(DEAD_LETTERS, _DEAD_LETTERS, ("id",)))
+    return make_table(TableContract(DEAD_LETTERS, _DEAD_LETTERS, ("id",)), system=True)
 
 
 def raw_table(source: str) -> Table:
     """All that a source brought, in the order of its arrival."""
-    return make_table(TableContract(raw_name(source), _RAW))
+    return make_table(TableContract(raw_name(source), _RAW), system=True)

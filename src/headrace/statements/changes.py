@@ -60,7 +60,7 @@ def work_out(core: Core, statement: ChangeStatement, read: ReadRows | None = Non
     changes: Changes = {}
     failure: HeadraceError | None = None
     try:
-        changes = _changes(core, statement, core.catalog.table(statement.table), looked_at, read)
+        changes = _changes(core, statement, core.catalog.open_table(statement.table), looked_at, read)
     except QueryStopped:
         raise
     except HeadraceError as error:

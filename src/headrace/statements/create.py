@@ -9,6 +9,7 @@ from headrace.epoch.core import Core
 from headrace.epoch.work import Work
 from headrace.errors import RelationNameError
 from headrace.interrupts import interrupts_held
+from headrace.sources.system_tables import refuse_drop
 from headrace.sql.syntax import CreateTable, CreateView, Drop
 
 
@@ -61,6 +62,8 @@ def drop(core: Core, statement: Drop) -> None:
     kind = "table" if isinstance(relation, Table) else "view"
     if (statement.kind == "table") != (kind == "table"):
         raise RelationNameError(f"{statement.name} is a {kind}", hint=f"write DROP {kind.upper()} {statement.name}")
+    if isinstance(relation, Table):
+        refuse_drop(core.catalog, relation)
     users = [view.name for view in core.catalog.users(statement.name)]
     sources = [source.name for source in core.catalog.sources.values() if source.table == statement.name]
     if sources:

@@ -42,7 +42,7 @@ async def ingress(
         raise _unsupported("connector_metadata is not offered", "push what you need of it as columns")
     form = _offered(format, update_format, json_flavor)
     pipeline.refuse_paused(force=force)
-    target = service.readings.catalog.table(unquoted(table))
+    target = service.readings.catalog.open_table(unquoted(table))
     with service.arrivals.receiving():
         slot = service.pushes.enter()
         try:
