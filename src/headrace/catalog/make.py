@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql.types import (
-    ArrayType,
     CalendarIntervalType,
+    CharType,
     DataType,
-    MapType,
     StringType,
     StructField,
     StructType,
     TimestampType,
+    VarcharType,
     VariantType,
     YearMonthIntervalType,
 )
@@ -36,6 +36,7 @@ from headrace.sql.resolve import Resolved, refusal, register, resolve
 from headrace.sql.syntax import ColumnDefinition, CreateTable
 from headrace.state.arrow_types import arrow_schema
 from headrace.state.store import Store
+from headrace.types import not_carried
 
 
 def table_contract(catalyst: Catalyst, statement: CreateTable) -> TableContract:
@@ -71,24 +72,17 @@ def column_type(catalyst: Catalyst, name: str, text: str, line: int, column: int
 
 def refuse_type(what: str, kind: DataType) -> None:
     """Types that no store can carry are refused by name."""
-    if isinstance(kind, (YearMonthIntervalType, CalendarIntervalType, VariantType)):
-        raise ViewError(
-            f"{what} has the type {kind.simpleString()}, which Headrace does not carry",
-            hint="cast it: an interval to days or months as INT, a VARIANT to STRING",
-        )
-    if isinstance(kind, StringType) and kind.simpleString() != "string":
-        raise ViewError(
-            f"{what} has the type {kind.simpleString()}, which Headrace does not carry",
-            hint="compare lower(...) or another plain form instead",
-        )
-    if isinstance(kind, ArrayType):
-        refuse_type(what, kind.elementType)
-    elif isinstance(kind, MapType):
-        refuse_type(what, kind.keyType)
-        refuse_type(what, kind.valueType)
-    elif isinstance(kind, StructType):
-        for field in kind.fields:
-            refuse_type(what, field.dataType)
+    refused = not_carried(kind)
+    if refused is None or isinstance(refused, (CharType, VarcharType)):
+        # Those bound what is written: a table's contract says so.
+        return
+    if isinstance(refused, StringType):
+        hint = "compare lower(...) or another plain form instead"
+    elif isinstance(refused, (YearMonthIntervalType, CalendarIntervalType, VariantType)):
+        hint = "cast it: an interval to days or months as INT, a VARIANT to STRING"
+    else:
+        hint = "cast it to another type, such as STRING"
+    raise ViewError(f"{what} has the type {refused.simpleString()}, which Headrace does not carry", hint=hint)
 
 
 def make_table(contract: TableContract, ids: Sequence[int] | None = None, *, system: bool = False) -> Table:

@@ -24,8 +24,10 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from headrace.errors import LedgerError, LedgerNotWritten, OwnerLost
 from headrace.ledger.durable import crash_point, digest_of, is_temporary, put_if_absent, replace_file
+from headrace.state.arrow_types import arrow_type
 from headrace.storage.folders import make_folder, sync_folder
 from headrace.storage.objects import Location, ObjectPath, Unconfirmed
+from headrace.types import CARRIED
 
 _LOG = "_delta_log"
 _NO_ZONE = "timestamp_ntz"
@@ -436,21 +438,12 @@ def _field(one: pa.Field) -> dict[str, Any]:
     return {"name": one.name, "type": _type(stored_type(one.type)), "nullable": True, "metadata": {}}
 
 
+_NAMES = {arrow_type(one.kind()): one.delta for one in CARRIED if one.delta}
+
+
 def _type(kind: pa.DataType) -> Any:
-    simple = {
-        pa.int8(): "byte",
-        pa.int16(): "short",
-        pa.int32(): "integer",
-        pa.int64(): "long",
-        pa.float32(): "float",
-        pa.float64(): "double",
-        pa.bool_(): "boolean",
-        pa.string(): "string",
-        pa.binary(): "binary",
-        pa.date32(): "date",
-    }
-    if kind in simple:
-        return simple[kind]
+    if kind in _NAMES:
+        return _NAMES[kind]
     if pa.types.is_timestamp(kind):
         return "timestamp" if kind.tz else _NO_ZONE
     if pa.types.is_decimal(kind):

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 from headrace.ir.nodes import Column, Tree
 from headrace.plans.trees import Java, children, data_type, kind_of, may_be_null_for_size, walk
 from headrace.rules.base import is_floating
-from headrace.sql.expressions import INTEGERS
+from headrace.types import INTEGERS, ORDERED
 
 MOMENTS = frozenset({"VariancePop", "VarianceSamp", "StddevPop", "StddevSamp"})
 PAIRS = frozenset({"CovPopulation", "CovSample", "Corr"})
@@ -97,18 +97,4 @@ def _comparable(kind: DataType) -> bool:
         return 0 < len(names) == len(kind.names) and all(_comparable(field.dataType) for field in kind.fields)
     if isinstance(kind, ArrayType):
         return _comparable(kind.elementType)
-    return kind.typeName() in (
-        "byte",
-        "short",
-        "integer",
-        "long",
-        "float",
-        "double",
-        "decimal",
-        "date",
-        "timestamp",
-        "timestamp_ntz",
-        "string",
-        "boolean",
-        "binary",
-    )
+    return isinstance(kind, ORDERED)

@@ -16,13 +16,10 @@ from typing import Any
 
 from pyspark.sql.types import (
     BinaryType,
-    BooleanType,
     DataType,
     DateType,
     DayTimeIntervalType,
     DecimalType,
-    DoubleType,
-    FloatType,
     StringType,
     TimestampNTZType,
     TimestampType,
@@ -31,7 +28,8 @@ from pyspark.sql.types import (
 
 from headrace.plans.trees import Java, children, conjuncts, data_type, id_of, items, kind_of
 from headrace.rules.base import is_floating
-from headrace.rules.window_running import INTEGERS, Running, running_of
+from headrace.rules.window_running import Running, running_of
+from headrace.types import INTEGERS, ORDERED
 
 _MOST_COLUMNS = 3
 _PICKS = frozenset({"Lag", "Lead", "First", "Last", "NthValue", "Min", "Max"})
@@ -181,7 +179,7 @@ def _order(window: Java, stored: Set[int], keys: Set[int]) -> tuple[OrderBy, ...
         id_, kind = id_of(column), data_type(column.dataType())
         if id_ in keys or any(known.id == id_ for known in found):
             continue
-        if not isinstance(kind, (*_EXACT, StringType, BinaryType)):
+        if not isinstance(kind, ORDERED):
             break
         descending = kind_of(one.direction()) == "Descending"
         found.append(OrderBy(id_, descending, kind_of(one.nullOrdering()) == "NullsFirst", kind))
@@ -189,18 +187,6 @@ def _order(window: Java, stored: Set[int], keys: Set[int]) -> tuple[OrderBy, ...
         if len(found) == _MOST_COLUMNS or isinstance(kind, (StringType, BinaryType)):
             break
     return tuple(found)
-
-
-_EXACT = (
-    *INTEGERS,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    TimestampNTZType,
-    TimestampType,
-)
 
 
 def _common(orders: Sequence[tuple[OrderBy, ...]]) -> tuple[OrderBy, ...]:

@@ -12,15 +12,15 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column
-from pyspark.sql.types import ByteType, DataType, DecimalType, IntegerType, LongType, ShortType
+from pyspark.sql.types import DataType, DecimalType, LongType
 
 from headrace.plans.catalyst import Catalyst, rewrite
 from headrace.plans.trees import Java, children, data_type, id_of, items, kind_of, may_be_null_for_size
 from headrace.state.arranged import Arrangement, SortKeys
 from headrace.state.arrow_types import arrow_type
 from headrace.state.exact import Numbers, decimals
+from headrace.types import INTEGERS
 
-INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 _LONG = LongType()
 _ROWS = "rows"
 # One digit is left for the sum of two parts.

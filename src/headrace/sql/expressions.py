@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from pyspark.sql.types import (
-    ByteType,
     DataType,
     DateType,
     DecimalType,
     DoubleType,
     FloatType,
-    IntegerType,
-    LongType,
-    ShortType,
     TimestampNTZType,
     TimestampType,
 )
 
 from headrace.plans.trees import Java, children, data_type, kind_of, references
-
-INTEGERS = (ByteType, ShortType, IntegerType, LongType)
-_ORDERED = (*INTEGERS, DecimalType, DoubleType, FloatType, DateType, TimestampType, TimestampNTZType)
+from headrace.types import INTEGERS, NUMBERED
 
 
 def equal_pair(part: Java, left_ids: set[int], right_ids: set[int]) -> tuple[Java, Java] | None:
@@ -63,7 +57,7 @@ def _keeps_order(source: DataType, target: DataType) -> bool:
 def ordered_column(expression: Java) -> Java | None:
     """The column that an expression orders by, looking through casts that keep the order."""
     if kind_of(expression) == "AttributeReference":
-        return expression if isinstance(data_type(expression.dataType()), _ORDERED) else None
+        return expression if isinstance(data_type(expression.dataType()), NUMBERED) else None
     if kind_of(expression) == "Cast":
         (inner,) = children(expression)
         source, target = data_type(inner.dataType()), data_type(expression.dataType())
