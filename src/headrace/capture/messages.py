@@ -14,7 +14,7 @@ from headrace.capture.described import DescribedTable
 from headrace.capture.record import Record
 
 Operation = Literal["create", "update", "delete", "read", "truncate"]
-Stage = Literal["text", "schema", "envelope", "values"]
+Stage = Literal["text", "schema", "envelope", "values", "size"]
 Row = Mapping[str, Any]
 Change = Mapping[str, Row]
 
@@ -23,8 +23,8 @@ class Undecodable(ValueError):
     """A record of which no change can be made, and at which stage that showed.
 
     `text`: its bytes are not what its format is written in. `schema`: what describes it is not to be had, or not as it
-    must be. `envelope`: it is not built as its format asks. `values`: a value is not one of its column. `line`, from 1,
-    is where in a text of several lines it showed, where that is known.
+    must be. `envelope`: it is not built as its format asks. `values`: a value is not one of its column. `size`: it is
+    larger than is taken. `line`, from 1, is where in a text of several lines it showed, where that is known.
     """
 
     line: int | None = None

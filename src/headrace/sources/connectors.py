@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
@@ -16,9 +17,12 @@ from headrace.capture.kafka import KAFKA
 from headrace.capture.options import FormatOptions, read_options
 from headrace.capture.python_source import PYTHON
 from headrace.errors import SourceError
+from headrace.sources.intake import MOST_BYTES
 
 CONNECTORS: Mapping[str, Connector] = {one.keyword.lower(): one for one in (DELTA, FILES, KAFKA, PYTHON)}
 
+_UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
+_SECONDS = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?:(?P<unit>second|minute|hour|day)s?)?", re.ASCII)
 FORMAT_OPTIONS = frozenset(one.name for one in fields(FormatOptions))
 COMMON_OPTIONS: Mapping[str, str] = {
     "format": "What records are written in: debezium, insert_delete, weighted, raw, avro, dms, goldengate.",
@@ -28,6 +32,8 @@ COMMON_OPTIONS: Mapping[str, str] = {
     "registry_token": "For avro: a bearer token, by reference.",
     "max_records": "How many records are taken into one epoch at most.",
     "raw": "Whether all that comes is kept in <source>_raw.",
+    "max_record_bytes": "A larger record is a dead letter, of which so much is kept.",
+    "lag_warning": "How long the source may be behind before that is told as a warning: '60 seconds', or seconds.",
     "dead_letter_limit": "With more dead letters than this the source stops and says so.",
     "schema_change": "What to do when a record has other columns: lenient, evolve, try_evolve, exception, ignore.",
 }
@@ -51,8 +57,9 @@ def check(description: Description, connector: Connector) -> None:
         if name == "avro":
             registry_of(description.options)
         read_options({one: value for one, value in description.options.items() if one in FORMAT_OPTIONS})
-    for name in ("max_records", "dead_letter_limit"):
+    for name in ("max_records", "dead_letter_limit", "max_record_bytes"):
         _refuse_no_number(name, description.options.get(name))
+    lag_warning_of(description.options)
     connector.check(description)
 
 
@@ -67,6 +74,23 @@ def registry_of(options: Mapping[str, Any]) -> Registry:
     return Registry(RegistrySettings(url, user, password, token))
 
 
+def most_bytes_of(options: Mapping[str, Any]) -> int:
+    """How large a record of a source may be."""
+    return int(options.get("max_record_bytes", MOST_BYTES))
+
+
+def lag_warning_of(options: Mapping[str, Any]) -> float | None:
+    """After how many seconds behind a source is told to be late; none if it never is."""
+    given = options.get("lag_warning")
+    if given is None:
+        return None
+    found = _SECONDS.fullmatch(str(given).strip().lower())
+    if found is None or isinstance(given, bool):
+        raise SourceError(f"lag_warning cannot be {given!r}", hint="write lag_warning = '60 seconds', or 60")
+    return float(found["number"]) * _UNITS[found["unit"] or "second"]
+
+
 def _refuse_no_number(name: str, value: Any) -> None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < (name == "max_records")):
+    least = 0 if name == "dead_letter_limit" else 1
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
         raise SourceError(f"{name} cannot be {value!r}", hint=f"write a whole number: {name} = 1000")

@@ -1,32 +1,78 @@
-"""What becomes of dead letters: tried again after a fix, or let go."""
+"""What becomes of dead letters: tried again after a fix, as they came or edited, or let go.
+
+Each step is an epoch of its own, worked out while no other is made: so a letter is taken once, whoever else takes it at
+the same time, and the counts of its source stay exact.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial, reduce
 from typing import Any
 
 from headrace.capture.connector import Arrival
 from headrace.capture.record import Record
+from headrace.epoch.batch import Changes, Verdicts
 from headrace.epoch.calls import Call
 from headrace.epoch.core import Core
 from headrace.epoch.loop import Loop
 from headrace.epoch.receipt import Receipt
-from headrace.errors import RelationNameError, SourceError, ViewEvaluationError
-from headrace.sources.connectors import CONNECTORS
-from headrace.sources.intake import Decoded, call_for, decode, payload_bytes
+from headrace.errors import MemoryExceeded, RelationNameError, SourceError, ViewEvaluationError
+from headrace.reading.held_rows import HeldRows
+from headrace.reading.point_read import rows_where
+from headrace.sources.connectors import CONNECTORS, most_bytes_of
+from headrace.sources.intake import Progress, Torn, call_for, decode, payload_bytes
 from headrace.sources.running import decoders, progress_of, table_of
-from headrace.sources.system_tables import DEAD_LETTERS
+from headrace.sources.system_tables import DEAD_LETTERS, PROGRESS
 from headrace.sql.syntax import DeadLetterAction
+from headrace.state.state import BEGIN
+
+Row = Mapping[str, Any]
+# A letter that was cut is not what came: it stays until it is edited or let go.
+CUT = "size"
+_ID = "letter"
+# More than these are found by looking at all.
+_LOOKED_UP = 64
 
 
-def chosen_letters(core: Core, where: str) -> list[dict[str, Any]]:
-    """The letters that a condition names, oldest first."""
+@dataclass(frozen=True)
+class Filter:
+    """Which letters: by their ids, by source, by stage; all that are given must hold."""
+
+    ids: tuple[str, ...] | None = None
+    source: str | None = None
+    stage: str | None = None
+
+
+def find_letters(core: Core, wanted: Filter) -> list[dict[str, Any]]:
+    """The letters of a filter, oldest first, without work for Spark."""
     relations = core.relations()
     if DEAD_LETTERS not in relations:
         return []
-    condition = f" WHERE {where}" if where else ""
-    rows = core.sessions.queries.run(f"SELECT * FROM {DEAD_LETTERS}{condition} ORDER BY arrived_at, id", relations)
-    return rows.to_pylist()
+    state, schema = relations[DEAD_LETTERS]
+    ids = None if wanted.ids is None else set(wanted.ids)
+    if ids is not None and len(ids) <= _LOOKED_UP:
+        rows = [row for one in ids for row in rows_where(state, schema, {"id": one}).to_pylist()]
+    elif wanted.source is not None:
+        rows = rows_where(state, schema, {"source": wanted.source}).to_pylist()
+    else:
+        rows = HeldRows(state, schema.names).piece(BEGIN, state.count + 1).rows.to_pylist()
+    kept = [one for one in rows if wanted.source in (None, one["source"]) and wanted.stage in (None, one["stage"])]
+    return sorted((one for one in kept if ids is None or one["id"] in ids), key=_age)
+
+
+def chosen_letters(core: Core, where: str) -> list[dict[str, Any]]:
+    """The letters that a condition of SQL names, oldest first."""
+    if not where:
+        return find_letters(core, Filter())
+    relations = core.relations()
+    if DEAD_LETTERS not in relations:
+        return []
+    found = core.sessions.queries.run(f"SELECT * FROM {DEAD_LETTERS} WHERE {where}", relations)
+    return sorted(found.to_pylist(), key=_age)
 
 
 def act(loop: Loop, statement: DeadLetterAction) -> Receipt:
@@ -35,22 +81,60 @@ def act(loop: Loop, statement: DeadLetterAction) -> Receipt:
     return discard(loop, letters) if statement.verb == "discard" else replay(loop, letters)
 
 
-def discard(loop: Loop, letters: Sequence[Mapping[str, Any]]) -> Receipt:
+def discard(loop: Loop, letters: Sequence[Row]) -> Receipt:
     """Let go of letters for good."""
-    deletes = [{"delete": {"id": one["id"]}} for one in letters]
-    return loop.submit(Call({DEAD_LETTERS: deletes} if letters else {}, quiet=not letters))
+    core = loop.core
+
+    def work_out() -> Call:
+        held = _still_there(core, letters)
+        if not held:
+            return Call({}, quiet=True)
+        changes: dict[str, list[object]] = {DEAD_LETTERS: [{"delete": {"id": one["id"]}} for one in held]}
+        for name in dict.fromkeys(str(one["source"]) for one in held):
+            if name in core.catalog.sources:
+                gone = sum(one["changes"] for one in held if one["source"] == name)
+                progress = progress_of(core, name)
+                progress = replace(progress, discarded=progress.discarded + gone)
+                changes.setdefault(PROGRESS, []).append({"insert": progress.row(name, datetime.now(UTC))})
+        return Call(changes)
+
+    return loop.change_alone(work_out)
 
 
-def replay(loop: Loop, letters: Sequence[Mapping[str, Any]]) -> Receipt:
-    """Read letters once more as their sources would, an epoch for each; those refused again stay, with the reason."""
+def replay(loop: Loop, letters: Sequence[Row]) -> Receipt:
+    """Read letters once more as their sources would, an epoch for each; those refused again stay, with the reason.
+
+    A letter whose `payload` is another than the one that is kept is read with that.
+    """
     receipt = Receipt(loop.core.epoch)
-    for name in dict.fromkeys(one["source"] for one in letters):
+    for name in dict.fromkeys(str(one["source"]) for one in letters):
         receipt = _added(receipt, _replay(loop, name, [one for one in letters if one["source"] == name]))
     return receipt
 
 
-def _replay(loop: Loop, name: str, letters: Sequence[Mapping[str, Any]]) -> Receipt:
-    core = loop.core
+def _replay(loop: Loop, name: str, letters: Sequence[Row]) -> Receipt:
+    """Replay the letters of one source together; or each by itself, where one of them makes a view fail."""
+    # By id, what is known to be against one of them.
+    refused: dict[str, tuple[str, str]] = {}
+    while True:
+        dead: Counter[str] = Counter()
+        try:
+            receipt = loop.change_alone(partial(_worked_out, loop.core, name, letters, refused, dead))
+            return _added(receipt, Receipt(receipt.epoch, dead=dict(dead)))
+        except Torn as torn:
+            refused.update({one.arrival.advance[_ID]: (one.stage, one.reason) for one in torn.letters})
+        except (ViewEvaluationError, MemoryExceeded) as error:
+            if len(letters) > 1:
+                return reduce(_added, [_replay(loop, name, [one]) for one in letters])
+            of_view = isinstance(error, ViewEvaluationError)
+            what = f"view {error.view}: {error.message}" if of_view else error.message
+            refused[letters[0]["id"]] = "view" if of_view else "memory", f"{what}. {error.detail}"
+
+
+def _worked_out(
+    core: Core, name: str, letters: Sequence[Row], refused: Mapping[str, tuple[str, str]], dead: Counter[str]
+) -> Call:
+    """The call that takes letters again; those known to be refused stay, with the reason, and are counted as dead."""
     source = core.catalog.sources.get(name)
     if source is None:
         raise RelationNameError(
@@ -60,60 +144,65 @@ def _replay(loop: Loop, name: str, letters: Sequence[Mapping[str, Any]]) -> Rece
     connector = CONNECTORS.get(source.connector)
     if connector is None:
         raise SourceError(f"source {name} has no connector any more")
-    decode_of = decoders(core, source, connector)
-    arrivals = [Arrival(_record(one), {}) for one in letters]
-    tables = {id(arrival): one["table"] for arrival, one in zip(arrivals, letters, strict=True)}
-    decoded = decode(arrivals, lambda one: tables[id(one)] or table_of(core, source, one), decode_of)
-    return _taken(loop, name, decoded, letters)
+    held = {one["id"]: one for one in _still_there(core, letters)}
+    there = [one for one in letters if one["id"] in held]
+    stay = {one["id"]: one for one in there if one["id"] in refused or _is_cut(one, held[one["id"]])}
+    tried = [one for one in there if one["id"] not in stay]
+    dead.update(one["table"] or name for one in stay.values())
+    if not there:
+        return Call({}, quiet=True)
+    arrivals = [Arrival(_record(one), {_ID: one["id"]}) for one in tried]
+    tables = {one["id"]: one["table"] for one in tried}
+    decoded = decode(
+        arrivals,
+        lambda one: tables[one.advance[_ID]] or table_of(core, source, one),
+        decoders(core, source, connector),
+        most_bytes=most_bytes_of(source.options),
+    )
+    dead.update(one.table or name for one in decoded.letters)
+    before = progress_of(core, name)
 
-
-def _taken(loop: Loop, name: str, decoded: Decoded, letters: Sequence[Mapping[str, Any]]) -> Receipt:
-    progress = progress_of(loop.core, name)
-    call, _ = call_for(name, decoded, progress, raw=False)
-    inner = call.after
-    assert inner is not None
-
-    def after(verdicts: Any) -> Any:
-        kept: dict[str, Any] = dict(inner(verdicts))
-        gone = [{"delete": {"id": one["id"]}} for one in letters]
+    def after(verdicts: Verdicts) -> Changes:
+        call, reached = call_for(name, decoded, before, raw=False)
+        assert call.after is not None
+        kept: dict[str, Any] = dict(call.after(verdicts))
+        known = [(one, *refused[one]) for one in stay if one in refused]
+        again = [{"update": {"id": one, "stage": stage, "reason": reason}} for one, stage, reason in known]
+        gone = [{"delete": {"id": one["id"]}} for one in tried]
         # Those refused again come after the deletes, so that they are there once more.
-        kept[DEAD_LETTERS] = [*gone, *kept.get(DEAD_LETTERS, ())]
+        kept[DEAD_LETTERS] = [*gone, *again, *kept.get(DEAD_LETTERS, ())]
+        progress = _counted_once(before, reached(), sum(held[one["id"]]["changes"] for one in tried))
+        kept[PROGRESS] = [{"insert": progress.row(name, datetime.now(UTC))}]
         return kept
 
-    try:
-        return loop.receipt_of(loop.enter(Call(call.changes, after=after)))
-    except ViewEvaluationError:
-        if len(letters) == 1:
-            raise
-        # One of them makes a view fail: each is tried by itself, and that one stays.
-        receipt = Receipt(loop.core.epoch)
-        for index, letter in enumerate(letters):
-            single = Decoded([decoded.arrivals[index]])
-            single.letters = [one for one in decoded.letters if one.arrival is decoded.arrivals[index]]
-            for table, origins in decoded.origins.items():
-                for change, origin in zip(decoded.changes[table], origins, strict=True):
-                    if origin[0] is decoded.arrivals[index]:
-                        single.changes.setdefault(table, []).append(change)
-                        single.origins.setdefault(table, []).append(origin)
-            try:
-                receipt = _added(receipt, _taken(loop, name, single, [letter]))
-            except ViewEvaluationError as error:
-                _keep(loop, letter, error)
-        return receipt
+    return Call(dict(decoded.changes), after=after)
 
 
-def _keep(loop: Loop, letter: Mapping[str, Any], error: ViewEvaluationError) -> None:
-    reason = f"view {error.view}: {error.message}. {error.detail}"
-    loop.submit(Call({DEAD_LETTERS: [{"update": {"id": letter["id"], "stage": "view", "reason": reason}}]}))
+def _counted_once(before: Progress, after: Progress, again: int) -> Progress:
+    """The progress after a replay: what was received before is not received again, and no longer dead."""
+    counts = replace(after, received=after.received - again, dead=after.dead - again)
+    return replace(counts, position=before.position, source_at=before.source_at)
 
 
-def _record(letter: Mapping[str, Any]) -> Record:
+def _still_there(core: Core, letters: Sequence[Row]) -> list[dict[str, Any]]:
+    return find_letters(core, Filter(ids=tuple(str(one["id"]) for one in letters)))
+
+
+def _is_cut(letter: Row, held: Row) -> bool:
+    return held["stage"] == CUT and letter["payload"] == held["payload"]
+
+
+def _record(letter: Row) -> Record:
     topic, _, rest = str(letter["position"]).rpartition("-")
     topic, _, partition = topic.rpartition("-")
     numbers = (partition, rest)
     if not all(one.isdigit() for one in numbers):
         return Record(payload_bytes(letter["payload"]), topic=str(letter["position"]))
     return Record(payload_bytes(letter["payload"]), topic=topic, partition=int(partition), offset=int(rest))
+
+
+def _age(letter: Row) -> tuple[Any, str]:
+    return letter["arrived_at"], letter["id"]
 
 
 def _added(one: Receipt, other: Receipt) -> Receipt:

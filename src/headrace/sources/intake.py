@@ -14,13 +14,16 @@ from typing import Any
 
 from headrace.capture.connector import Arrival, Position
 from headrace.capture.messages import Decode, Message, RowChange, Undecodable
+from headrace.capture.record import Record
 from headrace.epoch.batch import Changes, Verdicts
 from headrace.epoch.calls import Call
+from headrace.errors import Rejection
 from headrace.json_forms import json_form
 from headrace.sources.system_tables import DEAD_LETTERS, PROGRESS, raw_name
 
-# A payload is kept whole up to so many characters: one of a gigabyte must not take the home down with it.
-_PAYLOAD = 1_000_000
+# A larger record is a dead letter, of which so much is kept: one of a gigabyte must not take the home down with it.
+MOST_BYTES = 10_000_000
+_REASON = 10_000
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,10 @@ class Progress:
     applied: int = 0
     stale: int = 0
     dead: int = 0
+    # Of the dead ones, how many were let go; the others are among the dead letters.
+    discarded: int = 0
+    # How many rows of what came are kept.
+    recorded: int = 0
     source_at: datetime | None = None
 
     def row(self, source: str, now: datetime) -> dict[str, Any]:
@@ -43,6 +50,8 @@ class Progress:
             "applied": self.applied,
             "stale": self.stale,
             "dead": self.dead,
+            "discarded": self.discarded,
+            "recorded": self.recorded,
             "source_at": self.source_at,
             "updated_at": now,
         }
@@ -50,19 +59,28 @@ class Progress:
     @staticmethod
     def of_row(row: Mapping[str, Any]) -> Progress:
         """The progress that a row keeps."""
-        counts = {name: row[name] for name in ("received", "applied", "stale", "dead")}
+        counts = {name: row[name] for name in ("received", "applied", "stale", "dead", "discarded", "recorded")}
         return Progress(json.loads(row["position"] or "{}"), **counts, source_at=row["source_at"])
 
 
 @dataclass(frozen=True)
 class Letter:
-    """A change or a record that cannot be applied, and why."""
+    """A record that cannot be applied, and why; how many changes it stands for, one if they cannot be told."""
 
     arrival: Arrival
     number: int
     table: str | None
     stage: str
     reason: str
+    changes: int = 1
+
+
+class Torn(Exception):
+    """Some changes of records were refused and others taken; a record is applied whole or not at all."""
+
+    def __init__(self, letters: Sequence[Letter]) -> None:
+        super().__init__(f"{len(letters)} records are refused in part")
+        self.letters = tuple(letters)
 
 
 @dataclass
@@ -74,22 +92,29 @@ class Decoded:
     changes: dict[str, list[object]] = field(default_factory=dict[str, list[object]])
     origins: dict[str, list[tuple[Arrival, int]]] = field(default_factory=dict[str, list[tuple[Arrival, int]]])
     letters: list[Letter] = field(default_factory=list[Letter])
+    # How much of a letter's payload is kept.
+    most_bytes: int = MOST_BYTES
 
     @property
     def received(self) -> int:
         """How many changes came, those that could not be read included."""
-        return sum(map(len, self.changes.values())) + len(self.letters)
+        return sum(map(len, self.changes.values())) + sum(one.changes for one in self.letters)
 
 
 def decode(
-    arrivals: Sequence[Arrival], table_of: Callable[[Arrival], str], decode_of: Callable[[str], Decode]
+    arrivals: Sequence[Arrival],
+    table_of: Callable[[Arrival], str],
+    decode_of: Callable[[str], Decode],
+    *,
+    most_bytes: int = MOST_BYTES,
 ) -> Decoded:
-    """What the records mean; those that mean nothing become dead letters, and stop nobody."""
-    decoded = Decoded(list(arrivals))
+    """What the records mean; those that mean nothing, or are too large, become dead letters, and stop nobody."""
+    decoded = Decoded(list(arrivals), most_bytes=most_bytes)
     for arrival in arrivals:
         table = ""
         try:
             table = table_of(arrival)
+            refuse_large(arrival.record, most_bytes)
             message = arrival.message or decode_of(table)(arrival.record)
         except Undecodable as error:
             decoded.letters.append(Letter(arrival, 0, table or None, error.stage, error.reason))
@@ -101,14 +126,37 @@ def decode(
     return decoded
 
 
+def refuse_large(record: Record, most_bytes: int) -> None:
+    """Refuse a record that is larger than its source takes."""
+    size = len(record.value or b"")
+    if size > most_bytes:
+        raise Undecodable(
+            f"the record has {size:,} bytes, and max_record_bytes is {most_bytes:,}: no more of it is kept here", "size"
+        )
+
+
 def without(decoded: Decoded, table: str, index: int, stage: str, reason: str) -> Decoded:
-    """The same without one change, which is a dead letter now."""
-    arrival, number = decoded.origins[table][index]
-    letter = Letter(arrival, number, table, stage, reason)
-    changes = {name: list(listed) for name, listed in decoded.changes.items()}
-    origins = {name: list(listed) for name, listed in decoded.origins.items()}
-    del changes[table][index], origins[table][index]
-    return Decoded(decoded.arrivals, decoded.messages, changes, origins, [*decoded.letters, letter])
+    """The same without the record of one change, which is a dead letter now."""
+    arrival = decoded.origins[table][index][0]
+    return without_records(decoded, [Letter(arrival, 0, table, stage, reason)])
+
+
+def without_records(decoded: Decoded, letters: Sequence[Letter]) -> Decoded:
+    """The same without some records, each of which is one dead letter now, whatever it would have changed."""
+    gone = {id(one.arrival) for one in letters}
+    counts = dict.fromkeys(gone, 0)
+    changes: dict[str, list[object]] = {}
+    origins: dict[str, list[tuple[Arrival, int]]] = {}
+    for table, listed in decoded.changes.items():
+        changes[table], origins[table] = [], []
+        for change, origin in zip(listed, decoded.origins[table], strict=True):
+            if id(origin[0]) in gone:
+                counts[id(origin[0])] += 1
+            else:
+                changes[table].append(change)
+                origins[table].append(origin)
+    dead = [replace(one, changes=counts[id(one.arrival)]) for one in letters]
+    return replace(decoded, changes=changes, origins=origins, letters=[*decoded.letters, *dead])
 
 
 def call_for(source: str, decoded: Decoded, before: Progress, *, raw: bool) -> tuple[Call, Callable[[], Progress]]:
@@ -117,15 +165,19 @@ def call_for(source: str, decoded: Decoded, before: Progress, *, raw: bool) -> t
     reached = [before]
 
     def after(verdicts: Verdicts) -> Changes:
-        rejected = [_rejected(decoded, one.table, one.index, one.reason) for one in verdicts.rejections]
-        letters = [*decoded.letters, *rejected]
+        letters = [*decoded.letters, *_refused(decoded, verdicts.rejections)]
         applied, stale = sum(verdicts.applied.values()), sum(verdicts.stale.values())
-        reached[0] = progress = advanced(before, decoded, applied, stale, len(letters))
+        dead = sum(one.changes for one in letters)
+        rows = _raw_rows(decoded, now) if raw else []
+        progress = advanced(before, decoded, applied, stale, dead)
+        reached[0] = progress = replace(progress, recorded=before.recorded + len(rows))
         kept: dict[str, Sequence[object]] = {PROGRESS: [{"insert": progress.row(source, now)}]}
         if letters:
-            kept[DEAD_LETTERS] = [{"insert": _letter_row(source, letter, now)} for letter in letters]
-        if raw and decoded.messages:
-            kept[raw_name(source)] = [{"insert": row} for row in _raw_rows(decoded, now)]
+            kept[DEAD_LETTERS] = [
+                {"insert": _letter_row(source, letter, now, decoded.most_bytes)} for letter in letters
+            ]
+        if rows:
+            kept[raw_name(source)] = [{"insert": row} for row in rows]
         return kept
 
     # In the order of a table's name where records of several come together: an epoch has no order among tables.
@@ -149,14 +201,39 @@ def advanced(before: Progress, decoded: Decoded, applied: int, stale: int, dead:
     )
 
 
-def _rejected(decoded: Decoded, table: str, index: int, reason: str) -> Letter:
-    arrival, number = decoded.origins[table][index]
-    return Letter(arrival, number, table, "contract", reason)
+def _refused(decoded: Decoded, rejections: Sequence[Rejection]) -> list[Letter]:
+    """The records that were refused, a letter each; `Torn` if some of their changes were taken."""
+    refused: dict[int, list[Rejection]] = {}
+    for one in rejections:
+        refused.setdefault(id(decoded.origins[one.table][one.index][0]), []).append(one)
+    letters: list[Letter] = []
+    torn: list[Letter] = []
+    for listed in refused.values():
+        first = listed[0]
+        of_record = _changes_of_record(decoded.origins[first.table], first.index)
+        reason = "; ".join(dict.fromkeys(one.reason for one in listed))
+        arrival = decoded.origins[first.table][first.index][0]
+        letter = Letter(arrival, 0, first.table, "contract", reason, of_record)
+        (letters if len(listed) == of_record else torn).append(letter)
+    if torn:
+        raise Torn(torn)
+    return letters
 
 
-def _letter_row(source: str, letter: Letter, now: datetime) -> dict[str, Any]:
+def _changes_of_record(origins: Sequence[tuple[Arrival, int]], index: int) -> int:
+    """How many changes the record of one has; they stand together."""
+    arrival = origins[index][0]
+    first, last = index, index
+    while first > 0 and origins[first - 1][0] is arrival:
+        first -= 1
+    while last + 1 < len(origins) and origins[last + 1][0] is arrival:
+        last += 1
+    return last + 1 - first
+
+
+def _letter_row(source: str, letter: Letter, now: datetime, most_bytes: int) -> dict[str, Any]:
     record = letter.arrival.record
-    payload = payload_text(record.value)
+    payload = payload_text(record.value, most_bytes)
     return {
         # The same record has the same id each time: refused again after a replay, it is one letter.
         "id": f"{source}:{record.event_id}:{letter.number}",
@@ -164,21 +241,27 @@ def _letter_row(source: str, letter: Letter, now: datetime) -> dict[str, Any]:
         "table": letter.table,
         "position": record.event_id,
         "stage": letter.stage,
-        "reason": letter.reason[:_PAYLOAD],
+        "reason": letter.reason[:_REASON],
         "payload": payload,
+        "changes": letter.changes,
         "arrived_at": now,
     }
 
 
-def payload_text(value: bytes | None) -> str | None:
-    """Bytes as text; those that are none are told as hexadecimal digits behind \\x, as PostgreSQL writes them."""
+def payload_text(value: bytes | None, most_bytes: int = MOST_BYTES) -> str | None:
+    """Bytes as text, so many at most; those that are none are hexadecimal digits behind \\x, as PostgreSQL writes."""
     if value is None:
         return None
-    cut = value[:_PAYLOAD]
+    cut = value[:most_bytes]
     try:
-        return cut.decode()
-    except UnicodeDecodeError:
-        return "\\x" + cut[: _PAYLOAD // 2].hex()
+        text = cut.decode()
+    except UnicodeDecodeError as error:
+        # One that was cut within a letter is text up to there.
+        if len(value) <= most_bytes or error.start < len(cut) - 3:
+            return "\\x" + cut.hex()
+        text = cut[: error.start].decode()
+    # What looks like digits already would be read back as the bytes that they stand for.
+    return "\\x" + cut.hex() if text.startswith("\\x") else text
 
 
 def payload_bytes(text: str | None) -> bytes | None:

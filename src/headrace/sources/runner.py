@@ -25,12 +25,14 @@ from headrace.errors import (
     HeadraceError,
     HomeBroken,
     HomeClosed,
+    MemoryExceeded,
     OwnerLost,
     SourceError,
     SourceUnavailable,
     ViewEvaluationError,
 )
-from headrace.sources.intake import Decoded, Progress, call_for, decode, without
+from headrace.sources.connectors import most_bytes_of
+from headrace.sources.intake import Decoded, Progress, Torn, call_for, decode, without, without_records
 from headrace.sources.system_tables import DEAD_LETTERS
 
 State = Literal["Running", "Paused", "Error", "Done"]
@@ -163,10 +165,13 @@ class Runner:
 
     def _take(self, arrivals: Sequence[Arrival]) -> None:
         """Bring records into epochs: one, unless a table is emptied between them or a view fails on some of them."""
-        for part in self._between_truncations(decode(arrivals, self._table_of, self._decode_of)):
+        for part in self._between_truncations(self._decoded(arrivals)):
             self._pending = part.received
             self._submit(part)
             self._pending = 0
+
+    def _decoded(self, arrivals: Sequence[Arrival]) -> Decoded:
+        return decode(arrivals, self._table_of, self._decode_of, most_bytes=most_bytes_of(self._options))
 
     def _between_truncations(self, decoded: Decoded) -> list[Decoded]:
         """The records as they are, or in pieces that each end where a table is emptied."""
@@ -178,52 +183,64 @@ class Runner:
             pieces[-1].append(arrival)
             if any(arrival is end for end in ends):
                 pieces.append([])
-        return [decode(piece, self._table_of, self._decode_of) for piece in pieces if piece]
+        return [self._decoded(piece) for piece in pieces if piece]
 
     def _submit(self, decoded: Decoded) -> None:
         raw = bool(self._options.get("raw", True))
-        for _ in range(_GUILTY):
+        guilty = 0
+        stage, reason = "view", "a view fails on this change"
+        while guilty < _GUILTY:
             call, reached = self._call(decoded, raw)
             try:
                 self._commit(call, decoded)
                 self._progress = reached()
                 return
+            except Torn as torn:
+                decoded = without_records(decoded, torn.letters)
             except ViewEvaluationError as error:
+                guilty += 1
+                reason = f"view {error.view}: {error.message}. {error.detail}"
                 found = _guilty(decoded, error)
                 if found is None:
                     break
-                decoded = without(decoded, *found, "view", f"view {error.view}: {error.message}. {error.detail}")
-        self._halve(decoded)
+                decoded = without(decoded, *found, stage, reason)
+            except MemoryExceeded as error:
+                # Which of the changes needs so much shows when each half is tried by itself.
+                stage, reason = "memory", f"{error.message}. {error.detail}"
+                break
+        self._halve(decoded, stage, reason)
 
     def _call(self, decoded: Decoded, raw: bool) -> tuple[Call, Callable[[], Progress]]:
         """The call for records, which is refused if the source is elsewhere than they follow on."""
-        call, reached = call_for(self.source.name, decoded, self._progress, raw=raw)
-        inner, expected = call.after, self._progress.position
-        assert inner is not None
+        expected = self._progress.position
+        reached = [self._progress]
 
         def after(verdicts: Verdicts) -> Changes:
-            if self._stopped.is_set() or self._read_progress().position != expected:
+            # Its counts may have changed meanwhile, as by a replay of dead letters; its position may not.
+            before = self._read_progress()
+            if self._stopped.is_set() or before.position != expected:
                 raise SourceUnavailable(f"source {self.source.name} is read by somebody else by now")
-            return inner(verdicts)
+            call, known = call_for(self.source.name, decoded, before, raw=raw)
+            assert call.after is not None
+            kept = call.after(verdicts)
+            reached[0] = known()
+            return kept
 
-        call.after = after
-        return call, reached
+        return Call(dict(decoded.changes), after=after), lambda: reached[0]
 
-    def _halve(self, decoded: Decoded) -> None:
-        """Find what a view fails on by halves; a half that does not fail is committed, with its position."""
+    def _halve(self, decoded: Decoded, stage: str, reason: str) -> None:
+        """Find what is not to be taken by halves; a half that can be is committed, with its position."""
         arrivals = decoded.arrivals
         if len(arrivals) == 1:
-            letters = decoded
-            for table, listed in list(decoded.changes.items()):
-                for _ in listed:
-                    letters = without(letters, table, 0, "view", "a view fails on this change")
+            table = next((table for table, listed in decoded.changes.items() if listed), None)
+            letters = decoded if table is None else without(decoded, table, 0, stage, reason)
             call, reached = self._call(letters, raw=bool(self._options.get("raw", True)))
             self._loop.receipt_of(self._loop.enter(call))
             self._progress = reached()
             return
         middle = len(arrivals) // 2
         for half in (arrivals[:middle], arrivals[middle:]):
-            self._submit(decode(half, self._table_of, self._decode_of))
+            self._submit(self._decoded(half))
 
     def _commit(self, call: Call, decoded: Decoded) -> None:
         emptied = [self._table_of(arrival) for arrival, one in decoded.messages if isinstance(one, Truncation)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from typing import Any
@@ -23,7 +24,7 @@ from headrace.sources.connectors import CONNECTORS, FORMAT_OPTIONS, registry_of
 from headrace.sources.intake import Progress
 from headrace.sources.runner import Runner, Status
 from headrace.sources.secrets import looked_up
-from headrace.sources.system_tables import PROGRESS
+from headrace.sources.system_tables import PROGRESS, raw_name
 
 
 class Sources:
@@ -82,7 +83,8 @@ class Sources:
         """How a source fares."""
         runner = self._runners.get(source.name)
         if runner is not None and runner.source == source:
-            return runner.status
+            # The counts as they are committed: a replay of dead letters changes them too.
+            return replace(runner.status, progress=progress_of(self._loop.core, source.name))
         state = "Done" if source.state == "Done" else "Paused"
         return Status(state, progress_of(self._loop.core, source.name))
 
@@ -148,7 +150,11 @@ def progress_of(core: Core, source: str) -> Progress:
             return Progress.of_row(found[0])
     # One that was read whole by its statement has not brought a change since.
     known = core.catalog.sources.get(source)
-    return Progress() if known is None else Progress(known.position, received=known.rows, applied=known.rows)
+    # What came may be there from an earlier source of this name.
+    earlier = relations[raw_name(source)][0].count if raw_name(source) in relations else 0
+    if known is None:
+        return Progress(recorded=earlier)
+    return Progress(known.position, received=known.rows, applied=known.rows, recorded=earlier)
 
 
 def shown(core: Core, sources: Sources) -> pa.Table:

@@ -25,6 +25,8 @@ _PROGRESS = StructType(
         StructField("applied", _NUMBER, False),
         StructField("stale", _NUMBER, False),
         StructField("dead", _NUMBER, False),
+        StructField("discarded", _NUMBER, False),
+        StructField("recorded", _NUMBER, False),
         StructField("source_at", _TIME),
         StructField("updated_at", _TIME),
     ]
@@ -38,6 +40,7 @@ _DEAD_LETTERS = StructType(
         StructField("stage", _TEXT),
         StructField("reason", _TEXT),
         StructField("payload", _TEXT),
+        StructField("changes", _NUMBER, False),
         StructField("arrived_at", _TIME),
     ]
 )
