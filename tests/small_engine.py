@@ -18,6 +18,7 @@ from headrace.epoch.receipt import Receipt
 from headrace.epoch.threads import ViewThreads
 from headrace.epoch.work import Work, follow
 from headrace.errors import HomeBroken, ViewEvaluationError
+from headrace.intake.positions import POSITION_TYPES
 from headrace.intake.table import TableContract
 from headrace.state.arrow_types import arrow_schema
 from headrace.state.delta import Delta
@@ -49,7 +50,10 @@ def table(name: str, key: tuple[str, ...] = ("id",), sequence: str | None = None
     buried = None
     if sequence is not None:
         buried = Store(f"{name}#tombstones", arrow_schema([LongType(), IntegerType(), TimestampType()]))
-    return Table(name, contract, store, buried)
+    positions = None
+    if key:
+        positions = Store(f"{name}#positions", arrow_schema([LongType() for _ in key] + [*POSITION_TYPES]))
+    return Table(name, contract, store, buried, positions=positions)
 
 
 def view(name: str, *reads: str, rule: Any = None, hidden: tuple[str, ...] = ()) -> View:

@@ -74,8 +74,8 @@ class Settings(BaseSettings):
     tombstone_retention: timedelta = Field(
         default=timedelta(days=7),
         ge=timedelta(0),
-        description="How long a deleted key of a SEQUENCE BY table is remembered, "
-        "so that a late insert does not bring it back.",
+        description="How long a deleted key of a SEQUENCE BY table, and the position of a captured key's last change, "
+        "is remembered, so that a late change does not bring the key back.",
     )
     clock_resolution_seconds: float = Field(
         default=1.0,

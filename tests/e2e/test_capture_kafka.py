@@ -113,3 +113,28 @@ def test_a_database_is_followed_row_by_row(home: Any, local_servers: Servers) ->
         assert home.verify().ok
         (mine,) = rows(home, "SELECT count(*), sum(amount) FROM orders")
         assert mine == tuple(database.execute("SELECT count(*), sum(amount) FROM orders").fetchone() or ())
+
+
+def test_a_topic_that_is_read_again_changes_nothing_and_a_late_change_is_stale(
+    home: Any, local_servers: Servers
+) -> None:
+    local_servers.create_topic("again")
+    produce(local_servers, "again", [("1", put(1, 1)), ("2", put(2, 1)), ("1", put(1, 2))])
+    produce(
+        local_servers, "again", [("2", json.dumps({"delete": {"id": 2}}).encode()), ("3", b'{"insert": {"id": 3}}')]
+    )
+    home.execute("CREATE TABLE t (id INT PRIMARY KEY, n INT NOT NULL)")
+    where = f"INTO t FROM KAFKA '{local_servers.bootstrap}/again'"
+    home.execute(f"CREATE SOURCE s {where}")
+    until(lambda: shown(home)["applied"] == 4)
+    produce(local_servers, "again", [("3", put(3, 3))])
+    until(lambda: shown(home)["applied"] == 5)
+    epoch = home.epoch
+    home.execute(f"CREATE SOURCE s2 {where}")
+    until(lambda: shown(home, "s2")["stale"] == 5)
+    assert shown(home, "s2")["dead"] == 1
+    assert rows(home, "SELECT * FROM t") == [(1, 2), (3, 3)]
+    assert home.changes("t", since=epoch).num_rows == 0
+    home.execute(f"CREATE SOURCE s3 {where} WITH (order = 'arrival')")
+    until(lambda: shown(home, "s3")["applied"] == 5)
+    assert shown(home, "s3")["stale"] == 0

@@ -227,7 +227,7 @@ def test_where_a_change_comes_from(connector: str) -> None:
     at = datetime(2023, 11, 14, 22, 13, 20, micros, tzinfo=UTC)
     origin = changed(envelope("c", None, ROW, connector)).origin
     assert origin == Origin(
-        connector, NAMES[connector], POSITIONS[connector], at, TRANSACTIONS[connector], snapshot=False
+        connector, NAMES[connector], POSITIONS[connector], at, TRANSACTIONS[connector], snapshot=False, server="shop"
     )
 
 

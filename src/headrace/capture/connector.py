@@ -88,3 +88,5 @@ class Connector:
     brings_many: bool = False
     # Whether its records are bytes of a format.
     has_format: bool = False
+    # Whether offsets order the records of a partition, and one may come again: then the last of each key is remembered.
+    ordered: bool = False

@@ -227,4 +227,4 @@ def _library() -> Any:
         ) from error
 
 
-KAFKA = Connector("KAFKA", OPTIONS, KafkaReading, _check, brings_many=True, has_format=True)
+KAFKA = Connector("KAFKA", OPTIONS, KafkaReading, _check, brings_many=True, has_format=True, ordered=True)

@@ -54,7 +54,10 @@ class Transaction:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where in its source a change comes from, as far as the record tells; `snapshot` if it was read and not logged."""
+    """Where in its source a change comes from, as far as the record tells; `snapshot` if it was read and not logged.
+
+    Positions of one connector, server and table are of one log, and can be compared.
+    """
 
     connector: str = ""
     table: str = ""
@@ -62,6 +65,7 @@ class Origin:
     committed_at: datetime | None = None
     transaction: Transaction | None = None
     snapshot: bool = False
+    server: str = ""
 
 
 @dataclass(frozen=True)

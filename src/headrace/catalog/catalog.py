@@ -31,6 +31,8 @@ class Table:
     ids: tuple[int, ...] = ()
     # Whether only Headrace itself changes it, as sources change what they keep about their work.
     system: bool = False
+    # Where in their sources the last changes of keys were; of a table with a key, and empty if nothing is captured.
+    positions: Store | None = None
 
     @property
     def schema(self) -> StructType:
@@ -40,7 +42,12 @@ class Table:
     @property
     def store_names(self) -> list[str]:
         """The names of its stores."""
-        return [self.name, *([self.tombstones.name] if self.tombstones else [])]
+        return [one.name for one in self.stores]
+
+    @property
+    def stores(self) -> list[Store]:
+        """Its rows, and what is remembered of keys beside them."""
+        return [self.store, *(one for one in (self.tombstones, self.positions) if one is not None)]
 
 
 @dataclass(frozen=True)
@@ -250,11 +257,11 @@ class Catalog:
     def stores(self) -> Iterator[Store]:
         """Every store of every relation, hidden ones included."""
         for relation in self.relations.values():
-            yield relation.store
             if isinstance(relation, View):
+                yield relation.store
                 yield from relation.hidden.values()
-            elif relation.tombstones is not None:
-                yield relation.tombstones
+            else:
+                yield from relation.stores
 
 
 __all__ = ["Catalog", "Relation", "Source", "Table", "View", "ViewDefinition", "source_definition"]

@@ -23,6 +23,7 @@ from pyspark.sql.types import (
 from headrace.catalog.catalog import Catalog, Table, View, ViewDefinition
 from headrace.catalog.derived_key import derived_key
 from headrace.errors import RelationNameError, StatementError, ViewError
+from headrace.intake.positions import POSITION_TYPES
 from headrace.intake.table import TableContract
 from headrace.plans.catalyst import Catalyst
 from headrace.plans.failures import FAILURES
@@ -92,8 +93,12 @@ def make_table(contract: TableContract, ids: Sequence[int] | None = None, *, sys
     if contract.sequence is not None:
         kinds = [contract.schema[name].dataType for name in (*contract.key, contract.sequence)]
         tombstones = Store(f"{contract.name}#tombstones", arrow_schema([*kinds, TimestampType()]))
+    positions = None
+    if contract.key and not system:
+        keys = [contract.schema[name].dataType for name in contract.key]
+        positions = Store(f"{contract.name}#positions", arrow_schema([*keys, *POSITION_TYPES]))
     known = tuple(range(len(contract.schema.fields)) if ids is None else ids)
-    return Table(contract.name, contract, store, tombstones, known, system)
+    return Table(contract.name, contract, store, tombstones, known, system, positions)
 
 
 def make_view(catalyst: Catalyst, catalog: Catalog, scratch: Path, definition: ViewDefinition) -> View:

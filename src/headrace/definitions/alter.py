@@ -187,7 +187,7 @@ def _adopt(core: Core, old: Table, altered: _Altered) -> None:
         work = Work({store.name: store for store in (core.clock, *catalog.stores())}, core.settings.small_bound)
         if altered.dropped:
             logs.cut_content[table.name] = old.store.snapshot().all()
-        _carry_tombstones(old, table, work, logs)
+        _carry_remembered(old, table, work, logs)
         fill_views(core, catalog, work, made)
         for name, content in logs.cut_content.items():
             work.record(cut_content_name(name), content)
@@ -215,18 +215,22 @@ def _columns(table: Table) -> Columns:
     return Columns(0, 0, table.schema, table.ids)
 
 
-def _carry_tombstones(old: Table, table: Table, work: Work, logs: LogDecisions) -> None:
-    """Deleted keys are remembered on; where a key or a sequence became wider, their store starts anew."""
-    if old.tombstones is None or table.tombstones is None:
-        return
-    if old.tombstones.schema.equals(table.tombstones.schema):
-        table.tombstones = old.tombstones
-        return
-    schema = table.tombstones.schema
-    buried = old.tombstones.snapshot().all()
-    columns = [column.cast(field.type) for column, field in zip(buried.rows.columns, schema, strict=True)]
-    logs.resets.append(table.tombstones.name)
-    work.record(table.tombstones.name, consolidate(pa.table(columns, schema=schema), np.asarray(buried.weights)))
+def _carry_remembered(old: Table, table: Table, work: Work, logs: LogDecisions) -> None:
+    """What is known of keys is known on; where a key or a sequence became wider, its store starts anew."""
+    table.tombstones = _carried(old.tombstones, table.tombstones, work, logs)
+    table.positions = _carried(old.positions, table.positions, work, logs)
+
+
+def _carried(old: Store | None, new: Store | None, work: Work, logs: LogDecisions) -> Store | None:
+    if old is None or new is None:
+        return new
+    if old.schema.equals(new.schema):
+        return old
+    held = old.snapshot().all()
+    columns = [column.cast(field.type) for column, field in zip(held.rows.columns, new.schema, strict=True)]
+    logs.resets.append(new.name)
+    work.record(new.name, consolidate(pa.table(columns, schema=new.schema), np.asarray(held.weights)))
+    return new
 
 
 def _remake_views(

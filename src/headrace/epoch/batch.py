@@ -13,6 +13,7 @@ from headrace.epoch.pending import Pending
 from headrace.epoch.work import Work
 from headrace.errors import ChangesRejected, Rejection
 from headrace.intake.overlay import Taken
+from headrace.intake.positions import Captured
 from headrace.state.delta import Delta, concat
 from headrace.state.state import State
 
@@ -92,7 +93,7 @@ class Batch:
         return name in moved or any(relation in self._catalog.dependents(one) for one in moved)
 
     def deltas(self) -> dict[str, Delta]:
-        """The net change of all accepted calls: of the tables, and of their tombstones."""
+        """The net change of all accepted calls: of the tables, and of what is remembered of their keys."""
         return {name: delta for table in self._tables.values() for name, delta in table.deltas().items()}
 
     def _so_far(self, table: Table) -> _TableSoFar:
@@ -114,7 +115,7 @@ class _TableSoFar:
         self._table = table
         self._now = now
         self._retention = retention
-        stores = [table.store, *([table.tombstones] if table.tombstones else [])]
+        stores = table.stores
         # Of each store, what it holds by now, and the deltas that brought it there.
         self._accepted: _Accepted = {store.name: (work.before(store.name), ()) for store in stores}
         self._pending: Pending | None = None
@@ -125,9 +126,13 @@ class _TableSoFar:
             self._add({self.name: bulk_delta(self._table, self.snapshot(), listed)})
             return Taken(len(listed))
         if self._pending is None:
-            buried = None if self._table.tombstones is None else self._after(self._table.tombstones.name)
-            self._pending = Pending(self._table, self._after(self.name), buried)
-        taken = self._pending.overlay.take(listed, self._now, each=each)
+            held = (
+                None if one is None else self._after(one.name)
+                for one in (self._table.tombstones, self._table.positions)
+            )
+            self._pending = Pending(self._table, self._after(self.name), *held)
+        positions = listed.positions if isinstance(listed, Captured) and self._table.contract.key else None
+        taken = self._pending.overlay.take(listed, self._now, each=each, positions=positions)
         if taken.rejections and not each:
             raise ChangesRejected(taken.rejections)
         return taken
@@ -153,7 +158,7 @@ class _TableSoFar:
         return bool(self._accepted[self.name][1])
 
     def deltas(self) -> dict[str, Delta]:
-        """The net change of the table, and of its tombstones."""
+        """The net change of the table, and of what is remembered of its keys."""
         self._flush()
         return {name: concat(state.schema, deltas) for name, (state, deltas) in self._accepted.items()}
 

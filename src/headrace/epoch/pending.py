@@ -13,24 +13,36 @@ from pyspark.sql.types import StructType
 from headrace.catalog.catalog import Table
 from headrace.intake.arrow import to_arrow
 from headrace.intake.overlay import Found, KeptCell, Net, Overlay
+from headrace.intake.positions import SOURCE_AT, SourcePosition
 from headrace.state.arrow_types import conform
 from headrace.state.delta import Delta, combine, consolidate, end_to_end, gather, negate
 from headrace.state.hashing import identity, key_hashes
 from headrace.state.state import State
 
+# So many rows that are too old to be remembered are let go in one epoch, or more where it changes more.
+_LET_GO = 10_000
+
 
 class Pending:
-    """Changes of one table, on top of what it and its tombstones hold."""
+    """Changes of one table, on top of what it holds and what is remembered of its keys."""
 
-    def __init__(self, table: Table, snapshot: State, buried: State | None) -> None:
+    def __init__(
+        self, table: Table, snapshot: State, buried: State | None = None, positions: State | None = None
+    ) -> None:
         self._table = table
         self._snapshot = snapshot
         self._buried = buried
+        self._positions = positions
         self._found: list[Delta] = []
         contract = table.contract
         self._key_indexes = [contract.schema.names.index(name) for name in contract.key]
         if contract.key:
-            self.overlay = Overlay(contract, lookup=self._lookup, tombstones=self._tombstones)
+            self.overlay = Overlay(
+                contract,
+                lookup=self._lookup,
+                tombstones=self._tombstones,
+                positions=None if positions is None else self._known_positions,
+            )
         else:
             self.overlay = Overlay(contract, count=self._count)
 
@@ -52,16 +64,15 @@ class Pending:
         }
 
     def _tombstones(self, keys: list[Any]) -> dict[Any, Any]:
-        contract = self._table.contract
         assert self._buried is not None
-        fields = [contract.schema[name] for name in contract.key]
-        wanted = _column_table(keys, fields)
-        width = len(fields)
-        hashes = np.unique(key_hashes(wanted, tuple(range(width))))
-        rows = self._buried.lookup(tuple(range(width)), hashes)
-        columns = [rows.rows.column(i).to_pylist() for i in range(width)]
-        sequences = rows.rows.column(width).to_pylist()
-        return {contract.key_identity(key): sequences[i] for i, key in enumerate(zip(*columns, strict=True))}
+        found, marks = self._of_keys(self._buried, keys)
+        return dict(zip(marks, found.rows.column(len(self._key_indexes)).to_pylist(), strict=True))
+
+    def _known_positions(self, keys: list[Any]) -> dict[Any, SourcePosition]:
+        assert self._positions is not None
+        found, marks = self._of_keys(self._positions, keys)
+        columns = [column.to_pylist() for column in found.rows.columns[len(self._key_indexes) :]]
+        return {mark: SourcePosition(*parts) for mark, *parts in zip(marks, *columns, strict=True)}
 
     def _count(self, rows: list[Any]) -> dict[Any, int]:
         contract = self._table.contract
@@ -71,12 +82,15 @@ class Pending:
         return {contract.row_identity(row): int(n) for row, n in zip(rows, counts, strict=True)}
 
     def deltas(self, now: datetime, retention: timedelta) -> dict[str, Delta]:
-        """The net change of the table, and of its tombstones."""
+        """The net change of the table, and of what is remembered of its keys."""
         net = self.overlay.net()
         result = {self._table.name: self._rows_delta(net)}
         if self._table.tombstones is not None:
             assert self._buried is not None
             result[self._table.tombstones.name] = self._tombstone_delta(net, self._buried, now - retention)
+        if self._table.positions is not None and net.positions_set:
+            assert self._positions is not None
+            result[self._table.positions.name] = self._position_delta(net, self._positions, now, retention)
         return result
 
     def _rows_delta(self, net: Net) -> Delta:
@@ -116,22 +130,39 @@ class Pending:
         return table
 
     def _tombstone_delta(self, net: Net, snapshot: State, expired_at: datetime) -> Delta:
-        contract = self._table.contract
-        width = len(contract.key)
         touched = [*(t.key for t in net.tombstones_set), *net.tombstones_removed]
-        parts: list[tuple[pa.Table, np.ndarray]] = []
-        if touched:
-            fields = [contract.schema[name] for name in contract.key]
-            hashes = np.unique(key_hashes(_column_table(touched, fields), tuple(range(width))))
-            known = snapshot.lookup(tuple(range(width)), hashes)
-            identities = {contract.key_identity(key) for key in touched}
-            columns = [known.rows.column(i).to_pylist() for i in range(width)]
-            gone = [i for i, key in enumerate(zip(*columns, strict=True)) if contract.key_identity(key) in identities]
-            parts.append((known.rows.take(pa.array(gone, type=pa.int64())), -known.weights[gone]))
-        expired = _expired(snapshot, width, expired_at)
-        if expired is not None:
-            parts.append(expired)
         rows = [(*t.key, t.sequence, t.deleted_at) for t in net.tombstones_set]
+        return self._remembered_delta(snapshot, touched, rows, len(self._key_indexes) + 1, expired_at)
+
+    def _position_delta(self, net: Net, snapshot: State, now: datetime, retention: timedelta) -> Delta:
+        """Positions that are older than the newest that came now by more than the retention are let go with it.
+
+        A clock that is ahead of ours lets nothing go too soon.
+        """
+        times = [one.source_at for _, one in net.positions_set if one.source_at is not None]
+        newest = min(max(times), now) if times else None
+        touched = [key for key, _ in net.positions_set]
+        rows = [(*key, *position) for key, position in net.positions_set]
+        column = len(self._key_indexes) + SOURCE_AT
+        return self._remembered_delta(snapshot, touched, rows, column, None if newest is None else newest - retention)
+
+    def _remembered_delta(
+        self, snapshot: State, touched: Sequence[Any], rows: Sequence[Any], column: int, expired_at: datetime | None
+    ) -> Delta:
+        """Rows that are remembered of keys in place of those that were, without some of those that are too old."""
+        contract = self._table.contract
+        parts: list[tuple[pa.Table, np.ndarray]] = []
+        identities = {contract.key_identity(key) for key in touched}
+        if touched:
+            known, marks = self._of_keys(snapshot, touched)
+            gone = [i for i, mark in enumerate(marks) if mark in identities]
+            parts.append((known.rows.take(pa.array(gone, type=pa.int64())), -known.weights[gone]))
+        if expired_at is not None:
+            # By their time, not by a scan; and not all at once, for the cost follows the change.
+            found = snapshot.between(column, -np.inf, expired_at.timestamp() * 1e6)
+            first = gather(found, np.arange(min(len(found), max(_LET_GO, 4 * len(touched)))))
+            old = [i for i, mark in enumerate(self._marks(first)) if mark not in identities]
+            parts.append((first.rows.take(pa.array(old, type=pa.int64())), -first.weights[old]))
         columns = list(zip(*rows, strict=True)) if rows else [()] * len(snapshot.schema)
         added = pa.table(
             [pa.array(c, type=f.type) for c, f in zip(columns, snapshot.schema, strict=True)],
@@ -139,20 +170,19 @@ class Pending:
         )
         parts.append((added, np.ones(added.num_rows, dtype=np.int64)))
         tables = pa.concat_tables([table for table, _ in parts]).combine_chunks()
-        summed = consolidate(tables, np.concatenate([weights for _, weights in parts]))
-        # A tombstone that was both replaced and found expired would be taken away twice.
-        low_enough = summed.weights < -1
-        if bool(low_enough.any()):
-            return Delta(summed.rows, np.maximum(summed.weights, -1), summed.low, summed.high)
-        return summed
+        return consolidate(tables, np.concatenate([weights for _, weights in parts]))
 
+    def _of_keys(self, snapshot: State, keys: Sequence[Any]) -> tuple[Delta, list[Any]]:
+        """What is remembered of keys, and of others that share a hash with them; and of which key each row is."""
+        contract = self._table.contract
+        width = len(contract.key)
+        wanted = _column_table(keys, [contract.schema[name] for name in contract.key])
+        found = snapshot.lookup(tuple(range(width)), np.unique(key_hashes(wanted, tuple(range(width)))))
+        return found, self._marks(found)
 
-def _expired(snapshot: State, width: int, before: datetime) -> tuple[pa.Table, np.ndarray] | None:
-    """Tombstones older than the retention; found by their time, not by a scan."""
-    found = snapshot.between(width + 1, -np.inf, before.timestamp() * 1e6)
-    if len(found) == 0:
-        return None
-    return found.rows, -found.weights
+    def _marks(self, remembered: Delta) -> list[Any]:
+        columns = [remembered.rows.column(i).to_pylist() for i in range(len(self._key_indexes))]
+        return [self._table.contract.key_identity(key) for key in zip(*columns, strict=True)]
 
 
 def _column_table(keys: Sequence[Any], fields: Sequence[Any]) -> pa.Table:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from headrace.errors import Rejection
 from headrace.intake.identity import Identity, Row
+from headrace.intake.positions import SourcePosition, is_stale, kept_position
 from headrace.intake.table import MOST_REASONS, Decoded, TableContract
 
 
@@ -55,6 +56,7 @@ class Net:
 
     A tombstone that is set takes the place of any that the key had; one that is removed belongs to a key
     that has a row again. Rows come with how many of them leave or enter; the kept cells of added ones are None there.
+    A position that is set takes the place of the one that the key had.
     """
 
     removed_handles: list[object] = field(default_factory=list[object])
@@ -63,6 +65,7 @@ class Net:
     kept_cells: list[KeptCell] = field(default_factory=list[KeptCell])
     tombstones_set: list[Tombstone] = field(default_factory=list[Tombstone])
     tombstones_removed: list[Row] = field(default_factory=list[Row])
+    positions_set: list[tuple[Row, SourcePosition]] = field(default_factory=list[tuple[Row, SourcePosition]])
 
     def __bool__(self) -> bool:
         return any(vars(self).values())
@@ -70,16 +73,18 @@ class Net:
 
 Lookup = Callable[[list[Row]], Mapping[Identity, Found]]
 Tombstones = Callable[[list[Row]], Mapping[Identity, Any]]
+Positions = Callable[[list[Row]], Mapping[Identity, SourcePosition]]
 Count = Callable[[list[Row]], Mapping[Identity, int]]
 
 
 class Overlay:
     """One table's accepted changes of one epoch.
 
-    `lookup` finds the committed rows of keys, `tombstones` the sequences of keys deleted earlier, `count`
-    how often rows without a key are committed; each is asked once a call, for what is not yet known, and
-    answers by identity. A keyed table needs the first, one with a sequence also the second, one without a
-    key the third.
+    `lookup` finds the committed rows of keys, `tombstones` the sequences of keys deleted earlier, `positions`
+    where in their sources the last changes of keys were, `count` how often rows without a key are committed;
+    each is asked once a call, for what is not yet known, and answers by identity. A keyed table needs the
+    first, one with a sequence also the second, one that takes captured changes the third, one without a key
+    the last.
     """
 
     def __init__(
@@ -88,27 +93,38 @@ class Overlay:
         *,
         lookup: Lookup | None = None,
         tombstones: Tombstones | None = None,
+        positions: Positions | None = None,
         count: Count | None = None,
     ) -> None:
         self.contract = contract
         if contract.key:
             if lookup is None or (contract.sequence is not None and tombstones is None):
                 raise ValueError(f"table {contract.name} has a key: its committed rows must be found by it")
-            self._pending = _Keys(contract, lookup, tombstones)
+            self._pending = _Keys(contract, lookup, tombstones, positions)
         else:
             if count is None:
                 raise ValueError(f"table {contract.name} has no key: its committed rows must be counted")
             self._pending = _Bag(count)
 
-    def take(self, changes: Sequence[object], now: datetime, *, each: bool = False) -> Taken:
-        """Apply one call's changes in order, or none of them if any is rejected; with `each`, all but those."""
+    def take(
+        self,
+        changes: Sequence[object],
+        now: datetime,
+        *,
+        each: bool = False,
+        positions: Sequence[SourcePosition | None] | None = None,
+    ) -> Taken:
+        """Apply one call's changes in order, or none of them if any is rejected; with `each`, all but those.
+
+        Captured changes come with their positions in their source; a table without a key has no use for them.
+        """
         decoded, reasons = self.contract.decode_all(changes, most=len(changes) if each else None)
         mark = self.checkpoint()
         stale = 0
         if isinstance(self._pending, _Keys):
             # What an update keeps may come from a change that is refused: a rejected call is looked at no further.
             if each or not reasons:
-                stale, lacking = self._pending.take(decoded, now)
+                stale, lacking = self._pending.take(decoded, now, positions)
                 reasons.update(lacking)
         else:
             reasons.update(self._pending.take(decoded))
@@ -136,25 +152,41 @@ class Overlay:
 _NOTHING_TO_KEEP = "there is no row of this key whose other columns the update could keep"
 # An accepted change of a key, the rank of its sequence, and when it was taken.
 _Taken = tuple[Decoded, Any, datetime]
+# A key, and where in its source its last change was.
+_Moved = tuple[Row, SourcePosition]
 
 
 class _Keys:
     """Accepted changes by key: the last one of a key stands for all of them."""
 
-    def __init__(self, contract: TableContract, lookup: Lookup, tombstones: Tombstones | None) -> None:
+    def __init__(
+        self, contract: TableContract, lookup: Lookup, tombstones: Tombstones | None, positions: Positions | None
+    ) -> None:
         self._lookup = lookup
+        self._positions = positions
         self._tombstones = tombstones if contract.sequence is not None else None
         self._rank = contract.sequence_rank
         self._found: dict[Identity, Found | None] = {}
         self._buried: dict[Identity, Any] = {}
         self._floor: dict[Identity, Any] = {}
         self._latest: dict[Identity, _Taken] = {}
-        self.journal: list[tuple[Identity, _Taken | None]] = []
+        # Where in their sources the last changes of keys were: the committed ones, and those accepted since.
+        self._known: dict[Identity, SourcePosition | None] = {}
+        self._moved: dict[Identity, _Moved] = {}
+        self.journal: list[tuple[Identity, _Taken | None, _Moved | None]] = []
 
-    def take(self, changes: Sequence[Decoded | None], now: datetime) -> tuple[int, dict[int, str]]:
+    def take(
+        self,
+        changes: Sequence[Decoded | None],
+        now: datetime,
+        positions: Sequence[SourcePosition | None] | None = None,
+    ) -> tuple[int, dict[int, str]]:
         """Take the changes in order; the number of stale ones, and the reasons against those that must be rejected."""
         self._learn(changes)
+        if positions is not None:
+            self._learn_positions(changes, positions)
         latest, floors, rank_of, journal = self._latest, self._floor, self._rank, self.journal
+        moved = self._moved
         rank = None
         stale = 0
         reasons: dict[int, str] = {}
@@ -163,20 +195,36 @@ class _Keys:
                 continue
             mark = change.identity
             before = latest.get(mark)
+            # Whether nothing but positions can tell which of two changes of the key is the newer one.
+            tied = True
             if rank_of is not None:
                 rank = rank_of(change.sequence)
                 floor = before[1] if before is not None else floors.get(mark)
                 if floor is not None and rank < floor:
                     stale += 1
                     continue
+                tied = floor is not None and rank == floor
+            position = None if positions is None else positions[index]
+            if position is not None:
+                known = moved[mark][1] if mark in moved else self._known[mark]
+                if tied and known is not None and is_stale(position, known):
+                    stale += 1
+                    kept = kept_position(position, known, stale=True)
+                    if kept != known:
+                        journal.append((mark, before, moved.get(mark)))
+                        moved[mark] = change.key, kept
+                    continue
+                position = kept_position(position, known if tied else None, stale=False)
             if change.kept:
                 whole = self._completed(change, None if before is None else before[0])
                 if whole is None:
                     reasons[index] = _NOTHING_TO_KEEP
                     continue
                 change = whole
-            journal.append((mark, before))
+            journal.append((mark, before, moved.get(mark)))
             latest[mark] = (change, rank, now)
+            if position is not None:
+                moved[mark] = change.key, position
         return stale, reasons
 
     def _completed(self, change: Decoded, before: Decoded | None) -> Decoded | None:
@@ -209,13 +257,30 @@ class _Keys:
         self._found.update(dict.fromkeys(absent))
         self._found.update(found)
 
+    def _learn_positions(self, changes: Sequence[Decoded | None], positions: Sequence[SourcePosition | None]) -> None:
+        """Find the committed positions of keys not asked for before."""
+        if self._positions is None:
+            raise ValueError("captured changes need the positions of those before them")
+        unknown = {
+            one.identity: one.key
+            for one, position in zip(changes, positions, strict=True)
+            if one is not None and position is not None and one.identity not in self._known
+        }
+        if unknown:
+            found = self._positions(list(unknown.values()))
+            self._known.update((mark, found.get(mark)) for mark in unknown)
+
     def rollback(self, mark: int) -> None:
         while len(self.journal) > mark:
-            identity, before = self.journal.pop()
+            identity, before, moved = self.journal.pop()
             if before is None:
-                del self._latest[identity]
+                self._latest.pop(identity, None)
             else:
                 self._latest[identity] = before
+            if moved is None:
+                self._moved.pop(identity, None)
+            else:
+                self._moved[identity] = moved
 
     def net(self) -> Net:
         net = Net()
@@ -232,6 +297,7 @@ class _Keys:
                     net.tombstones_removed.append(change.key)
             elif self._rank is not None and (mark not in self._buried or self._floor[mark] != rank):
                 net.tombstones_set.append(Tombstone(change.key, change.sequence, taken_at))
+        net.positions_set.extend(self._moved.values())
         return net
 
 

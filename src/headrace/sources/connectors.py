@@ -16,11 +16,14 @@ from headrace.capture.formats.registry import Registry, RegistrySettings
 from headrace.capture.kafka import KAFKA
 from headrace.capture.options import FormatOptions, read_options
 from headrace.capture.python_source import PYTHON
+from headrace.catalog.catalog import Source
 from headrace.errors import SourceError
 from headrace.sources.intake import MOST_BYTES
+from headrace.sources.positions import Positions
 
 CONNECTORS: Mapping[str, Connector] = {one.keyword.lower(): one for one in (DELTA, FILES, KAFKA, PYTHON)}
 
+ORDERS = ("position", "arrival")
 _UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
 _SECONDS = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?:(?P<unit>second|minute|hour|day)s?)?", re.ASCII)
 FORMAT_OPTIONS = frozenset(one.name for one in fields(FormatOptions))
@@ -35,6 +38,7 @@ COMMON_OPTIONS: Mapping[str, str] = {
     "max_record_bytes": "A larger record is a dead letter, of which so much is kept.",
     "lag_warning": "How long the source may be behind before that is told as a warning: '60 seconds', or seconds.",
     "dead_letter_limit": "With more dead letters than this the source stops and says so.",
+    "order": "Which of two changes of a key is newer: by 'position' in the source, or by 'arrival'.",
     "schema_change": "What to do when a record has other columns: lenient, evolve, try_evolve, exception, ignore.",
 }
 
@@ -57,10 +61,19 @@ def check(description: Description, connector: Connector) -> None:
         if name == "avro":
             registry_of(description.options)
         read_options({one: value for one, value in description.options.items() if one in FORMAT_OPTIONS})
+    order = description.options.get("order", "position")
+    if order not in ORDERS:
+        raise SourceError(f"order cannot be {order!r}", hint=f"write order = {' or '.join(map(repr, ORDERS))}")
     for name in ("max_records", "dead_letter_limit", "max_record_bytes"):
         _refuse_no_number(name, description.options.get(name))
     lag_warning_of(description.options)
     connector.check(description)
+
+
+def positions_of(source: Source, connector: Connector) -> Positions | None:
+    """What tells old changes of a source from new ones; nothing if they are taken as they arrive."""
+    ordered = connector.ordered and source.options.get("order", "position") == "position"
+    return Positions() if ordered else None
 
 
 def registry_of(options: Mapping[str, Any]) -> Registry:

@@ -23,7 +23,7 @@ from headrace.epoch.receipt import Receipt
 from headrace.errors import MemoryExceeded, RelationNameError, SourceError, ViewEvaluationError
 from headrace.reading.held_rows import HeldRows
 from headrace.reading.point_read import rows_where
-from headrace.sources.connectors import CONNECTORS, most_bytes_of
+from headrace.sources.connectors import CONNECTORS, most_bytes_of, positions_of
 from headrace.sources.intake import Progress, Torn, call_for, decode, payload_bytes
 from headrace.sources.running import decoders, progress_of, table_of
 from headrace.sources.system_tables import DEAD_LETTERS, PROGRESS
@@ -158,6 +158,7 @@ def _worked_out(
         lambda one: tables[one.advance[_ID]] or table_of(core, source, one),
         decoders(core, source, connector),
         most_bytes=most_bytes_of(source.options),
+        positions=positions_of(source, connector),
     )
     dead.update(one.table or name for one in decoded.letters)
     before = progress_of(core, name)
@@ -175,7 +176,7 @@ def _worked_out(
         kept[PROGRESS] = [{"insert": progress.row(name, datetime.now(UTC))}]
         return kept
 
-    return Call(dict(decoded.changes), after=after)
+    return Call(decoded.captured, after=after)
 
 
 def _counted_once(before: Progress, after: Progress, again: int) -> Progress:

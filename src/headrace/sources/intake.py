@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from headrace.capture.connector import Arrival, Position
 from headrace.capture.messages import Decode, Message, RowChange, Undecodable
@@ -18,7 +18,9 @@ from headrace.capture.record import Record
 from headrace.epoch.batch import Changes, Verdicts
 from headrace.epoch.calls import Call
 from headrace.errors import Rejection
+from headrace.intake.positions import Captured, SourcePosition
 from headrace.json_forms import json_form
+from headrace.sources.positions import Positions
 from headrace.sources.system_tables import DEAD_LETTERS, PROGRESS, raw_name
 
 # A larger record is a dead letter, of which so much is kept: one of a gigabyte must not take the home down with it.
@@ -83,6 +85,14 @@ class Torn(Exception):
         self.letters = tuple(letters)
 
 
+class Whence(NamedTuple):
+    """The record that a change came from, which of its changes it is, and where it is in its source."""
+
+    arrival: Arrival
+    number: int
+    position: SourcePosition | None = None
+
+
 @dataclass
 class Decoded:
     """Records that belong into one epoch, in their order: each change with the record that it came from."""
@@ -90,7 +100,7 @@ class Decoded:
     arrivals: list[Arrival] = field(default_factory=list[Arrival])
     messages: list[tuple[Arrival, Message]] = field(default_factory=list[tuple[Arrival, Message]])
     changes: dict[str, list[object]] = field(default_factory=dict[str, list[object]])
-    origins: dict[str, list[tuple[Arrival, int]]] = field(default_factory=dict[str, list[tuple[Arrival, int]]])
+    origins: dict[str, list[Whence]] = field(default_factory=dict[str, list[Whence]])
     letters: list[Letter] = field(default_factory=list[Letter])
     # How much of a letter's payload is kept.
     most_bytes: int = MOST_BYTES
@@ -100,6 +110,11 @@ class Decoded:
         """How many changes came, those that could not be read included."""
         return sum(map(len, self.changes.values())) + sum(one.changes for one in self.letters)
 
+    @property
+    def captured(self) -> dict[str, Sequence[object]]:
+        """The changes of each table as intake takes them: with their positions, where they have some."""
+        return {name: _captured(listed, self.origins[name]) for name, listed in self.changes.items()}
+
 
 def decode(
     arrivals: Sequence[Arrival],
@@ -107,8 +122,12 @@ def decode(
     decode_of: Callable[[str], Decode],
     *,
     most_bytes: int = MOST_BYTES,
+    positions: Positions | None = None,
 ) -> Decoded:
-    """What the records mean; those that mean nothing, or are too large, become dead letters, and stop nobody."""
+    """What the records mean; those that mean nothing, or are too large, become dead letters, and stop nobody.
+
+    With `positions`, changes that are older than the last of their key in the source are stale.
+    """
     decoded = Decoded(list(arrivals), most_bytes=most_bytes)
     for arrival in arrivals:
         table = ""
@@ -120,9 +139,11 @@ def decode(
             decoded.letters.append(Letter(arrival, 0, table or None, error.stage, error.reason))
             continue
         decoded.messages.append((arrival, message))
+        first = None if positions is None else positions.of(message, arrival.record)
         for number, change in enumerate(message.changes):
             decoded.changes.setdefault(table, []).append(change)
-            decoded.origins.setdefault(table, []).append((arrival, number))
+            position = first._replace(number=number) if first is not None and number else first
+            decoded.origins.setdefault(table, []).append(Whence(arrival, number, position))
     return decoded
 
 
@@ -146,7 +167,7 @@ def without_records(decoded: Decoded, letters: Sequence[Letter]) -> Decoded:
     gone = {id(one.arrival) for one in letters}
     counts = dict.fromkeys(gone, 0)
     changes: dict[str, list[object]] = {}
-    origins: dict[str, list[tuple[Arrival, int]]] = {}
+    origins: dict[str, list[Whence]] = {}
     for table, listed in decoded.changes.items():
         changes[table], origins[table] = [], []
         for change, origin in zip(listed, decoded.origins[table], strict=True):
@@ -181,7 +202,12 @@ def call_for(source: str, decoded: Decoded, before: Progress, *, raw: bool) -> t
         return kept
 
     # In the order of a table's name where records of several come together: an epoch has no order among tables.
-    return Call(dict(decoded.changes), after=after), lambda: reached[0]
+    return Call(decoded.captured, after=after), lambda: reached[0]
+
+
+def _captured(changes: Sequence[object], origins: Sequence[Whence]) -> Sequence[object]:
+    positions = [one.position for one in origins]
+    return changes if all(one is None for one in positions) else Captured(changes, positions)
 
 
 def advanced(before: Progress, decoded: Decoded, applied: int, stale: int, dead: int) -> Progress:
@@ -220,7 +246,7 @@ def _refused(decoded: Decoded, rejections: Sequence[Rejection]) -> list[Letter]:
     return letters
 
 
-def _changes_of_record(origins: Sequence[tuple[Arrival, int]], index: int) -> int:
+def _changes_of_record(origins: Sequence[Whence], index: int) -> int:
     """How many changes the record of one has; they stand together."""
     arrival = origins[index][0]
     first, last = index, index

@@ -31,7 +31,7 @@ from headrace.errors import (
     SourceUnavailable,
     ViewEvaluationError,
 )
-from headrace.sources.connectors import most_bytes_of
+from headrace.sources.connectors import most_bytes_of, positions_of
 from headrace.sources.intake import Decoded, Progress, Torn, call_for, decode, without, without_records
 from headrace.sources.system_tables import DEAD_LETTERS
 
@@ -83,6 +83,7 @@ class Runner:
         # Who read the source until now, and may still be at its last epoch.
         self._before = before
         self._options: Mapping[str, Any] = source.options
+        self._positions = positions_of(source, connector)
         self._stopped = threading.Event()
         self._state: State = "Running"
         self._error: str | None = None
@@ -171,7 +172,13 @@ class Runner:
             self._pending = 0
 
     def _decoded(self, arrivals: Sequence[Arrival]) -> Decoded:
-        return decode(arrivals, self._table_of, self._decode_of, most_bytes=most_bytes_of(self._options))
+        return decode(
+            arrivals,
+            self._table_of,
+            self._decode_of,
+            most_bytes=most_bytes_of(self._options),
+            positions=self._positions,
+        )
 
     def _between_truncations(self, decoded: Decoded) -> list[Decoded]:
         """The records as they are, or in pieces that each end where a table is emptied."""
@@ -226,7 +233,7 @@ class Runner:
             reached[0] = known()
             return kept
 
-        return Call(dict(decoded.changes), after=after), lambda: reached[0]
+        return Call(decoded.captured, after=after), lambda: reached[0]
 
     def _halve(self, decoded: Decoded, stage: str, reason: str) -> None:
         """Find what is not to be taken by halves; a half that can be is committed, with its position."""

@@ -37,6 +37,7 @@ def origin_of(payload: Mapping[str, Any]) -> Origin:
         moment(block),
         transaction_of(payload.get("transaction")) or _transaction_of_source(block, connector),
         _is_snapshot(block.get("snapshot")),
+        text(block.get("name")),
     )
 
 
