@@ -25,6 +25,7 @@ from headrace.ledger.migrations import migrate, pending
 from headrace.ledger.readers import Readers
 from headrace.owner.control import Control, Verb
 from headrace.owner.ownership import Ownership
+from headrace.query_processes.for_others import reading_verbs
 from headrace.query_processes.queries import read_plain_text
 from headrace.reading.explain import Explanation, explain_view
 from headrace.reading.files import Files
@@ -160,15 +161,15 @@ class Home:
         with self.renewal.working():
             return run_query_text(self.core, sql, epoch)
 
-    def changes(self, name: str, since: int = 0, until: int | None = None) -> pa.Table:
-        """A relation's changes after one epoch, up to and including another."""
+    def changes(self, name: str, since: int = 0, until: int | None = None, most_bytes: int | None = None) -> pa.Table:
+        """A relation's changes after one epoch, up to and including another; `ResultTooLarge` if they are too many."""
         core = self.core
         core.refuse_closed()
         core.refuse_broken()
         newest = core.present
         last = newest.epoch if until is None else until
         catalog = newest.catalog
-        return changes_table(core.ledger, catalog.history, catalog.get(name), since, last, newest.epoch)
+        return changes_table(core.ledger, catalog.history, catalog.get(name), since, last, newest.epoch, most_bytes)
 
     def explain(self, name: str) -> Explanation:
         """How a view is kept current."""
@@ -254,7 +255,7 @@ class Home:
 
     def _listen(self, ownership: Ownership) -> Control:
         """Run verbs for other processes from now on."""
-        verbs = {"fold": self.fold, "backup": self.backup, "status": self.status}
+        verbs = {"fold": self.fold, "backup": self.backup, "status": self.status, **reading_verbs(self)}
         control = Control({**verbs, "execute": lambda sql: to_answer(self.execute(sql))})
         try:
             ownership.announce(control.address)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from typing import Any
 
@@ -201,6 +203,72 @@ def test_a_key_stands_for_its_request_after_a_restart(spark: Any, tmp_path: Any)
                 assert send(served, '{"insert": {"a": 1}}').status_code == 200
                 assert send(served, '{"insert": {"a": 2}}').json()["code"] == "key_reused"
                 assert served.rows("notes") == [{"a": 1, "b": None}]
+
+
+def test_a_statement_under_a_key_is_run_once(server: Served) -> None:
+    def send(sql: str, key: str = "s-1") -> Any:
+        return server.client.post("/v1/query", json={"sql": sql}, headers={"Idempotency-Key": key})
+
+    counted = _applied(server)
+    insert = "INSERT INTO notes SELECT 1, 'a' FROM range(2)"
+    first, again = send(insert), send(insert)
+    assert (first.status_code, again.status_code) == (200, 200), again.text
+    assert first.json() == again.json()
+    assert len(server.rows("notes")) == 2
+    assert _applied(server) == counted + 2
+    other = send("INSERT INTO notes SELECT 1, 'a' FROM range(3)")
+    assert (other.status_code, other.json()["code"]) == (422, "key_reused")
+    update = "UPDATE notes SET a = a + 1 WHERE b = 'a'"
+    assert send(update, "s-2").json() == send(update, "s-2").json()
+    assert {row["a"] for row in server.rows("notes")} == {2}
+    delete = "DELETE FROM notes WHERE a = 2"
+    gone = send(delete, "s-3").json()
+    server.push("notes", '{"insert": {"a": 2}}')
+    # The same receipt, though there is something to delete again; and what changes nothing keeps its key too.
+    assert send(delete, "s-3").json() == gone
+    assert server.rows("notes") == [{"a": 2, "b": None}]
+    nothing = send("DELETE FROM notes WHERE a = 3", "s-4").json()
+    assert send("DELETE FROM notes WHERE a = 3", "s-4").json() == nothing
+    assert send("DELETE FROM notes WHERE a = 2", "s-4").json()["code"] == "key_reused"
+    pushed = server.client.post("/v1/epochs", json={"notes": []}, headers={"Idempotency-Key": "s-1"})
+    assert pushed.json()["code"] == "key_reused"
+
+
+def test_a_statement_that_fails_does_not_use_up_its_key(server: Served) -> None:
+    def send(sql: str) -> Any:
+        return server.client.post("/v1/query", json={"sql": sql}, headers={"Idempotency-Key": "failed"})
+
+    assert send("INSERT INTO nowhere VALUES (1)").status_code == 404
+    assert send("INSERT INTO notes SELECT 1 / (id - 1), 'a' FROM range(3)").status_code >= 400
+    assert send("INSERT INTO notes VALUES (1, 'a')").status_code == 200
+
+
+def test_a_statement_under_a_key_is_run_once_however_many_send_it(server: Served) -> None:
+    def send(_: int) -> Any:
+        sql = "INSERT INTO notes SELECT 7, 'x' FROM range(1)"
+        return server.client.post("/v1/query", json={"sql": sql}, headers={"Idempotency-Key": "together"})
+
+    with ThreadPoolExecutor(6) as threads:
+        answers = list(threads.map(send, range(6)))
+    assert {one.status_code for one in answers} == {200}
+    assert len({one.json()["epoch"] for one in answers}) == 1
+    assert len(server.rows("notes")) == 1
+
+
+@pytest.mark.parametrize("sql", ["SELECT 1 AS one", "SHOW TABLES", "EXPLAIN SELECT 1", "CREATE TABLE x (id INT)"])
+def test_a_key_of_what_changes_no_rows_is_refused(server: Served, sql: str) -> None:
+    answer = server.client.post("/v1/query", json={"sql": sql}, headers={"Idempotency-Key": "reading"})
+    assert (answer.status_code, answer.json()["code"]) == (400, "key_refused")
+    assert answer.headers["content-type"] == "application/problem+json"
+    # It is as unused as before.
+    server.client.post("/v1/epochs", json={"notes": []}, headers={"Idempotency-Key": "reading"}).raise_for_status()
+
+
+def _applied(server: Served) -> float:
+    """How many changes of notes the server has counted."""
+    told = server.client.get("/metrics").text
+    pattern = r'^headrace_changes_total\{outcome="applied",table="notes"\} (\S+)$'
+    return sum(float(one) for one in re.findall(pattern, told, re.MULTILINE))
 
 
 def test_a_refused_request_does_not_use_up_its_key(server: Served) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from headrace import HeadraceError
+from headrace import ChangesRejected, HeadraceError
 from tests.changes import rows_of
 
 
@@ -42,3 +43,21 @@ def test_errors_name_the_position_in_the_script(home: Any, sql: str, position: t
         home.execute(sql)
     assert (raised.value.line, raised.value.column) == position
     assert rows_of(home, "t") == [(1, 1), (2, 2)]
+
+
+def test_a_statement_rounds_a_decimal_as_spark_does_and_changes_refuse_it(home: Any) -> None:
+    home.execute("CREATE TABLE prices (id INT PRIMARY KEY, price DECIMAL(10,2))")
+    home.execute("INSERT INTO prices VALUES (1, 1.005); INSERT INTO prices SELECT 2, CAST(1.004 AS DECIMAL(10,3))")
+    home.execute("INSERT INTO prices VALUES (3, 0); UPDATE prices SET price = 2.675 WHERE id = 3")
+    assert home.query("SELECT CAST(price AS STRING) AS p FROM prices ORDER BY id").column(0).to_pylist() == [
+        "1.01",
+        "1.00",
+        "2.68",
+    ]
+    for value in ("1.005", Decimal("1.005")):
+        with pytest.raises(ChangesRejected):
+            home.apply({"prices": [{"insert": {"id": 4, "price": value}}]})
+    with pytest.raises(HeadraceError):
+        home.execute("INSERT INTO prices VALUES (5, 123456789.00)")
+    with pytest.raises(HeadraceError):
+        home.execute("INSERT INTO prices VALUES (5, 'much')")

@@ -44,7 +44,7 @@ def run(settings: Settings, *program: str) -> str:
         env=environment,
         # Where a JVM leaves its report when it crashes.
         cwd=settings.jars.parent,
-        timeout=300,
+        timeout=900,
         check=True,
     )
     return done.stdout + done.stderr

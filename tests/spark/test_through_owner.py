@@ -1,16 +1,23 @@
-"""While a process has a home open, `headrace run` has it run scripts and projects."""
+"""While a process has a home open, it runs the scripts and projects of others, and reads for them."""
 
 from __future__ import annotations
 
+import base64
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
+import headrace
 from headrace.cli.main import run
 from headrace.cli.project import RUN_PROJECT, run_for_others
 from headrace.face import home_of
+from headrace.query_processes import for_others
+from headrace.query_processes.for_others import query_verb, reading_verbs
 
 SCRIPT = """
 CREATE TABLE t (id INT PRIMARY KEY, d DECIMAL(6,2), at TIMESTAMP);
@@ -60,3 +67,77 @@ def test_a_project_is_run_by_the_owner(home: Any, tmp_path: Path, capsys: pytest
     )
     assert called("run", str(folder), "--home", str(home_of(home).path)) == 0
     assert "unchanged" in capsys.readouterr().out
+
+
+READ = """
+CREATE TABLE t (id INT PRIMARY KEY, d DECIMAL(6,2), at TIMESTAMP, bag ARRAY<STRUCT<a: INT, b: STRING>>);
+CREATE VIEW v AS SELECT d, count(*) AS n FROM t GROUP BY d;
+INSERT INTO t SELECT id, 1.50, TIMESTAMP '2026-01-31 12:00:00', array(named_struct('a', 1, 'b', 'x')) FROM range(5);
+DELETE FROM t WHERE id = 3
+"""
+READS = (
+    ["query", "SELECT * FROM t WHERE id = 2"],
+    ["query", "SELECT id, d * 2 AS twice, bag FROM t ORDER BY id"],
+    ["query", "SELECT count(*) AS n FROM t", "--epoch", "3"],
+    ["query", "SELECT count(*) AS n FROM t VERSION AS OF 3", "--csv"],
+    ["query", "SELECT count(*) AS n FROM t", "--epoch", "99"],
+    ["query", "SELECT nothing\nFROM t"],
+    ["query", "SELECT *\nFROM nowhere"],
+    ["query", "SELECT FROM WHERE"],
+    ["query", "SELECT 1; SELECT 2"],
+    ["query", "DELETE FROM t"],
+    ["query", "SELECT 1 / (id - 2) FROM t"],
+    ["changes", "t"],
+    ["changes", "v", "--since", "3", "--until", "4"],
+    ["changes", "nowhere"],
+    ["changes", "t", "--since", "99"],
+    ["explain", "v"],
+    ["explain", "t"],
+    ["status"],
+)
+
+
+def test_reading_beside_an_owner_is_as_reading_alone(
+    home: Any,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    home.execute(READ)
+    open_home, path = headrace.open, str(home_of(home).path)
+
+    def told(*arguments: str) -> tuple[int, str, str]:
+        code = called(*arguments, "--home", path)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    for arguments in [*READS, *([*one, "--json"] for one in READS)]:
+        with monkeypatch.context() as alone:
+            alone.setattr("headrace.cli.reading.ask_to_read", lambda *_: None)
+            alone.setattr(headrace, "open", lambda home, **options: open_home(home, spark=spark, **options))
+            wanted = told(*arguments)
+        with monkeypatch.context() as beside:
+            beside.setattr(headrace, "open", lambda home, **options: pytest.fail("the home was opened"))
+            assert told(*arguments) == wanted, arguments
+
+
+def test_an_owner_leaves_what_is_too_much_to_who_asks(home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.execute("CREATE TABLE t (id BIGINT); INSERT INTO t SELECT id FROM range(1000)")
+    verbs = reading_verbs(home_of(home))
+    everything = {"query": {"sql": "SELECT id + 1 AS x FROM t"}, "changes": {"name": "t"}}
+    for verb, arguments in everything.items():
+        assert pa.ipc.open_stream(base64.b64decode(verbs[verb](**arguments)["rows"])).read_all().num_rows == 1000
+    monkeypatch.setattr(for_others, "MOST_BYTES", 7999)
+    for verb, arguments in everything.items():
+        assert verbs[verb](**arguments).keys() == {"left"}
+    monkeypatch.undo()
+    monkeypatch.setattr(for_others, "MOST_ROWS", 999)
+    assert verbs["query"](sql="SELECT id + 1 AS x FROM t").keys() == {"left"}
+    assert verbs["query"](sql="SELECT id + 1 AS x FROM t LIMIT 999").keys() == {"rows"}
+
+
+def test_an_owner_stops_what_takes_too_long(home: Any) -> None:
+    run = partial(for_others._run_here, home_of(home).core)
+    endless = "SELECT count(*) AS n FROM range(10000000) a CROSS JOIN range(10000000) b"
+    assert query_verb(run, seconds=0.5)(sql=endless).keys() == {"left"}
+    assert query_verb(run, seconds=60)(sql="SELECT 1 AS one").keys() == {"rows"}

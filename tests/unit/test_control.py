@@ -96,7 +96,7 @@ def test_one_connection_may_ask_more_than_once(control: Control) -> None:
         line.sendall(b'nonsense\n[]\n{"verb": "backup", "arguments": {"destination": "x"}}\n')
         with line.makefile("rb") as answers:
             first, second, third = (json.loads(answers.readline()) for _ in range(3))
-    assert first["error"]["code"] == second["error"]["code"] == "headrace_error"
+    assert first["error"]["code"] == second["error"]["code"] == "not_understood"
     assert third == {"result": {"destination": "x", "epoch": 0}}
 
 

@@ -337,4 +337,7 @@ def test_changes_are_not_told_across_a_replacement(home: SmallRelations) -> None
         assert "VERSION AS OF 3" in error.value.hint
     after = {"n": 30, "_change_type": "insert", "_commit_version": 4}
     assert changes(3) == [after]
+    assert changes(4) == []
+    with pytest.raises(EpochExpired, match="epoch 5 has not been yet"):
+        changes(5)
     assert changes(0) == [{"n": 10, "_change_type": "insert", "_commit_version": 3}, after]

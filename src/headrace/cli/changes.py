@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from headrace.cli.homes import choose_home
-from headrace.cli.opening import errors_reported, opened
+from headrace.cli.opening import errors_reported
 from headrace.cli.options import CsvOption, DebugOption, HomeOption, JsonOption, RowsOption
+from headrace.cli.reading import reading
 from headrace.cli.show import show_rows
 
 
@@ -32,5 +33,5 @@ def changes(
 
         headrace changes orders --since 12 --until 15 --json
     """
-    with errors_reported(as_json=as_json, debug=debug), opened(choose_home(home)) as hr:
+    with errors_reported(as_json=as_json, debug=debug), reading(choose_home(home)) as hr:
         show_rows(hr.changes(name, since=since, until=until), as_json=as_json, as_csv=as_csv, rows=rows)

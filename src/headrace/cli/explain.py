@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from headrace.cli.homes import choose_home
-from headrace.cli.opening import errors_reported, opened
+from headrace.cli.opening import errors_reported
 from headrace.cli.options import DebugOption, HomeOption, JsonOption
+from headrace.cli.reading import reading
 from headrace.cli.show import show_json
 
 
@@ -26,7 +27,7 @@ def explain(
 
         headrace explain orders_by_city --json
     """
-    with errors_reported(as_json=as_json, debug=debug), opened(choose_home(home)) as hr:
+    with errors_reported(as_json=as_json, debug=debug), reading(choose_home(home)) as hr:
         explanation = hr.explain(name)
         if as_json:
             parts = {

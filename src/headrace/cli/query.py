@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from headrace.cli.homes import choose_home
-from headrace.cli.opening import errors_reported, opened, read_sql
+from headrace.cli.opening import errors_reported, read_sql
 from headrace.cli.options import CsvOption, DebugOption, HomeOption, JsonOption, RowsOption
+from headrace.cli.reading import reading
 from headrace.cli.show import show_rows
 
 
@@ -33,5 +34,5 @@ def query(
     """
     with errors_reported(as_json=as_json, debug=debug):
         text = read_sql("-") if sql == "-" else sql
-        with opened(choose_home(home)) as hr:
+        with reading(choose_home(home)) as hr:
             show_rows(hr.query(text, epoch=epoch), as_json=as_json, as_csv=as_csv, rows=rows)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -22,9 +24,13 @@ from headrace.cli.options import (
 from headrace.cli.progress import shown
 from headrace.cli.project import run_folder
 from headrace.cli.show import show_json, show_receipt, show_rows
+from headrace.errors import HeadraceError, HomeBusy
 from headrace.project.definitions import makes_tables
 from headrace.project.folder import is_project
 from headrace.remote_home import result_of
+
+# What no statement is to blame for.
+_OF_THE_HOME = (HomeBusy.code, "not_known", "not_understood")
 
 
 def run(
@@ -75,7 +81,8 @@ def run(
         # A process that has the home open runs them; without one they are run here.
         while texts:
             script = next(iter(texts))
-            answer = through_owner(chosen, "execute", sql=texts[script])
+            with _named(script):
+                answer = through_owner(chosen, "execute", sql=texts[script])
             if answer is None:
                 break
             _show(result_of(answer), script, as_json=as_json, rows=rows)
@@ -83,11 +90,30 @@ def run(
         else:
             return
         # A script without tables of its own cannot be meant for a home that is not there yet.
-        with opened(chosen, write=True, create=any(map(makes_tables, texts.values()))) as hr:
+        with opened(chosen, write=True, create=_makes_tables(texts)) as hr:
             for script, text in texts.items():
-                with shown(hr, f"Running {'stdin' if script == '-' else script}", progress):
+                with shown(hr, f"Running {'stdin' if script == '-' else script}", progress), _named(script):
                     result = hr.execute(text)
                 _show(result, script, as_json=as_json, rows=rows)
+
+
+def _makes_tables(texts: Mapping[str, str]) -> bool:
+    for script, text in texts.items():
+        with _named(script):
+            if makes_tables(text):
+                return True
+    return False
+
+
+@contextmanager
+def _named(script: str) -> Generator[None, None, None]:
+    """Inside, an error names the file whose statement met it; its line and column are told already."""
+    try:
+        yield
+    except HeadraceError as error:
+        if script != "-" and error.code not in _OF_THE_HOME:
+            error.message = f"{script}: {error.message}"
+        raise
 
 
 def _show(result: pa.Table | headrace.Receipt | None, script: str, *, as_json: bool, rows: int) -> None:

@@ -100,7 +100,9 @@ def serve(
     # A server that was started in the wrong folder would otherwise serve an empty home there.
     with errors_reported(as_json=as_json, debug=debug), opened(chosen, write=True, create=chosen.named) as hr:
         home_of(hr).offer(RUN_PROJECT, run_for_others(hr))
-        server = Server(build_app(hr, settings), host, port, listening)
+        app = build_app(hr, settings)
+        app.state.service.answer_others()
+        server = Server(app, host, port, listening)
         taken = server.bind()
         with Making(settings):
             run_until_told(server, taken)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
 import typer
 
-import headrace
 from headrace.cli.homes import choose_home
-from headrace.cli.opening import errors_reported, opened
+from headrace.cli.opening import errors_reported
 from headrace.cli.options import DebugOption, HomeOption, JsonOption
+from headrace.cli.reading import reading
 from headrace.cli.show import show_json, show_rows
 
 
@@ -21,19 +20,13 @@ def status(home: HomeOption = None, as_json: JsonOption = False, debug: DebugOpt
 
         headrace status --home s3://lake/sales --json
     """
-    with errors_reported(as_json=as_json, debug=debug), opened(chosen := choose_home(home)) as hr:
-        tables, views = _listed(hr, "SHOW TABLES"), _listed(hr, "SHOW VIEWS")
+    with errors_reported(as_json=as_json, debug=debug), reading(chosen := choose_home(home)) as hr:
+        held = hr.relations()
         if as_json:
-            parts: dict[str, object] = {"home": chosen.location, "epoch": hr.epoch}
-            show_json({**parts, "tables": tables.to_pylist(), "views": views.to_pylist()})
+            parts: dict[str, object] = {"home": chosen.location, "epoch": held.epoch}
+            show_json({**parts, "tables": held.tables.to_pylist(), "views": held.views.to_pylist()})
             return
-        typer.echo(f"{chosen.location} is at epoch {hr.epoch}")
-        for title, rows in (("Tables", tables), ("Views", views)):
+        typer.echo(f"{chosen.location} is at epoch {held.epoch}")
+        for title, rows in (("Tables", held.tables), ("Views", held.views)):
             typer.echo(f"\n{title}")
             show_rows(rows, as_json=False)
-
-
-def _listed(hr: headrace.Headrace, statement: str) -> pa.Table:
-    result = hr.execute(statement)
-    assert isinstance(result, pa.Table)
-    return result

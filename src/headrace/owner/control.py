@@ -1,4 +1,4 @@
-"""The owner's ear: verbs that write to a home are run by the process that owns it, whoever asks.
+"""The owner's ear: verbs are run by the process that owns a home, whoever asks.
 
 One Unix socket, one JSON document per line: {"verb": ..., "arguments": {...}} is answered by {"result": ...} or by
 {"error": {"code", "message", "detail", "hint", "transient"}}. The folder of the socket is open to its user only.
@@ -126,11 +126,13 @@ class Control:
             verb, arguments = self._verbs[question["verb"]], dict(question.get("arguments") or {})
             inspect.signature(verb).bind(**arguments)
         except (ValueError, TypeError, KeyError) as error:
-            raise HeadraceError(
+            unknown = HeadraceError(
                 "the owner of the home does not understand this",
                 detail=f"{type(error).__name__}: {error}. It knows {', '.join(sorted(self._verbs))}.",
                 hint="ask with the same release of Headrace that the owner runs",
-            ) from error
+            )
+            unknown.code = "not_understood"
+            raise unknown from error
         return verb(**arguments)
 
 

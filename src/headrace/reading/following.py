@@ -20,10 +20,10 @@ from pyspark.sql.types import StructType
 
 from headrace.catalog.catalog import Relation
 from headrace.catalog.columns import ColumnHistory, Columns
-from headrace.errors import EpochExpired, RelationNameError, ResultTooLarge
+from headrace.errors import RelationNameError, ResultTooLarge
 from headrace.ledger.ledger import Entry, Ledger
 from headrace.reading.held_rows import HeldRows
-from headrace.reading.history import EpochChanges, epoch_changes, refuse_expired
+from headrace.reading.history import EpochChanges, epoch_changes, refuse_expired, refuse_unreadable
 from headrace.reading.recent import Recent
 from headrace.state.delta import Delta
 from headrace.state.state import State
@@ -155,7 +155,7 @@ class Following:
                 f"there is no table or view {relation}", hint="SHOW TABLES and SHOW VIEWS list what there is"
             )
         if after is not None:
-            self._refuse_unreadable(after, newest.epoch)
+            refuse_unreadable(self._ledger, after, newest.epoch)
         return Position(relation, after, then)
 
     def step(self, position: Position, until: int | None = None) -> Step:
@@ -168,7 +168,7 @@ class Following:
         if newest.relation is None or newest.content is None or present is None:
             return Dropped(position.relation, newest.history.dropped_at(position.relation, newest.epoch))
         if position.epoch is not None:
-            self._refuse_unreadable(position.epoch, newest.epoch)
+            refuse_unreadable(self._ledger, position.epoch, newest.epoch)
         # Who has what there was before the relation was first made has nothing that could be another now.
         if position.epoch is None or not (position.columns or present).goes_on_as(present):
             return _reset(newest, newest.relation, newest.content, present)
@@ -205,15 +205,6 @@ class Following:
         finally:
             # What expires while it is read may be missing from what was read.
             refuse_expired(self._ledger, after)
-
-    def _refuse_unreadable(self, epoch: int, newest: int) -> None:
-        refuse_expired(self._ledger, epoch)
-        if epoch > newest:
-            raise EpochExpired(
-                f"epoch {epoch} has not been yet",
-                detail=f"The newest epoch is {newest}.",
-                hint=f"name an epoch from {self._ledger.oldest} to {newest}",
-            )
 
 
 def _reset(newest: Newest, relation: Relation, content: State, columns: Columns) -> Reset:

@@ -108,14 +108,20 @@ def _since_birth(
     return _summed(name, epoch, then.arrow or newest.schema, entries)
 
 
-def _log(ledger: Ledger, name: str, since: int, until: int, go_on: GoOn = always) -> list[Entry]:
+def _log(
+    ledger: Ledger, name: str, since: int, until: int, go_on: GoOn = always, most_bytes: int | None = None
+) -> list[Entry]:
     """What a relation's log has after an epoch, with no gap: an epoch that expires while it is read is refused."""
     refuse_expired(ledger, since)
     entries: list[Entry] = []
+    size = 0
     try:
         for entry in ledger.entries(name, since, until):
             go_on()
             entries.append(entry)
+            size += entry.rows.nbytes
+            if most_bytes is not None and size > most_bytes:
+                raise ResultTooLarge(f"the changes of {name} have more than {most_bytes} bytes")
         return entries
     finally:
         refuse_expired(ledger, since)
@@ -145,6 +151,17 @@ def refuse_expired(ledger: Ledger, epoch: int) -> None:
         )
 
 
+def refuse_unreadable(ledger: Ledger, epoch: int, newest: int) -> None:
+    """Changes are told since an epoch that has been, and whose log is still whole."""
+    refuse_expired(ledger, epoch)
+    if epoch > newest:
+        raise EpochExpired(
+            f"epoch {epoch} has not been yet",
+            detail=f"The newest epoch is {newest}.",
+            hint=f"name an epoch from {ledger.oldest} to {newest}",
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class EpochChanges:
     """What one epoch changed in a relation: rows under its columns, and what became of each."""
@@ -168,7 +185,13 @@ class EpochChanges:
 
 
 def changes_table(
-    ledger: Ledger, history: ColumnHistory, relation: Relation, since: int, until: int, now: int
+    ledger: Ledger,
+    history: ColumnHistory,
+    relation: Relation,
+    since: int,
+    until: int,
+    now: int,
+    most_bytes: int | None = None,
 ) -> pa.Table:
     """The columns that the relation has now with _change_type, _commit_version and _commit_timestamp, in order.
 
@@ -177,7 +200,7 @@ def changes_table(
     """
     if since < 0:
         raise EpochExpired(f"epoch {since} cannot be read", hint="epochs start at 0: the empty home")
-    refuse_expired(ledger, since)
+    refuse_unreadable(ledger, since, now)
     present, then = history.at(relation.name, now), history.at(relation.name, since)
     schema = _with_change_columns(table_schema(relation.schema))
     if present is None:
@@ -188,7 +211,7 @@ def changes_table(
             detail=f"What it held at epoch {since} has no part in its present columns and changes.",
             hint=f"read it whole, VERSION AS OF {present.born} or later, and its changes since then",
         )
-    entries = _log(ledger, relation.name, max(since, present.born - 1), until)
+    entries = _log(ledger, relation.name, max(since, present.born - 1), until, most_bytes=most_bytes)
     parts = [epoch_changes(entry, relation).table for entry in history.under(entries, present)]
     return pa.concat_tables(parts) if parts else schema.empty_table()
 

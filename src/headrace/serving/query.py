@@ -13,10 +13,12 @@ from fastapi import APIRouter, Depends, Header, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from headrace.epoch.digest import digest
 from headrace.epoch.receipt import Receipt
 from headrace.errors import ResultTooLarge
 from headrace.query_processes.pool import Stop
 from headrace.serving.bodies import read_small_body
+from headrace.serving.ingress import KEY_LENGTH
 from headrace.serving.openapi import DefinedBody, ReceiptBody, body, refusals
 from headrace.serving.problems import Refusal, invalid
 from headrace.serving.rows import ARROW, CSV, JSON, NDJSON, Result, chosen, written
@@ -97,8 +99,11 @@ async def query(
     request: Request,
     service: Annotated[Service, Depends(service_of)],
     accept: Annotated[str, Header()] = "",
+    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=KEY_LENGTH)] = None,
 ) -> Response:
     """Run a statement: rows for SELECT, SHOW, DESCRIBE and EXPLAIN, a receipt for INSERT, UPDATE and DELETE.
+
+    The same INSERT, UPDATE or DELETE under the same Idempotency-Key is run once, and has the same receipt again.
 
     A SELECT reads the relations of one epoch and nothing else: no files, no programs, no variables. Decimals, times and
     bytes are strings in JSON, as they are taken on the way in. CREATE, ALTER and DROP are refused unless the setting
@@ -116,7 +121,10 @@ async def query(
     wanted = min(most, asked.limit if asked.limit is not None else most)
     try:
         # One row more than wanted tells whether there are more.
-        content, epoch = await answer(request, service, asked.sql, wanted + 1, seconds, asked.epoch)
+        refuse = None if idempotency_key is None else _refuse_key
+        content, epoch = await answer(
+            request, service, asked.sql, wanted + 1, seconds, asked.epoch, refuse, idempotency_key
+        )
     except ClientGone:
         return Response(status_code=499)
     if isinstance(content, Receipt):
@@ -134,10 +142,11 @@ async def answer(
     seconds: float,
     epoch: int | None = None,
     refuse: Callable[[Statement], None] | None = None,
+    key: str | None = None,
 ) -> tuple[pa.Table | Receipt | None, int]:
     """What one statement comes to, at most so many rows of it within so many seconds, and the epoch of that.
 
-    `refuse` may refuse the statement once it is read.
+    `refuse` may refuse the statement once it is read. Changes are made once under a key, if they have one.
     """
     _refuse_long(sql, service.settings.serve_sql_characters)
     stop = Stop()
@@ -148,22 +157,29 @@ async def answer(
         if refuse is not None:
             refuse(statement)
         _refuse_definitions(statement, service)
+        if isinstance(statement, _CHANGES):
+            what = digest(b"query", sql.encode("utf-8", "surrogatepass"))
+            return PreparedStatement(partial(_change, service, statement, stop, key, what), changes=True)
         run = partial(_run, service, statement, rows, stop, epoch)
         return PreparedStatement(run, changes=not isinstance(statement, READS))
 
-    content, of_epoch = await service.statements.answer(request, seconds, stop, read)
-    if isinstance(content, Receipt):
-        service.metrics.count(content)
-    return content, of_epoch
+    return await service.statements.answer(request, seconds, stop, read)
+
+
+def _change(
+    service: Service, statement: Insert | Update | Delete, stop: Stop, key: str | None, what: str
+) -> tuple[Receipt, int]:
+    """Run a statement that changes rows; one that was run before under its key is not, and is counted once."""
+    receipt, repeats = run_change(service.engine, statement, service.queries.rows_to_change(stop), key, what)
+    if not repeats:
+        service.metrics.count(receipt)
+    return receipt, receipt.epoch
 
 
 def _run(
     service: Service, statement: Statement, rows: int, stop: Stop, epoch: int | None
 ) -> tuple[pa.Table | Receipt | None, int]:
     """Run a statement; what Spark computes for it is computed where it hurts no epoch."""
-    if isinstance(statement, _CHANGES):
-        receipt = run_change(service.engine, statement, service.queries.rows_to_change(stop))
-        return receipt, receipt.epoch
     with told_where(statement):
         if isinstance(statement, ExplainQuery):
             return service.queries.plan(statement.query, stop)
@@ -213,6 +229,18 @@ def _only(sql: str) -> Statement:
             hint="send each statement in a request of its own",
         )
     return statements[0]
+
+
+def _refuse_key(statement: Statement) -> None:
+    """A key would promise what only changes need, and only they keep."""
+    if not isinstance(statement, _CHANGES):
+        raise Refusal(
+            400,
+            "key_refused",
+            "an Idempotency-Key goes with changes only",
+            detail="The statement is no INSERT, UPDATE or DELETE, and nothing of it would be kept under the key.",
+            hint="send it without the header",
+        )
 
 
 def _refuse_definitions(statement: Statement, service: Service) -> None:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from fastapi import Request
 
 from headrace.home import Home
+from headrace.query_processes.for_others import query_verb, served
 from headrace.query_processes.pool import QueryProcesses
 from headrace.query_processes.queries import ServedQueries
 from headrace.reading.readings import Readings
@@ -52,6 +53,11 @@ class Service:
     statements: StatementRunner
     queries: ServedQueries
     streams: Streams
+
+    def answer_others(self) -> None:
+        """Have queries of other processes, which would otherwise be asked of the home's own Spark, run with these."""
+        seconds = self.settings.serve_query_time.total_seconds()
+        self.home.offer("query", query_verb(served(self.queries), seconds))
 
     def end(self) -> None:
         """Take part in no stream any more; what else is under way goes on."""

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pyarrow as pa
 
 from headrace.definitions.alter import alter_table
+from headrace.epoch.calls import Call
 from headrace.epoch.core import Core
 from headrace.epoch.receipt import Receipt
 from headrace.errors import (
     HeadraceError,
+    KeyReused,
     QueryError,
     RelationNameError,
     StatementError,
@@ -199,17 +202,37 @@ def _read(engine: Engine, statement: Statement) -> pa.Table:
     )
 
 
-def run_change(engine: Engine, statement: ChangeStatement, read: ReadRows) -> Receipt:
+def run_change(
+    engine: Engine, statement: ChangeStatement, read: ReadRows, key: str | None = None, digest: str = ""
+) -> tuple[Receipt, bool]:
     """Run a statement whose rows are had from elsewhere; no epoch waits for them, however often it is overtaken.
 
-    It is the reader that ends it, when there is no more time; changes that were worked out are carried through.
+    It is the reader that ends it, when there is no more time; changes that were worked out are carried through. Under a
+    key that stands for its digest already, it is not run, and has the receipt that it had before: then this is True.
     """
+    known = engine.core.known(key)
+    if key is not None and known is not None:
+        if known.digest not in ("", digest):
+            raise KeyReused(key)
+        return known, True
+    calls: list[Call] = []
+
+    def change() -> Call:
+        calls[:] = [replace(work_out(engine.core, statement, read), key=key, digest=digest if key else "")]
+        return calls[0]
+
     with told_where(statement):
-        return engine.loop.change(lambda: work_out(engine.core, statement, read), in_turn=False)
+        receipt = engine.loop.change(change, in_turn=False)
+    return receipt, calls[0].repeats
 
 
 def run_query_text(core: Core, sql: str, epoch: int | None) -> pa.Table:
     """The rows of one query."""
+    return _run_query(core, only_query(sql), epoch)
+
+
+def only_query(sql: str) -> Query:
+    """The one query that a text is."""
     statements = parse(sql)
     if len(statements) != 1 or not isinstance(statements[0], Query):
         raise StatementError(
@@ -218,7 +241,7 @@ def run_query_text(core: Core, sql: str, epoch: int | None) -> pa.Table:
             line=1,
             column=1,
         )
-    return _run_query(core, statements[0], epoch)
+    return statements[0]
 
 
 def _run_query(core: Core, query: Query, epoch: int | None) -> pa.Table:
