@@ -14,9 +14,9 @@ from deltalake import DeltaTable
 
 from headrace.errors import LedgerError, OwnerLost
 from headrace.ledger import ledger as ledger_module
-from headrace.ledger.delta_log import needed_but_damaged
 from headrace.ledger.durable import is_whole
 from headrace.ledger.ledger import Entry, Ledger, now_utc, summed
+from headrace.ledger.log_files import needed_but_damaged
 from headrace.ledger.names import cut_content_name, is_kept
 from headrace.state.delta import Delta, consolidate, empty, weights_of
 from headrace.storage.objects import Location

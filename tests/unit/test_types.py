@@ -43,7 +43,7 @@ from headrace.catalog.make import refuse_type
 from headrace.errors import HeadraceError
 from headrace.intake.values import converter
 from headrace.json_forms import json_column
-from headrace.ledger.delta_log import delta_schema, stored_type
+from headrace.ledger.delta_schema import delta_schema, stored_type
 from headrace.serving.feldera.json_rows import QUERY, column_texts
 from headrace.serving.feldera.schema import relation
 from headrace.state.arranged import Order, OrderColumn, sort_keys
@@ -172,7 +172,7 @@ ROOMS: dict[str, Room] = {
     "intake/values.py": is_offered,
     "state/arrow_types.py": lambda one: column_of(one).to_pylist() is not None,
     "state/hashing.py": is_told_apart,
-    "ledger/delta_log.py": has_name_in_delta,
+    "ledger/delta_schema.py": has_name_in_delta,
     "json_forms.py": has_json_form,
     "serving/feldera/schema.py": has_feldera_form,
 }
@@ -206,7 +206,7 @@ def test_a_carried_type_is_known_in_every_room(one: Example) -> None:
 @pytest.mark.parametrize("one", [one for one in EXAMPLES if not isinstance(one.kind, (ArrayType, MapType, StructType))])
 def test_a_type_is_carried_inside_of_others(one: Example) -> None:
     outer = Example(ArrayType(one.kind), ([one.values[0]], [one.values[1]]), [one.json], None, "ARRAY")
-    assert [room for room in lacking(CarriedType(ArrayType), outer) if room != "ledger/delta_log.py"] == (
+    assert [room for room in lacking(CarriedType(ArrayType), outer) if room != "ledger/delta_schema.py"] == (
         ["intake/values.py", "state/hashing.py"] if isinstance(one.kind, NullType) else []
     )
 

@@ -24,7 +24,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.errors import LedgerError, LedgerNotWritten
-from headrace.ledger.delta_log import Commit, DataFile, DeltaFolder, delta_schema, stored_type
+from headrace.ledger.delta_log import Commit, DataFile, DeltaFolder
+from headrace.ledger.delta_schema import delta_schema, stored_type
 from headrace.ledger.durable import crash_point, digest_of, is_temporary, unread, withdraw, write_named
 from headrace.state.change_images import change_images
 from headrace.state.delta import Delta, combine, end_to_end, found_among, gather

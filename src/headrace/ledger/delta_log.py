@@ -8,13 +8,11 @@ commits are written here, and delta-rs reads the log and makes its checkpoints.
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import os
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,15 +21,11 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from headrace.errors import LedgerError, LedgerNotWritten, OwnerLost
+from headrace.ledger.delta_schema import NO_ZONE, delta_schema, protocol
 from headrace.ledger.durable import crash_point, digest_of, is_temporary, put_if_absent, replace_file
-from headrace.state.arrow_types import arrow_type
+from headrace.ledger.log_files import LOG, by_name, checksum, checksum_file, damage, log_files, needed_but_damaged
 from headrace.storage.folders import make_folder, sync_folder
 from headrace.storage.objects import Location, ObjectPath, Unconfirmed
-from headrace.types import CARRIED
-
-_LOG = "_delta_log"
-_NO_ZONE = "timestamp_ntz"
-_ASKED_AT_A_TIME = 16
 
 
 @dataclass(frozen=True)
@@ -146,7 +140,7 @@ class DeltaFolder:
 
     def _last_checkpoint(self) -> int:
         try:
-            return int(json.loads((self.path / _LOG / "_last_checkpoint").read_bytes())["version"])
+            return int(json.loads((self.path / LOG / "_last_checkpoint").read_bytes())["version"])
         except (OSError, ValueError, KeyError):
             return -1
 
@@ -156,7 +150,7 @@ class DeltaFolder:
         Where it ends in an error, `missed` tells whether it exists nevertheless.
         """
         self.resolve_attempt()
-        make_folder(self.path / _LOG)
+        make_folder(self.path / LOG)
         version = self.version + 1
         if version == self._unconfirmed:
             raise self._not_confirmed("That was an earlier commit; nothing of this one was done")
@@ -197,8 +191,8 @@ class DeltaFolder:
         schema_string = self.schema_string
         if commit.schema is not None:
             schema_string = commit.schema if isinstance(commit.schema, str) else delta_schema(commit.schema)
-            if self.version < 0 or _NO_ZONE in schema_string:
-                actions.append({"protocol": _protocol(schema_string)})
+            if self.version < 0 or NO_ZONE in schema_string:
+                actions.append({"protocol": protocol(schema_string)})
             actions.append({"metaData": self._metadata(schema_string, now)})
         for name, number in commit.numbers.items():
             actions.append({"txn": {"appId": name, "version": number, "lastUpdated": now}})
@@ -262,13 +256,13 @@ class DeltaFolder:
 
     def log_file(self, version: int) -> Location:
         """The file of one commit."""
-        return self.path / _LOG / f"{version:020d}.json"
+        return self.path / LOG / f"{version:020d}.json"
 
     def checkpoint(self, every: int) -> None:
         """Sum up the log in a checkpoint when it has grown, and drop the commits that it covers."""
         if self.version - self._checkpointed < every:
             return
-        log = self.path / _LOG
+        log = self.path / LOG
         try:
             # Commits may go on meanwhile: what is summed up is the log as it was found here.
             table = delta_table(self.path)
@@ -290,7 +284,7 @@ class DeltaFolder:
         self._checkpointed = version
         crash_point("checkpoint sealed")
         # The oldest first, so that those left have no gap, wherever this ends.
-        for file in sorted(log.iterdir(), key=_name):
+        for file in sorted(log.iterdir(), key=by_name):
             number = file.name.split(".")[0]
             if number.isdigit() and int(number) < version - (self._keep_commits if file.suffix == ".json" else 0):
                 file.unlink(missing_ok=True)
@@ -304,7 +298,7 @@ class DeltaFolder:
 
     def oldest_version(self) -> int:
         """The oldest commit that is still there by itself."""
-        return min((int(file.stem) for file in (self.path / _LOG).glob("*.json")), default=0)
+        return min((int(file.stem) for file in (self.path / LOG).glob("*.json")), default=0)
 
     def unreferenced(self) -> Iterable[Location]:
         """Files in the folder that no commit names: left by a crash, or removed since."""
@@ -313,7 +307,7 @@ class DeltaFolder:
         for file in self.path.iterdir():
             if file.name not in self.files and file.is_file():
                 yield file
-        for file in (self.path / _LOG).iterdir() if (self.path / _LOG).exists() else ():
+        for file in (self.path / LOG).iterdir() if (self.path / LOG).exists() else ():
             # delta-rs writes a checkpoint under its name and a number first.
             if is_temporary(file.name) or "#" in file.name:
                 yield file
@@ -349,130 +343,6 @@ def delta_table(path: Location) -> DeltaTable:
     return DeltaTable(str(path), storage_options=path.bucket.options if isinstance(path, ObjectPath) else None)
 
 
-def checksum(lines: Sequence[str]) -> str:
-    """What a commit's own note says of its other lines."""
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
-
-
-def log_files(path: Location) -> list[Location]:
-    """The commits and checkpoints of a table, in order."""
-    return sorted((file for file in (path / _LOG).glob("*") if version_of(file) is not None), key=_name)
-
-
-def version_of(file: Location) -> int | None:
-    """The version that a commit or a checkpoint belongs to; none for other files."""
-    number, _, kind = file.name.partition(".")
-    return int(number) if number.isdigit() and kind in ("json", "checkpoint.parquet") else None
-
-
-def checksum_file(checkpoint: Location) -> Location:
-    """Where the checksum of a checkpoint lies."""
-    return checkpoint.with_name(f"{checkpoint.name}.sha256")
-
-
-def commit_lines(file: Location) -> list[str] | None:
-    """The lines of a commit after its note; none if they are not what was written."""
-    try:
-        first, *rest = file.read_text().splitlines()
-        note = json.loads(json.loads(first)["commitInfo"]["userMetadata"])
-        return rest if note["sha256"] == checksum(rest) else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def damaged_commits(path: Location, after: int = -1) -> list[Location]:
-    """The commit files after a version whose content is not what was written."""
-    commits = [file for file in log_files(path) if file.suffix == ".json" and (version_of(file) or 0) > after]
-    return [file for file, lines in zip(commits, all_lines(commits), strict=True) if lines is None]
-
-
-def all_lines(commits: Sequence[Location]) -> list[list[str] | None]:
-    """The lines of many commits; an object store, which answers late, is asked for several at a time."""
-    if not commits or not isinstance(commits[0], ObjectPath):
-        return [commit_lines(file) for file in commits]
-    with ThreadPoolExecutor(_ASKED_AT_A_TIME) as asking:
-        return list(asking.map(commit_lines, commits))
-
-
-def needed_but_damaged(path: Location) -> list[Location]:
-    """The damaged commits that no checkpoint stands in for."""
-    damaged = damaged_commits(path, _covered(path))
-    # Asked again: the owner may have summed up the log, and dropped commits, while they were read here.
-    return [file for file in damaged if (version_of(file) or 0) > _covered(path)] if damaged else []
-
-
-def _covered(path: Location) -> int:
-    return max((version_of(file) or 0 for file in (path / _LOG).glob("*.checkpoint.parquet")), default=-1)
-
-
-def damage(path: Location) -> str:
-    """A sentence that names the damaged commit files, if there are any."""
-    try:
-        found = damaged_commits(path)
-    except OSError:
-        return ""
-    return f"Damaged: {', '.join(file.name for file in found)}." if found else ""
-
-
-def delta_schema(schema: pa.Schema) -> str:
-    """An Arrow schema in Delta's own notation."""
-    return json.dumps({"type": "struct", "fields": [_field(one) for one in schema]})
-
-
-def stored_type(kind: pa.DataType) -> pa.DataType:
-    """How a type lies in a Delta table: what Delta lacks is kept as a near type."""
-    if pa.types.is_duration(kind) or pa.types.is_time(kind):
-        return pa.int64()
-    if pa.types.is_null(kind):
-        return pa.string()
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(one.name, stored_type(one.type), True) for one in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(stored_type(kind.key_type), stored_type(kind.item_type))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.list_(stored_type(kind.value_type))
-    return kind
-
-
-def _field(one: pa.Field) -> dict[str, Any]:
-    return {"name": one.name, "type": _type(stored_type(one.type)), "nullable": True, "metadata": {}}
-
-
-_NAMES = {arrow_type(one.kind()): one.delta for one in CARRIED if one.delta}
-
-
-def _type(kind: pa.DataType) -> Any:
-    if kind in _NAMES:
-        return _NAMES[kind]
-    if pa.types.is_timestamp(kind):
-        return "timestamp" if kind.tz else _NO_ZONE
-    if pa.types.is_decimal(kind):
-        return f"decimal({kind.precision},{kind.scale})"
-    if pa.types.is_struct(kind):
-        return {"type": "struct", "fields": [_field(one) for one in kind]}
-    if pa.types.is_map(kind):
-        return {
-            "type": "map",
-            "keyType": _type(kind.key_type),
-            "valueType": _type(kind.item_type),
-            "valueContainsNull": True,
-        }
-    if pa.types.is_list(kind):
-        return {"type": "array", "elementType": _type(kind.value_type), "containsNull": True}
-    raise AssertionError(f"no Delta type for {kind}")
-
-
-def _protocol(schema_string: str) -> dict[str, Any]:
-    if _NO_ZONE not in schema_string:
-        return {"minReaderVersion": 1, "minWriterVersion": 4}
-    return {
-        "minReaderVersion": 3,
-        "minWriterVersion": 7,
-        "readerFeatures": ["timestampNtz"],
-        "writerFeatures": ["appendOnly", "invariants", "changeDataFeed", "timestampNtz"],
-    }
-
-
 def _add(one: DataFile, now: int, moves_rows: bool) -> dict[str, Any]:
     stats = {"numRecords": one.rows, "minValues": dict(one.low), "maxValues": dict(one.high), "nullCount": {}}
     return {
@@ -500,10 +370,6 @@ def _data_file(action: Mapping[str, Any]) -> DataFile:
     low = {key[4:]: value for key, value in action.items() if key.startswith("min.") and value is not None}
     high = {key[4:]: value for key, value in action.items() if key.startswith("max.") and value is not None}
     return DataFile(action["path"], action["size_bytes"], action["num_records"] or 0, low, high)
-
-
-def _name(file: Location) -> str:
-    return file.name
 
 
 def _sync_file(path: Location) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.ledger.delta_log import all_lines, checksum_file, log_files, version_of
+from headrace.ledger.log_files import all_lines, checksum_file, log_files, version_of
 from headrace.storage.objects import Location
 
 _CHECKPOINT_COLUMNS = ("add", "txn")
