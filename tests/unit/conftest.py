@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+import headrace
+from tests.command_line import StandInHome
+
 _allowed = True
 
 
@@ -51,3 +54,17 @@ def interruptible() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandInHome:
+    """The home that verbs find, which needs no Spark."""
+    stand_in = StandInHome()
+
+    def opened(home: str, **options: Any) -> StandInHome:
+        stand_in.opened_with = options
+        return stand_in
+
+    monkeypatch.setattr(headrace, "open", opened)
+    monkeypatch.setenv("HEADRACE_HOME", str(tmp_path))
+    return stand_in

@@ -4,14 +4,9 @@ import datetime as dt
 import io
 import json
 import tomllib
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -19,81 +14,14 @@ import pytest
 import headrace
 from headrace.cli.main import run
 from headrace.cli.show import json_form, show_rows
-from headrace.errors import HeadraceError, HomeBroken, HomeClosed, StatementError, WorkFailed
-from headrace.owner.control import Control
-from headrace.owner.ownership import take_ownership
-from headrace.statements.answers import to_answer
+from headrace.errors import StatementError
+from tests.command_line import StandInHome, code_of
 from tests.small_homes import flip, fold, make_home
 
 VERBS = [
     *("init", "check", "run", "serve", "push", "query", "changes", "explain", "verify", "status"),
     *("fold", "backup", "restore", "demo"),
 ]
-
-
-@dataclass
-class StandInHome:
-    """Answers like an open home, without Spark."""
-
-    epoch: int = 7
-    executed: list[str] = field(default_factory=list)
-    opened_with: dict[str, Any] = field(default_factory=dict)
-
-    def __enter__(self) -> StandInHome:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        return None
-
-    def query(self, sql: str, epoch: int | None = None) -> pa.Table:
-        if "nonsense" in sql:
-            raise StatementError("unexpected word", detail="Found nonsense.", hint="say SELECT", line=1, column=3)
-        return pa.table({"id": [1, 2], "price": [Decimal("1.50"), None]})
-
-    def execute(self, sql: str) -> object:
-        self.executed.append(sql)
-        if sql.startswith("SHOW"):
-            return pa.table({"name": [sql.split()[1].lower()]})
-        if sql.startswith("INSERT"):
-            return headrace.Receipt(
-                epoch=8, applied={"t": 2}, stale={"t": 1}, dead={}, seconds=0.25, stages={"commit": 0.01}
-            )
-        return None
-
-    def changes(self, name: str, since: int = 0, until: int | None = None) -> pa.Table:
-        return pa.table({"name": [name], "since": [since], "until": pa.array([until], pa.int64())})
-
-    def explain(self, name: str) -> object:
-        class Explanation(SimpleNamespace):
-            def __str__(self) -> str:
-                return f"{name}: whole"
-
-        return Explanation(incremental=False, reasons=["a window without PARTITION BY"])
-
-    def fold(self) -> dict[str, object]:
-        return {"epoch": 7, "folded": {"t": 3, "t#0": 9, "_headrace_clock": 1}, "oldest": 2, "seconds": 0.5}
-
-    def verify(self, name: str | None = None) -> object:
-        return SimpleNamespace(ok=name != "bad", differences=["bad: one row too many"] if name == "bad" else [])
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandInHome:
-    stand_in = StandInHome()
-
-    def opened(home: str, **options: Any) -> StandInHome:
-        stand_in.opened_with = options
-        return stand_in
-
-    monkeypatch.setattr(headrace, "open", opened)
-    monkeypatch.setenv("HEADRACE_HOME", str(tmp_path))
-    return stand_in
-
-
-def code_of(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as ended:
-        run(arguments)
-    return int(ended.value.code or 0)
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -206,34 +134,6 @@ def test_scripts_run_in_order(home: StandInHome, tmp_path: Path, capsys: pytest.
     assert "1 stale in t" in said
 
 
-def test_an_error_of_a_script_names_its_file(
-    home: StandInHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    good, bad = tmp_path / "good.sql", tmp_path / "bad.sql"
-    good.write_text("SELECT 1")
-    bad.write_text("\nSELECT nonsense")
-    wrong = StatementError("unexpected word", hint="say SELECT", line=2, column=1)
-
-    def execute(sql: str) -> None:
-        if "nonsense" in sql:
-            raise StatementError("unexpected word", hint="say SELECT", line=2, column=1)
-
-    monkeypatch.setattr(home, "execute", execute)
-    assert code_of("run", str(good), str(bad)) == 1
-    assert f"error: {bad}: unexpected word at line 2, column 1\n" in capsys.readouterr().err
-    unread = tmp_path / "unread.sql"
-    unread.write_text("\n\n what is this")
-    assert code_of("run", str(good), str(unread)) == 1
-    assert f"error: {unread}: 'what' begins no statement at line 3, column 2\n" in capsys.readouterr().err
-    # A process that has the home open is told of one text, and knows no file.
-    with owned(tmp_path, execute=lambda sql: {} if "nonsense" not in sql else failing(wrong)()):
-        assert code_of("run", str(good), str(bad), "--json") == 1
-        assert json.loads(capsys.readouterr().err)["message"] == f"{bad}: unexpected word at line 2, column 1"
-    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"SELECT nonsense")))
-    assert code_of("run", "-") == 1
-    assert capsys.readouterr().err.startswith("error: unexpected word at line 2")
-
-
 def test_a_missing_script_runs_nothing(home: StandInHome, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.sql").write_text("CREATE TABLE t (id INT)")
     assert code_of("run", str(tmp_path / "a.sql"), str(tmp_path / "b.sql")) == 1
@@ -266,106 +166,6 @@ def test_fold_opens_a_home_that_nobody_owns(home: StandInHome, capsys: pytest.Ca
     told, *relations = capsys.readouterr().out.splitlines()
     assert told.endswith("is folded up to epoch 7 in 0.5 s; epochs from 2 on can be read")
     assert relations == ["  t: 3 rows written"]
-
-
-def test_fold_goes_through_the_running_owner(
-    home: StandInHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def refuse() -> dict[str, object]:
-        raise StatementError("not now", detail="It is busy.", hint="wait")
-
-    answers = iter([lambda: {"epoch": 9}, refuse])
-    control = Control({"fold": lambda: next(answers)()})
-    ownership = take_ownership(tmp_path, timedelta(seconds=30))
-    ownership.announce(control.address)
-    monkeypatch.setattr(headrace, "open", lambda home, **options: pytest.fail("the home was opened"))
-    assert code_of("fold", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["epoch"] == 9
-    assert code_of("fold") == 1
-    assert capsys.readouterr().err.splitlines() == ["error: not now", "detail: It is busy.", "hint: wait"]
-    ownership.release()
-    control.close()
-
-
-READS = {
-    "query": ["query", "SELECT 1"],
-    "changes": ["changes", "t", "--since", "3"],
-    "explain": ["explain", "t"],
-    "relations": ["status"],
-}
-
-
-@contextmanager
-def owned(folder: Path, **verbs: Any) -> Iterator[None]:
-    """Inside, a home has an owner that knows these verbs."""
-    control = Control(verbs)
-    ownership = take_ownership(folder, timedelta(seconds=30))
-    ownership.announce(control.address)
-    try:
-        yield
-    finally:
-        ownership.release()
-        control.close()
-
-
-def failing(error: HeadraceError) -> Any:
-    def verb(**arguments: object) -> dict[str, object]:
-        raise error
-
-    return verb
-
-
-@pytest.mark.parametrize("verb", READS)
-def test_reading_goes_through_the_running_owner(
-    verb: str, home: StandInHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked: list[dict[str, object]] = []
-    rows = to_answer(pa.table({"x": [Decimal("7.50")]}))["rows"]
-    explained = {"name": "t", "incremental": True, "reasons": [], "text": "t: by x 7.50"}
-    answers = {"explain": explained, "relations": {"epoch": 9, "tables": rows, "views": rows}}
-
-    def answer(**arguments: object) -> object:
-        asked.append(arguments)
-        return answers.get(verb, {"rows": rows})
-
-    monkeypatch.setattr(headrace, "open", lambda home, **options: pytest.fail("the home was opened"))
-    with owned(tmp_path, **{verb: answer}):
-        assert code_of(*READS[verb]) == 0
-        assert "7.50" in capsys.readouterr().out
-    with owned(tmp_path, **{verb: failing(StatementError("not so", detail="It is wrong.", hint="mend it"))}):
-        assert code_of(*READS[verb], "--json") == 1
-        told = json.loads(capsys.readouterr().err)
-        assert told == {"code": "statement_error", "message": "not so", "detail": "It is wrong.", "hint": "mend it"}
-    arguments = {
-        "query": {"sql": "SELECT 1", "epoch": None},
-        "changes": {"name": "t", "since": 3, "until": None},
-        "explain": {"name": "t"},
-        "relations": {},
-    }
-    assert asked == [arguments[verb]]
-
-
-@pytest.mark.parametrize("verb", READS)
-def test_what_the_owner_does_not_answer_is_read_here(
-    verb: str, home: StandInHome, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert code_of(*READS[verb]) == 0
-    alone = capsys.readouterr().out
-    refusals: list[dict[str, Any]] = [
-        {},
-        {verb: lambda **_: {"left": "it is too much"}},
-        *({verb: failing(error)} for error in (WorkFailed("Spark is full"), HomeClosed("closed"), HomeBroken(3, None))),
-    ]
-    for verbs in refusals:
-        with owned(tmp_path, **verbs):
-            assert code_of(*READS[verb]) == 0
-            assert capsys.readouterr().out == alone
-    # One that is there but cannot be reached, as from another machine.
-    ownership = take_ownership(tmp_path, timedelta(seconds=30))
-    ownership.announce(str(tmp_path / "nowhere"))
-    assert code_of(*READS[verb]) == 0
-    assert capsys.readouterr().out == alone
-    ownership.release()
 
 
 def test_fold_does_not_create_a_home(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -404,25 +204,6 @@ def test_a_closed_home_is_backed_up_without_spark(tmp_path: Path, capsys: pytest
     assert "every epoch from 0 to 3 is whole" in capsys.readouterr().out
 
 
-def test_backup_goes_through_the_running_owner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked: list[str] = []
-
-    def backup(destination: str) -> dict[str, object]:
-        asked.append(destination)
-        return {"epoch": 9, "files": 1, "bytes": 2, "seconds": 0.1}
-
-    control = Control({"backup": backup})
-    ownership = take_ownership(tmp_path, timedelta(seconds=30))
-    ownership.announce(control.address)
-    try:
-        assert code_of("backup", "some/copy", "--home", str(tmp_path)) == 0
-    finally:
-        control.close()
-        ownership.release()
-    assert asked == [str(Path.cwd() / "some" / "copy")]
-    assert "epoch 9" in capsys.readouterr().out
-
-
 def test_damage_ends_with_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_home(tmp_path / "home", 3)
     (file,) = (tmp_path / "home").glob("ledger/epoch-000000000002-*")
@@ -450,93 +231,6 @@ def test_text_from_stdin_that_is_not_utf_8_is_a_clear_error(
     said = capsys.readouterr().err
     assert "error: cannot read stdin" in said
     assert "hint: " in said
-
-
-def in_a_project(folder: Path, monkeypatch: pytest.MonkeyPatch, storage: str = "data/home") -> Path:
-    """Stand in a folder below a project's; where its home lies."""
-    monkeypatch.delenv("HEADRACE_HOME", raising=False)
-    (folder / "headrace.yml").write_text(f"name: shop\nstorage: {storage}\nsettings: {{small_bound: 7}}\n")
-    (folder / "sql" / "deep").mkdir(parents=True)
-    monkeypatch.chdir(folder / "sql" / "deep")
-    return folder / storage
-
-
-@pytest.mark.parametrize(
-    "verb",
-    [
-        ("query", "SELECT 1"),
-        ("changes", "t"),
-        ("explain", "v"),
-        ("verify",),
-        ("status",),
-        ("fold",),
-        ("run", "changes.sql"),
-    ],
-)
-def test_a_verb_finds_the_home_of_the_project_it_stands_in(
-    verb: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened: list[tuple[str, int]] = []
-
-    def stand_in(home: str, *, settings: headrace.Settings, **options: object) -> StandInHome:
-        opened.append((home, settings.small_bound))
-        return StandInHome()
-
-    monkeypatch.setattr(headrace, "open", stand_in)
-    in_a_project(tmp_path, monkeypatch).mkdir(parents=True)
-    Path("changes.sql").write_text("DELETE FROM t WHERE id = 1")
-    assert code_of(*verb) == 0
-    assert opened == [(str(tmp_path / "data" / "home"), 7)]
-    assert not Path("headrace-home").exists()
-
-
-def test_backup_and_the_check_of_storage_find_the_home_of_the_project(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    location = in_a_project(tmp_path, monkeypatch)
-    make_home(location, 2)
-    assert code_of("verify", "--storage") == 0
-    assert code_of("backup", str(tmp_path / "copy")) == 0
-    assert (tmp_path / "copy" / "backup.json").exists()
-
-
-def test_a_named_home_goes_before_the_project_and_leaves_its_settings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened: list[tuple[str, object]] = []
-
-    def stand_in(home: str, *, settings: headrace.Settings, **options: object) -> StandInHome:
-        opened.append((home, settings.small_bound))
-        return StandInHome()
-
-    monkeypatch.setattr(headrace, "open", stand_in)
-    in_a_project(tmp_path, monkeypatch)
-    (tmp_path / "other").mkdir()
-    assert code_of("status", "--home", str(tmp_path / "other")) == 0
-    assert opened == [(str(tmp_path / "other"), headrace.Settings().small_bound)]
-
-
-@pytest.mark.parametrize("verb", [("run", "-"), ("serve",)])
-def test_no_home_is_made_by_accident(
-    verb: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"DELETE FROM orders WHERE id = 7")))
-    monkeypatch.delenv("HEADRACE_HOME", raising=False)
-    monkeypatch.chdir(tmp_path)
-    assert code_of(*verb) == 1
-    assert "there is no home at headrace-home" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_script_that_makes_tables_makes_its_home_and_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(headrace, "open", lambda home, **options: StandInHome())
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"CREATE TABLE t (id INT PRIMARY KEY)")))
-    monkeypatch.delenv("HEADRACE_HOME", raising=False)
-    monkeypatch.chdir(tmp_path)
-    assert code_of("run", "-") == 0
-    assert "made a new home at headrace-home" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("told", "pauses"), [(None, True), ("false", False)])
