@@ -212,7 +212,7 @@ def test_a_statement_under_a_key_is_run_once(server: Served) -> None:
     counted = _applied(server)
     insert = "INSERT INTO notes SELECT 1, 'a' FROM range(2)"
     first, again = send(insert), send(insert)
-    assert (first.status_code, again.status_code) == (200, 200), again.text
+    assert (first.status_code, again.status_code) == (200, 200), (first.text, again.text)
     assert first.json() == again.json()
     assert len(server.rows("notes")) == 2
     assert _applied(server) == counted + 2

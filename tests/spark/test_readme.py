@@ -4,12 +4,15 @@ import re
 import shlex
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from headrace import Headrace
 from headrace.cli.main import run
+from headrace.cli.show import show_csv
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/reference/changes.md")
+PAGES = ("README.md", "docs/reference/changes.md", "docs/reference/python.md")
 
 
 def block(page: str, language: str) -> str:
@@ -47,3 +50,15 @@ def test_the_shell_example_runs_line_by_line(
     said = capsys.readouterr().out
     assert "update_postimage" in said
     assert "every view equals its full recompute" in said
+
+
+def test_the_statements_of_the_reference_give_what_it_says(home: Headrace, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (ROOT / "docs/reference/sql.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^```sql\n(.*?)^```$(?:\n\n```csv\n(.*?)^```$)?", text, re.DOTALL | re.MULTILINE)
+    assert len(shown) > 5
+    for sql, expected in shown:
+        result = home.execute(sql)
+        assert isinstance(result, pa.Table) == bool(expected), sql
+        if isinstance(result, pa.Table):
+            show_csv(result)
+            assert capsys.readouterr().out == expected, sql

@@ -73,6 +73,11 @@ def test_rows_as_csv(home: StandInHome, capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().out == "id,price\n1,1.50\n2,\n"
 
 
+def test_truth_is_written_as_in_sql(capsys: pytest.CaptureFixture[str]) -> None:
+    show_rows(pa.table({"yes": [True, False]}), as_json=False, as_csv=True)
+    assert capsys.readouterr().out == "yes\ntrue\nfalse\n"
+
+
 def test_a_wide_table_is_never_cut(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     wide = pa.table({f"column_{number}": [f"the value of column {number}"] for number in range(12)})
     show_rows(wide, as_json=False)

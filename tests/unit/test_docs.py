@@ -20,3 +20,15 @@ def test_every_link_leads_to_a_file(page: Path) -> None:
 def test_the_readme_has_the_figures_that_were_measured() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert with_figures(readme) == readme
+
+
+def test_the_tour_and_the_picture_name_every_folder() -> None:
+    package = ROOT / "src" / "headrace"
+    folders = sorted(path.parent.relative_to(package).as_posix() for path in package.glob("*/__init__.py"))
+    tour = (ROOT / "docs" / "tour.md").read_text(encoding="utf-8")
+    assert [folder for folder in folders if f"[{folder}/](" not in tour] == []
+    picture = (ROOT / "README.md").read_text(encoding="utf-8").partition("```mermaid")[2].partition("```")[0]
+    drawn = sorted(set(re.findall(r"\b([a-z_]+)/", picture.replace("<br/>", " "))))
+    assert [folder for folder in drawn if folder not in folders] == []
+    # What all others stand on is left out of the picture.
+    assert sorted(set(folders) - set(drawn)) == ["ir", "local", "owner", "spark"]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import headrace
 
-# What a program may use of an open home; whatever else it offers is for the server and the command line.
+# What a program may use of an open home, and all that help() shows of it.
 VERBS = {
     "execute": ["sql"],
     "apply": ["changes", "key"],
@@ -16,8 +19,13 @@ VERBS = {
     "changes": ["name", "since", "until"],
     "explain": ["name"],
     "verify": ["name"],
+    "refresh": [],
+    "fold": [],
+    "backup": ["destination"],
+    "watch": ["listener"],
     "close": [],
 }
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "python.md"
 
 
 def test_all_names_what_is_there() -> None:
@@ -54,6 +62,31 @@ def test_the_verbs_of_a_home_are_as_documented(verb: str) -> None:
     assert taken[: len(VERBS[verb])] == VERBS[verb]
     needless = list(inspect.signature(member).parameters.values())[1 + len(VERBS[verb]) :]
     assert all(one.default is not inspect.Parameter.empty for one in needless), "more may come, but nobody must give it"
+
+
+def test_a_home_has_these_verbs_and_nothing_else() -> None:
+    public = {name for name in dir(headrace.Headrace) if not name.startswith("_")}
+    assert public == {*VERBS, "epoch"}
+
+
+def test_the_reference_has_each_verb_as_it_is() -> None:
+    page = REFERENCE.read_text(encoding="utf-8")
+    told = re.findall(r"^### (.+)$", page, re.MULTILINE)
+    members = {"headrace.open": headrace.open, **{f"hr.{verb}": getattr(headrace.Headrace, verb) for verb in VERBS}}
+    assert sorted(told) == sorted([*map(_heading, members, members.values()), "hr.epoch"])
+    tree = {name for name in headrace.__all__ if isinstance(getattr(headrace, name), type)}
+    assert sorted(name for name in tree - {"Headrace"} if f"{name}`" not in page) == []
+
+
+def _heading(name: str, member: Any) -> str:
+    """A verb with what it takes, without types."""
+    parts: list[str] = []
+    for one in inspect.signature(member).parameters.values():
+        if one.kind is one.KEYWORD_ONLY and "*" not in parts:
+            parts.append("*")
+        given = "" if one.default is one.empty else f"={one.default!r}"
+        parts.append(f"**{one.name}" if one.kind is one.VAR_KEYWORD else one.name + given)
+    return f"{name}({', '.join(part for part in parts if part != 'self')})"
 
 
 def test_a_home_is_a_context() -> None:

@@ -101,7 +101,7 @@ def test_of_many_differences_some_are_shown(types: list[Any]) -> None:
 
 
 def test_a_verdict_says_what_was_found() -> None:
-    assert str(Verdict(checked=("v", "w"))) == "2 views verified: all equal their full recompute"
+    assert str(Verdict(checked=("v", "w"))) == "every view equals its full recompute: 2 verified"
     wrong = Verdict((Difference("v", (1, "a"), 1, 0),), ("v",))
     assert not wrong.ok
     assert str(wrong) == "v: (1, 'a') is served 1 times, expected 0"

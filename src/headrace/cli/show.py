@@ -117,4 +117,4 @@ def _text(value: object) -> str:
     if isinstance(value, str):
         return value
     form = json_form(value)
-    return json.dumps(form, ensure_ascii=False) if isinstance(form, dict | list) else str(form)
+    return json.dumps(form, ensure_ascii=False) if isinstance(form, dict | list | bool) else str(form)

@@ -58,7 +58,7 @@ class Verdict:
 
     def __str__(self) -> str:
         if self.ok:
-            return f"{len(self.checked)} views verified: all equal their full recompute"
+            return f"every view equals its full recompute: {len(self.checked)} verified"
         return "\n".join(str(one) for one in self.differences)
 
 
