@@ -34,7 +34,8 @@ while True:
         time.sleep(3600)
     collecting = sys.argv[2].startswith("collecting")
     spent = int((time.monotonic() - begun) * (980 if collecting else 100))
-    connection.sendall(b"!ys%d %d\\n" % (spent, 95 if collecting and sys.argv[2] != "collecting-well" else 40))
+    in_vain = collecting and sys.argv[2] != "collecting-well"
+    connection.sendall(b"!ys%d %d %d\\n" % ((spent, 95, 1) if in_vain else (spent, 40, 60)))
 """
 
 

@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import signal
 import socket
 import subprocess
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,23 +23,20 @@ from weakref import WeakSet
 
 from headrace.spark.occupants import Occupants
 from headrace.spark.proc import is_stopped, processor_seconds
+from headrace.spark.pulse import Pulse
 
 _log = logging.getLogger("headrace.spark")
 
 # How a JVM ends that was told to do so when its memory is used up.
 OUT_OF_MEMORY = 3
-_PING_SECONDS = 1.0
+_PING_SECONDS = 0.25
 _LOOK_SECONDS = 0.25
 # However little of the processor it got: a JVM that is silent for so many times as long as it may be is stuck.
 _STARVED = 6.0
 # What the heap of a JVM with the default settings takes to be looked through twice on a slow machine.
 _HEAP_BYTES = 4 * 2**30
-# A heap this full after it was collected, in percent, by a JVM that does little but collect, will not get better.
-_FULL = 90
-_COLLECTING = 0.9
-# The part of its patience for which that is watched: unlike silence, it is certain.
+# The part of its patience for which a JVM may do little else than collect garbage, if it still answers.
 _SUFFOCATING = 0.6
-_READING = re.compile(rb"!ys(\d+) (\d+)\n")
 
 # The guard hears the number of the process that it is to guard, then nothing more until its keeper has gone. It knows
 # that process by the time of its start too, so that it never kills another that got the same number. One that ends in
@@ -237,10 +232,10 @@ class Jvm:
         with socket.create_connection((self._gateway.address, self._gateway.port), self._silence) as connection:
             connection.settimeout(_LOOK_SECONDS)
             self._ask(connection, f"A\n{self._gateway.token}\n")
-            readings: deque[tuple[float, float]] = deque()
+            pulse = Pulse(self._suffocating)
             while True:
                 answer = self._ask(connection, f"c\n{self._gateway.pulse}\ngenerate\nn\ne\n")
-                if self._suffocates(readings, answer):
+                if pulse.suffocates(answer, time.monotonic()):
                     self.suffocated = True
                     return f"it did nothing but collect garbage for {self._suffocating:.1f} seconds, in vain"
                 if has_ended(self.process, _PING_SECONDS):
@@ -278,16 +273,3 @@ class Jvm:
                 raise Silent(f"it was silent for {silent:.1f} seconds, {busy:.1f} of the processor")
             if silent >= _STARVED * self._silence:
                 raise Silent(f"it was silent for {silent:.1f} seconds")
-
-    def _suffocates(self, readings: deque[tuple[float, float]], answer: bytes) -> bool:
-        """Whether a JVM that still answers has done nothing for long but collect garbage, and found none."""
-        reading = _READING.match(answer)
-        if reading is None or int(reading[2]) < _FULL:
-            readings.clear()
-            return False
-        now, spent = time.monotonic(), int(reading[1]) / 1000
-        readings.append((now, spent))
-        while len(readings) > 2 and now - readings[1][0] >= self._suffocating:
-            readings.popleft()
-        since, spent_then = readings[0]
-        return now - since >= self._suffocating and spent - spent_then >= _COLLECTING * (now - since)
