@@ -22,15 +22,13 @@ import weakref
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 
 import httpx
-from fastapi import FastAPI
 
 import headrace
 from headrace.face import home_of
-from headrace.serving import health, problems
-from headrace.serving.auth import Guarded
+from headrace.serving.app import build_app
+from headrace.settings import Settings
 from headrace.spark.proc import is_stopped
 
 ANSWER_SECONDS = float(os.environ.get("HEADRACE_ANSWER_SECONDS", "10"))
@@ -75,12 +73,9 @@ class Readiness:
     last: int = 0
 
     async def _watch(self, hr: headrace.Headrace, over: threading.Event) -> None:
-        app = FastAPI()
-        app.state.service = SimpleNamespace(hr=hr, submissions=SimpleNamespace(lost=None))
-        problems.install(app)
-        app.include_router(health.router)
-        app.add_middleware(Guarded, keys=())
-        transport = httpx.ASGITransport(app)
+        # As a server has it, so that it is asked what a server tells; what it begins is ended with it.
+        app = build_app(hr, Settings())
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080") as client:
             while not over.is_set():
                 begun = time.monotonic()
@@ -88,8 +83,9 @@ class Readiness:
                 self.longest = max(self.longest, time.monotonic() - begun)
                 self.last = answer.status_code
                 if answer.status_code != 200:
-                    self.refused[answer.json()["detail"]] += 1
+                    self.refused[answer.json()["detail"] or answer.text] += 1
                 await asyncio.sleep(0.1)
+        await asyncio.to_thread(app.state.service.close)
 
     def watch(self, hr: headrace.Headrace, over: threading.Event) -> None:
         asyncio.run(self._watch(hr, over))
@@ -263,6 +259,7 @@ def given(hr: headrace.Headrace) -> list[str]:
 GIVEN_THEN_ORPHAN = """
 import sys, time
 import headrace
+from headrace.face import home_of
 from headrace.spark import jars
 from headrace.spark.java import find_java, launcher_home
 from headrace.settings import Settings
