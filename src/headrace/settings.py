@@ -187,10 +187,11 @@ class Settings(BaseSettings):
         "With what lies beside the heap, such a process takes up to 1.5 GiB more before it is ended.",
     )
     serve_query_processes: int = Field(
-        default=2,
+        default=3,
         ge=1,
-        description="Processes in which the server runs queries. The first is started by the first query that needs "
-        "Spark, another one when a query comes while one that takes long has the first.",
+        description="Processes in which the server runs queries, at most. The first is started by the first query that "
+        "needs Spark, another one while queries that take long have all others. So with three, two queries that never "
+        "end leave one for the next.",
     )
     serve_streams: int = Field(
         default=256,

@@ -3,6 +3,8 @@
 echo X         the rows [X]                       pid        the number of this process
 wait S         the rows [] after S seconds, or a stopped query
 hang           no answer, whatever is said        die        end for want of memory
+fall S         do so after S seconds              fall S once F    so, if there is no file F yet; else hang
+late S         its number, after S seconds
 hang once F    so, if there is no file F yet      again F    so, until it is stopped, which is noted in F
 die once F     do so, if there is no file F yet   fill       take 300 MB and more
 vanish         be killed, nobody knows by whom    vanish once F
@@ -20,6 +22,7 @@ import socket
 import struct
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -47,6 +50,15 @@ def main() -> None:
             if verb == "vanish":
                 os.kill(os.getpid(), signal.SIGKILL)
             os._exit(OUT_OF_MEMORY)
+        if verb == "fall":
+            if arguments[1:] and Path(arguments[2]).exists():
+                return
+            time.sleep(float(arguments[0]))
+            if arguments[1:]:
+                Path(arguments[2]).touch()
+            os._exit(OUT_OF_MEMORY)
+        if verb == "late":
+            time.sleep(float(arguments[0]))
         if verb == "again" and not Path(arguments[0]).exists():
             stopped[number].wait()
             Path(arguments[0]).write_text(str(os.getpid()))
@@ -63,6 +75,7 @@ def main() -> None:
             rows = {
                 "echo": lambda: arguments,
                 "pid": lambda: [str(os.getpid())],
+                "late": lambda: [str(os.getpid())],
                 "environment": lambda: sorted(os.environ),
                 "names": lambda: [f"{name} {one.rows.num_rows}" for name, (one, _) in question.relations.items()],
             }.get(verb, list)()

@@ -3,7 +3,8 @@
 A query that is asked while another has run for long goes into another process, if there may be one. Into a process in
 which something goes on that was stopped nobody else is sent; it is ended when those that are in it have left, or soon,
 and who is in it by then is asked again elsewhere. When a process runs out of memory, or ends for a reason unknown,
-nobody knows whose fault it was: each query that was in it is asked once more, alone.
+nobody knows whose fault it was: the query that was in it for longest is the suspect and is asked once more, alone; the
+others as before, but alone if it happens to them again. One that is asked alone leaves a process to the others.
 """
 
 from __future__ import annotations
@@ -36,7 +37,11 @@ _STOP_SECONDS = 1.0
 _DRAIN_SECONDS = 4.0
 _IDLE_SECONDS = 60.0
 _START_AGAIN_SECONDS = 5.0
-_ATTEMPTS = 4
+# For how long two are kept clear after one has ended that should not have: one for a suspect, and one for the rest.
+_TROUBLE_SECONDS = 60.0
+# One that ends before it is ready may have been killed with another; two in a row do not start.
+_FAILURES = 2
+_ATTEMPTS = 5
 T = TypeVar("T")
 _log = logging.getLogger("headrace.reading")
 
@@ -72,6 +77,7 @@ class _Stopped:
     """A query that nobody waits for any more; it goes on until it is answered."""
 
     answer: Future[Message]
+    taken_at: float
     at: float = field(default_factory=time.monotonic)
 
 
@@ -82,7 +88,10 @@ class _Process:
     child: Child
     running: list[_RunningQuery] = field(default_factory=list[_RunningQuery])
     left_at: float = field(default_factory=time.monotonic)
+    has_started: bool = False
     stopped: list[_Stopped] = field(default_factory=list[_Stopped])
+    # When the query came that was in it for longest when it ended.
+    oldest_at: float | None = None
 
     @property
     def ready(self) -> bool:
@@ -91,8 +100,8 @@ class _Process:
     @property
     def stopping_for(self) -> float | None:
         """For how many seconds something has gone on in it that was stopped."""
-        self.stopped = [one for one in self.stopped if not one.answer.done()]
-        return time.monotonic() - self.stopped[0].at if self.stopped else None
+        since = next((one.at for one in self.stopped if not one.answer.done()), None)
+        return None if since is None else time.monotonic() - since
 
     @property
     def drained(self) -> bool:
@@ -115,6 +124,13 @@ class _Process:
         """Whether a query may go into it."""
         return self.ready and not self.drained and not any(query.alone for query in self.running)
 
+    def is_suspect(self, query: _RunningQuery) -> bool:
+        """Whether nothing else was in it for as long when it ended; asked by each that was before it leaves."""
+        if self.oldest_at is None:
+            gone_on = [one for one in self.stopped if not one.answer.done() or one.answer.exception() is not None]
+            self.oldest_at = min(one.taken_at for one in [*gone_on, *self.running])
+        return query.taken_at <= self.oldest_at
+
 
 class _Moved(Exception):
     """A process that is clear was found for a query that waits behind another."""
@@ -130,7 +146,9 @@ class QueryProcesses:
         self._changed = threading.Condition()
         self._processes: list[_Process] = []
         self._tending: threading.Thread | None = None
-        self._failed_at: float | None = None
+        self._failed_at = 0.0
+        self._failures = 0
+        self._trouble_at: float | None = None
         self._closed = False
 
     def rows(self, question: Question, stop: Stop) -> pa.Table:
@@ -160,7 +178,7 @@ class QueryProcesses:
             self._tending.join()
 
     def _answered(self, question: Question, stop: Stop, read: Callable[[Message], T]) -> T:
-        alone = moved = False
+        alone = moved = lost_before = False
         for _ in range(_ATTEMPTS):
             query = self._enter(alone, stop)
             try:
@@ -178,7 +196,10 @@ class QueryProcesses:
                     raise too_much_memory() from None
                 if gone.ending == "unknown" and alone:
                     raise lost() from None
-                alone = alone or gone.ending in ("memory", "unknown")
+                if gone.ending in ("memory", "unknown"):
+                    with self._changed:
+                        alone = alone or lost_before or query.process.is_suspect(query)
+                    lost_before = True
             finally:
                 self._leave(query)
         raise not_run()
@@ -191,22 +212,26 @@ class QueryProcesses:
                 stop.refuse()
                 if self._closed:
                     raise closed()
-                process = self._free(alone)
+                process = self._free_alone() if alone else self._free()
                 if process is not None:
                     query = _RunningQuery(process, alone)
                     process.running.append(query)
                     return query
-                if self._failed_at is not None and not self._processes:
+                if self._failures >= _FAILURES and not self._processes:
                     raise not_run()
                 self._changed.wait(_LOOK_SECONDS)
 
-    def _free(self, alone: bool) -> _Process | None:
+    def _free(self) -> _Process | None:
         """The process that a query may go into now."""
-        clear = [process for process in self._processes if process.clear and not (alone and process.running)]
-        if clear or alone:
-            return clear[0] if clear else None
+        clear = next((process for process in self._processes if process.clear), None)
         shared = (process for process in self._processes if process.open)
-        return min(shared, key=lambda process: len(process.running), default=None)
+        return clear or min(shared, key=lambda process: len(process.running), default=None)
+
+    def _free_alone(self) -> _Process | None:
+        """The process that a query may have for itself, and not the only one that others can go into."""
+        empty = next((process for process in self._processes if process.clear and not process.running), None)
+        others = any(process.open for process in self._processes if process is not empty)
+        return empty if others or self._most == 1 or self._failures else None
 
     def _ask(self, query: _RunningQuery, question: Question, stop: Stop, *, may_move: bool) -> Message:
         child = query.process.child
@@ -233,8 +258,10 @@ class QueryProcesses:
     def _stop(self, query: _RunningQuery, number: int, answer: Future[Message]) -> None:
         """Have a query stopped, for which nobody waits any more."""
         with self._changed:
-            query.process.stopped.append(_Stopped(answer))
-        query.process.child.stop(number)
+            process = query.process
+            process.stopped = [one for one in process.stopped if not one.answer.done()]
+            process.stopped.append(_Stopped(answer, query.taken_at))
+        process.child.stop(number)
 
     def _leave(self, query: _RunningQuery) -> None:
         with self._changed:
@@ -269,21 +296,29 @@ class QueryProcesses:
         """Let go of processes that have ended, end those that are to end, and tell whether another is to be started."""
         now = time.monotonic()
         with self._changed:
+            troubled = self._trouble_at is not None and now - self._trouble_at < _TROUBLE_SECONDS
+            kept = 2 if troubled else 1
             for process in list(self._processes):
                 if process.child.ended.is_set():
                     self._processes.remove(process)
                     if not process.child.ready.is_set():
                         self._failed_at = now
+                        self._failures += 1
+                    elif process.child.ending in ("memory", "unknown", "stopped"):
+                        self._trouble_at = now
                 elif process.ready:
-                    self._failed_at = None
-                    idle = len(self._processes) > 1 and not process.running and now - process.left_at > _IDLE_SECONDS
+                    # Only by what has come since: one that was there before says nothing about the next.
+                    self._failures = self._failures if process.has_started else 0
+                    process.has_started = True
+                    idle = len(self._processes) > kept and not process.running and now - process.left_at > _IDLE_SECONDS
                     if process.drained and (not process.running or (process.stopping_for or 0.0) > _DRAIN_SECONDS):
                         process.child.kill("stopped")
                     elif idle:
                         process.child.kill("idle")
-            resting = self._failed_at is not None and now - self._failed_at < _START_AGAIN_SECONDS
+            resting = self._failures >= _FAILURES and now - self._failed_at < _START_AGAIN_SECONDS
             starting = any(not process.child.ready.is_set() for process in self._processes)
-            wanted = len(self._processes) < self._most and all(process.crowded for process in self._processes)
+            free = sum(not process.crowded for process in self._processes)
+            wanted = len(self._processes) < self._most and free < kept
             return wanted and not (resting or starting)
 
     def _start(self) -> None:
@@ -293,6 +328,7 @@ class QueryProcesses:
         except (OSError, RuntimeError):
             # Out of processes, threads, memory or files: whoever waits hears it now, and it is tried again later.
             self._failed_at = time.monotonic()
+            self._failures = max(_FAILURES, self._failures + 1)
             _log.exception("a query process could not be started")
         else:
             with self._changed:

@@ -1,0 +1,34 @@
+"""What is asked of processes, and told to them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headrace.spark.proc import set_niceness
+
+THREADS = """
+import sys, threading
+for _ in range(3):
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+print("begun", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are listed by Linux only")
+def test_every_thread_of_a_process_gives_way() -> None:
+    """Linux counts niceness by thread; a process that has ended is nobody's fault."""
+    command = [sys.executable, "-c", THREADS]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        set_niceness(process.pid, 19)
+        threads = [int(one.name) for one in Path(f"/proc/{process.pid}/task").iterdir()]
+        assert [os.getpriority(os.PRIO_PROCESS, thread) for thread in threads] == [19] * 4
+        process.communicate("")
+    set_niceness(process.pid, 19)
