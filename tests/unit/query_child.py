@@ -3,8 +3,8 @@
 echo X         the rows [X]                       pid        the number of this process
 wait S         the rows [] after S seconds, or a stopped query
 hang           no answer, whatever is said        die        end for want of memory
-fall S         do so after S seconds              fall S once F    so, if there is no file F yet; else hang
-late S         its number, after S seconds
+fall G         do so once there is a file G       fall G once F    so, and make a file F; if there is one, hang
+late G         its number, once there is a file G
 hang once F    so, if there is no file F yet      again F    so, until it is stopped, which is noted in F
 die once F     do so, if there is no file F yet   fill       take 300 MB and more
 vanish         be killed, nobody knows by whom    vanish once F
@@ -34,6 +34,11 @@ from headrace.query_processes.question import Question, QuestionReader
 from headrace.query_processes.wire import Message, WireBroken, receive, send, to_bytes
 
 
+def wait_for(path: Path) -> None:
+    while not path.exists():
+        time.sleep(0.02)
+
+
 def main() -> None:
     wire = socket.socket(fileno=int(sys.argv[-1]))
     if "broken" in sys.argv:
@@ -53,12 +58,12 @@ def main() -> None:
         if verb == "fall":
             if arguments[1:] and Path(arguments[2]).exists():
                 return
-            time.sleep(float(arguments[0]))
+            wait_for(Path(arguments[0]))
             if arguments[1:]:
                 Path(arguments[2]).touch()
             os._exit(OUT_OF_MEMORY)
         if verb == "late":
-            time.sleep(float(arguments[0]))
+            wait_for(Path(arguments[0]))
         if verb == "again" and not Path(arguments[0]).exists():
             stopped[number].wait()
             Path(arguments[0]).write_text(str(os.getpid()))

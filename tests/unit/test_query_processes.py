@@ -144,19 +144,26 @@ def test_a_query_is_not_blamed_for_what_another_left_behind(pool_of: Callable[..
 
 
 def test_a_query_that_was_lost_beside_an_older_one_is_asked_again_beside_others(
-    pool_of: Callable[..., Pool], monkeypatch: Any
+    pool_of: Callable[..., Pool], monkeypatch: Any, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(query_processes, "_LONG_SECONDS", 0.3)
+    monkeypatch.setattr(query_processes, "_BESIDE_SECONDS", 300.0)
     pool = pool_of()
     (first,) = pool.ask("pid")
     with asking(pool) as threads:
         stop = Stop()
         long = threads.submit(pool.ask, "wait 300", stop)
         _until(lambda: pool.ask("pid") != [first])
-        older = threads.submit(pool.ask, "fall 1")
-        time.sleep(0.2)
+        older = threads.submit(pool.ask, f"fall {tmp_path / 'fall'}")
+        _until(lambda: _running(pool) == 2)
+        younger = threads.submit(pool.ask, f"late {tmp_path / 'late'}")
+        _until(lambda: _running(pool) == 3)
+        (second,) = (pid for pid in pool.pids() if pid != int(first))
+        (tmp_path / "fall").touch()
+        _until(lambda: second not in pool.pids())
         # The only process left has a query that takes long, but it is no suspect.
-        assert threads.submit(pool.ask, "late 2").result(120) == [first]
+        (tmp_path / "late").touch()
+        assert younger.result(120) == [first]
         with pytest.raises(QueryError, match="more memory"):
             older.result(120)
         stop.stop()
@@ -169,9 +176,11 @@ def test_a_query_that_is_asked_alone_leaves_a_process_to_others(pool_of: Callabl
     assert pool.ask("echo x") == ["x"]
     with asking(pool) as threads:
         stop = Stop()
-        suspect = threads.submit(pool.ask, f"fall 1 once {tmp_path / 'fallen'}", stop)
-        time.sleep(0.2)
-        beside = threads.submit(pool.ask, "late 2")
+        suspect = threads.submit(pool.ask, f"fall {tmp_path / 'fall'} once {tmp_path / 'fallen'}", stop)
+        _until(lambda: _running(pool) == 1)
+        beside = threads.submit(pool.ask, f"late {tmp_path / 'fallen'}")
+        _until(lambda: _running(pool) == 2)
+        (tmp_path / "fall").touch()
         assert beside.result(120) != []
         # Now it has the process that it was waiting for, and will not leave it.
         _until(lambda: any(query.alone for process in pool._processes for query in process.running))
@@ -184,9 +193,10 @@ def test_a_query_that_is_asked_alone_leaves_a_process_to_others(pool_of: Callabl
 
 
 def test_what_was_stopped_and_went_on_is_the_suspect(
-    pool_of: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch
+    pool_of: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(query_processes, "_LONG_SECONDS", 0.3)
+    monkeypatch.setattr(query_processes, "_BESIDE_SECONDS", 300.0)
     monkeypatch.setattr(query_processes, "_DRAIN_SECONDS", 300.0)
     pool = pool_of()
     (first,) = pool.ask("pid")
@@ -194,13 +204,17 @@ def test_what_was_stopped_and_went_on_is_the_suspect(
         stop, guilty = Stop(), Stop()
         long = threads.submit(pool.ask, "wait 300", stop)
         _until(lambda: pool.ask("pid") != [first])
-        older = threads.submit(pool.ask, "fall 2", guilty)
-        time.sleep(0.2)
-        innocent = threads.submit(pool.ask, "late 3")
-        time.sleep(0.2)
+        older = threads.submit(pool.ask, f"fall {tmp_path / 'fall'}", guilty)
+        _until(lambda: _running(pool) == 2)
+        innocent = threads.submit(pool.ask, f"late {tmp_path / 'late'}")
+        _until(lambda: _running(pool) == 3)
         guilty.stop()
         with pytest.raises(QueryStopped):
             older.result(120)
+        (second,) = (pid for pid in pool.pids() if pid != int(first))
+        (tmp_path / "fall").touch()
+        _until(lambda: second not in pool.pids())
+        (tmp_path / "late").touch()
         # Though nobody else was in the process that ended, it is asked again beside others.
         assert innocent.result(120) == [first]
         stop.stop()
@@ -352,7 +366,7 @@ def test_a_query_behind_a_long_one_goes_elsewhere(
     with asking(pool) as threads:
         stop = Stop()
         long = threads.submit(pool.ask, "wait 300", stop)
-        time.sleep(0.1)
+        _until(lambda: _running(pool) == 1)
         # Not answered beside the long one, it is asked again in the process that is made ready meanwhile.
         stopped = tmp_path / "stopped"
         assert threads.submit(pool.ask, f"again {stopped}").result(120) == []
@@ -375,7 +389,7 @@ def test_a_process_that_goes_on_with_a_query_that_was_moved_is_ended(
     with asking(pool) as threads:
         stop = Stop()
         older = threads.submit(pool.ask, "wait 300", stop)
-        time.sleep(0.1)
+        _until(lambda: _running(pool) == 1)
         moved = threads.submit(pool.ask, f"hang once {tmp_path / 'asked'}")
         # It counts as crowded as long as it is there, and nobody is sent into it.
         assert moved.result(120) == []
@@ -514,6 +528,11 @@ def test_a_process_knows_no_keys_of_its_owner(pool_of: Callable[..., Pool], monk
     names = pool_of().ask("environment")
     assert "PATH" in names
     assert not {"HEADRACE_API_KEYS", "AWS_SECRET_ACCESS_KEY"}.intersection(names)
+
+
+def _running(pool: Pool) -> int:
+    """How many queries are in a process."""
+    return sum(len(process.running) for process in pool._processes)
 
 
 def _until(true: Callable[[], bool]) -> None:
