@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import headrace
+from headrace.query_processes.child import Allowance
 from tests.command_line import StandInHome
+from tests.query_pool import PROGRAM, Pool
 
 _allowed = True
 
@@ -68,3 +71,21 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandInHome:
     monkeypatch.setattr(headrace, "open", opened)
     monkeypatch.setenv("HEADRACE_HOME", str(tmp_path))
     return stand_in
+
+
+@pytest.fixture
+def pool_of() -> Iterator[Callable[..., Pool]]:
+    """Makes query processes of the stand-in; none of them is left when a test is over."""
+    made: list[Pool] = []
+
+    def make(most: int = 2, resident: int = 0, program: tuple[str, ...] = PROGRAM) -> Pool:
+        made.append(Pool(Allowance("64m", 1_000_000, 1, Path("/nowhere"), resident=resident), most, program))
+        return made[-1]
+
+    yield make
+    for pool in made:
+        pids = pool.pids()
+        pool.close()
+        for pid in pids:
+            with pytest.raises(ProcessLookupError):
+                os.kill(pid, 0)

@@ -10,61 +10,21 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import LongType, StructField, StructType
 
-from headrace.errors import HeadraceError, QueryError, QueryStopped, WorkFailed
+from headrace.errors import HeadraceError, QueryStopped, WorkFailed
 from headrace.query_processes import pool as query_processes
-from headrace.query_processes.child import Allowance, Child, ProcessLost
-from headrace.query_processes.pool import QueryProcesses, Stop
+from headrace.query_processes.child import Child, ProcessLost
+from headrace.query_processes.pool import Stop
 from headrace.query_processes.question import Question
 from headrace.query_processes.wire import Message, receive, send, to_bytes
 from headrace.reading.frames import Content
-
-PROGRAM = (sys.executable, str(Path(__file__).with_name("query_child.py")))
-ONE = StructType([StructField("a", LongType())])
-
-
-class Pool(QueryProcesses):
-    """Query processes, asked by a line of text."""
-
-    def ask(self, text: str, stop: Stop | None = None, **relations: Content) -> list[str]:
-        given = {name: (content, ONE) for name, content in relations.items()}
-        return self.rows(Question("rows", text, given), stop or Stop()).column(0).to_pylist()
-
-
-@pytest.fixture
-def pool_of() -> Iterator[Callable[..., Pool]]:
-    made: list[Pool] = []
-
-    def make(most: int = 2, resident: int = 0, program: tuple[str, ...] = PROGRAM) -> Pool:
-        made.append(Pool(Allowance("64m", 1_000_000, 1, Path("/nowhere"), resident=resident), most, program))
-        return made[-1]
-
-    yield make
-    for pool in made:
-        pids = pool.pids()
-        pool.close()
-        for pid in pids:
-            with pytest.raises(ProcessLookupError):
-                os.kill(pid, 0)
-
-
-@contextmanager
-def asking(pool: Pool) -> Iterator[ThreadPoolExecutor]:
-    """Threads to ask in, which no test that fails waits for: whoever waits then is told that all is over."""
-    with ThreadPoolExecutor() as threads:
-        try:
-            yield threads
-        except BaseException:
-            pool.close()
-            raise
+from tests.query_pool import PROGRAM, Pool, asking, running, until
 
 
 def test_a_process_is_started_when_first_needed_and_used_again(pool_of: Callable[..., Pool]) -> None:
@@ -113,115 +73,6 @@ def test_a_query_that_does_not_stop_ends_its_process_and_the_next_is_answered(po
     assert pool.ask("pid") != before
 
 
-def test_a_query_alone_in_a_process_that_dies_is_told_so_at_once(pool_of: Callable[..., Pool]) -> None:
-    pool = pool_of()
-    assert pool.ask("echo x") == ["x"]
-    with pytest.raises(QueryError, match="more memory than a query may have"):
-        pool.ask("die")
-    assert pool.ask("echo y") == ["y"]
-
-
-def test_only_the_guilty_query_hears_of_it(pool_of: Callable[..., Pool]) -> None:
-    pool = pool_of()
-    pool.ask("echo warm")
-    with asking(pool) as threads:
-        innocent = [threads.submit(pool.ask, "wait 1.5") for _ in range(3)]
-        time.sleep(0.5)
-        guilty = threads.submit(pool.ask, "die")
-        with pytest.raises(QueryError, match="more memory"):
-            guilty.result(120)
-        assert [one.result(120) for one in innocent] == [[], [], []]
-
-
-def test_a_query_is_not_blamed_for_what_another_left_behind(pool_of: Callable[..., Pool], tmp_path: Path) -> None:
-    pool = pool_of()
-    pool.ask("echo warm")
-    stop = Stop()
-    threading.Timer(0.3, stop.stop).start()
-    with pytest.raises(QueryStopped):
-        pool.ask("wait 60", stop)
-    assert pool.ask(f"die once {tmp_path / 'died'}") == []
-
-
-def test_a_query_that_was_lost_beside_an_older_one_is_asked_again_beside_others(
-    pool_of: Callable[..., Pool], monkeypatch: Any, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(query_processes, "_LONG_SECONDS", 0.3)
-    monkeypatch.setattr(query_processes, "_BESIDE_SECONDS", 300.0)
-    pool = pool_of()
-    (first,) = pool.ask("pid")
-    with asking(pool) as threads:
-        stop = Stop()
-        long = threads.submit(pool.ask, "wait 300", stop)
-        _until(lambda: pool.ask("pid") != [first])
-        older = threads.submit(pool.ask, f"fall {tmp_path / 'fall'}")
-        _until(lambda: _running(pool) == 2)
-        younger = threads.submit(pool.ask, f"late {tmp_path / 'late'}")
-        _until(lambda: _running(pool) == 3)
-        (second,) = (pid for pid in pool.pids() if pid != int(first))
-        (tmp_path / "fall").touch()
-        _until(lambda: second not in pool.pids())
-        # The only process left has a query that takes long, but it is no suspect.
-        (tmp_path / "late").touch()
-        assert younger.result(120) == [first]
-        with pytest.raises(QueryError, match="more memory"):
-            older.result(120)
-        stop.stop()
-        with pytest.raises(QueryStopped):
-            long.result(120)
-
-
-def test_a_query_that_is_asked_alone_leaves_a_process_to_others(pool_of: Callable[..., Pool], tmp_path: Path) -> None:
-    pool = pool_of()
-    assert pool.ask("echo x") == ["x"]
-    with asking(pool) as threads:
-        stop = Stop()
-        suspect = threads.submit(pool.ask, f"fall {tmp_path / 'fall'} once {tmp_path / 'fallen'}", stop)
-        _until(lambda: _running(pool) == 1)
-        beside = threads.submit(pool.ask, f"late {tmp_path / 'fallen'}")
-        _until(lambda: _running(pool) == 2)
-        (tmp_path / "fall").touch()
-        assert beside.result(120) != []
-        # Now it has the process that it was waiting for, and will not leave it.
-        _until(lambda: any(query.alone for process in pool._processes for query in process.running))
-        for _ in range(3):
-            assert pool.ask("echo y") == ["y"]
-        assert not suspect.done()
-        stop.stop()
-        with pytest.raises(QueryStopped):
-            suspect.result(120)
-
-
-def test_what_was_stopped_and_went_on_is_the_suspect(
-    pool_of: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(query_processes, "_LONG_SECONDS", 0.3)
-    monkeypatch.setattr(query_processes, "_BESIDE_SECONDS", 300.0)
-    monkeypatch.setattr(query_processes, "_DRAIN_SECONDS", 300.0)
-    pool = pool_of()
-    (first,) = pool.ask("pid")
-    with asking(pool) as threads:
-        stop, guilty = Stop(), Stop()
-        long = threads.submit(pool.ask, "wait 300", stop)
-        _until(lambda: pool.ask("pid") != [first])
-        older = threads.submit(pool.ask, f"fall {tmp_path / 'fall'}", guilty)
-        _until(lambda: _running(pool) == 2)
-        innocent = threads.submit(pool.ask, f"late {tmp_path / 'late'}")
-        _until(lambda: _running(pool) == 3)
-        guilty.stop()
-        with pytest.raises(QueryStopped):
-            older.result(120)
-        (second,) = (pid for pid in pool.pids() if pid != int(first))
-        (tmp_path / "fall").touch()
-        _until(lambda: second not in pool.pids())
-        (tmp_path / "late").touch()
-        # Though nobody else was in the process that ended, it is asked again beside others.
-        assert innocent.result(120) == [first]
-        stop.stop()
-        with pytest.raises(QueryStopped):
-            long.result(120)
-
-
 STARTS = """
 import os, sys
 with open({begun!r}, "a") as begun:
@@ -244,7 +95,7 @@ def test_a_process_that_is_killed_while_it_starts_is_started_again(
     pool = pool_of(program=starting(begun, "if count == 1: import time; time.sleep(300)"))
     with asking(pool) as threads:
         asked = threads.submit(pool.ask, "echo x")
-        _until(lambda: begun.exists() and begun.read_text().endswith(" "))
+        until(lambda: begun.exists() and begun.read_text().endswith(" "))
         os.killpg(int(begun.read_text()), signal.SIGKILL)
         assert asked.result(120) == ["x"]
 
@@ -259,7 +110,7 @@ def test_starts_that_fail_beside_a_process_that_lives_are_not_repeated_at_once(
     with asking(pool) as threads:
         stop = Stop()
         long = threads.submit(pool.ask, "wait 300", stop)
-        _until(lambda: len(begun.read_text().split()) == 3)
+        until(lambda: len(begun.read_text().split()) == 3)
         time.sleep(2)
         assert len(begun.read_text().split()) == 3
         # Nor is anybody refused for it.
@@ -267,45 +118,6 @@ def test_starts_that_fail_beside_a_process_that_lives_are_not_repeated_at_once(
         stop.stop()
         with pytest.raises(QueryStopped):
             long.result(120)
-
-
-def test_after_a_process_has_ended_two_are_kept_for_a_while(pool_of: Callable[..., Pool], monkeypatch: Any) -> None:
-    monkeypatch.setattr(query_processes, "_IDLE_SECONDS", 0.5)
-    pool = pool_of()
-    with pytest.raises(QueryError, match="more memory"):
-        pool.ask("die")
-    _until(lambda: len(pool.pids()) == 2)
-    assert pool.ask("echo x") == ["x"]
-    monkeypatch.setattr(query_processes, "_TROUBLE_SECONDS", 0.0)
-    _until(lambda: len(pool.pids()) == 1)
-    assert pool.ask("echo x") == ["x"]
-
-
-def test_more_memory_than_allowed_ends_a_process(pool_of: Callable[..., Pool]) -> None:
-    pool = pool_of(resident=350_000_000)
-    with pytest.raises(QueryError, match="more memory"):
-        pool.ask("fill")
-    assert pool.ask("echo x") == ["x"]
-
-
-def test_a_query_whose_process_is_killed_by_others_is_asked_again(pool_of: Callable[..., Pool], tmp_path: Path) -> None:
-    pool = pool_of()
-    (before,) = pool.ask("pid")
-    with asking(pool) as threads:
-        alone = threads.submit(pool.ask, "wait 1")
-        time.sleep(0.3)
-        os.killpg(int(before), signal.SIGTERM)
-        assert alone.result(120) == []
-    assert pool.ask("pid") != [before]
-    assert pool.ask(f"vanish once {tmp_path / 'gone'}") == []
-
-
-def test_no_query_is_blamed_for_an_end_that_nobody_can_explain(pool_of: Callable[..., Pool]) -> None:
-    pool = pool_of()
-    with pytest.raises(WorkFailed, match="ended while it worked") as error:
-        pool.ask("vanish")
-    assert error.value.transient
-    assert pool.ask("echo x") == ["x"]
 
 
 def test_who_waits_when_all_is_closed_is_told_that(pool_of: Callable[..., Pool]) -> None:
@@ -366,12 +178,12 @@ def test_a_query_behind_a_long_one_goes_elsewhere(
     with asking(pool) as threads:
         stop = Stop()
         long = threads.submit(pool.ask, "wait 300", stop)
-        _until(lambda: _running(pool) == 1)
+        until(lambda: running(pool) == 1)
         # Not answered beside the long one, it is asked again in the process that is made ready meanwhile.
         stopped = tmp_path / "stopped"
         assert threads.submit(pool.ask, f"again {stopped}").result(120) == []
         # Where it was first, it hears of that a moment later.
-        _until(lambda: stopped.exists() and stopped.read_text() != "")
+        until(lambda: stopped.exists() and stopped.read_text() != "")
         assert stopped.read_text() == first[0]
         assert pool.ask("pid") != first
         stop.stop()
@@ -389,7 +201,7 @@ def test_a_process_that_goes_on_with_a_query_that_was_moved_is_ended(
     with asking(pool) as threads:
         stop = Stop()
         older = threads.submit(pool.ask, "wait 300", stop)
-        _until(lambda: _running(pool) == 1)
+        until(lambda: running(pool) == 1)
         moved = threads.submit(pool.ask, f"hang once {tmp_path / 'asked'}")
         # It counts as crowded as long as it is there, and nobody is sent into it.
         assert moved.result(120) == []
@@ -397,7 +209,7 @@ def test_a_process_that_goes_on_with_a_query_that_was_moved_is_ended(
         stop.stop()
         with pytest.raises(QueryStopped):
             older.result(120)
-        _until(lambda: int(first) not in pool.pids())
+        until(lambda: int(first) not in pool.pids())
     assert pool.ask("pid") != [first]
 
 
@@ -417,7 +229,7 @@ def test_what_does_not_stop_is_ended_however_many_ask_meanwhile(pool_of: Callabl
             threading.Timer(0.3, stop.stop).start()
             with pytest.raises(QueryStopped):
                 pool.ask("hang", stop)
-            _until(lambda: int(first) not in pool.pids())
+            until(lambda: int(first) not in pool.pids())
         finally:
             over.set()
         for one in asked:
@@ -445,7 +257,7 @@ def test_a_process_that_has_not_stopped_a_query_yet_is_not_the_next_ones(
         beside.stop()
         with pytest.raises(QueryStopped):
             long.result(60)
-        _until(lambda: int(first) not in pool.pids())
+        until(lambda: int(first) not in pool.pids())
 
 
 def test_queries_are_answered_once_there_are_threads_again(pool_of: Callable[..., Pool]) -> None:
@@ -461,7 +273,7 @@ def test_a_process_that_nobody_can_look_after_is_not_left_behind(pool_of: Callab
     with _without_threads(name), pytest.raises(HeadraceError, match="could not be run"):
         pool.ask("echo x")
     assert _children_with_a_wire() == []
-    _until(lambda: _answered(pool) == ["x"])
+    until(lambda: _answered(pool) == ["x"])
 
 
 def _answered(pool: Pool) -> list[str]:
@@ -528,18 +340,6 @@ def test_a_process_knows_no_keys_of_its_owner(pool_of: Callable[..., Pool], monk
     names = pool_of().ask("environment")
     assert "PATH" in names
     assert not {"HEADRACE_API_KEYS", "AWS_SECRET_ACCESS_KEY"}.intersection(names)
-
-
-def _running(pool: Pool) -> int:
-    """How many queries are in a process."""
-    return sum(len(process.running) for process in pool._processes)
-
-
-def _until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_a_program_that_does_not_start_is_no_endless_wait(pool_of: Callable[..., Pool]) -> None:

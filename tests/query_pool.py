@@ -1,0 +1,50 @@
+"""Query processes to try, with a process of our own in place of the one that starts Spark."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql.types import LongType, StructField, StructType
+
+from headrace.query_processes.pool import QueryProcesses, Stop
+from headrace.query_processes.question import Question
+from headrace.reading.frames import Content
+
+PROGRAM = (sys.executable, str(Path(__file__).with_name("unit") / "query_child.py"))
+ONE = StructType([StructField("a", LongType())])
+
+
+class Pool(QueryProcesses):
+    """Query processes, asked by a line of text."""
+
+    def ask(self, text: str, stop: Stop | None = None, **relations: Content) -> list[str]:
+        given = {name: (content, ONE) for name, content in relations.items()}
+        return self.rows(Question("rows", text, given), stop or Stop()).column(0).to_pylist()
+
+
+@contextmanager
+def asking(pool: Pool) -> Iterator[ThreadPoolExecutor]:
+    """Threads to ask in, which no test that fails waits for: whoever waits then is told that all is over."""
+    with ThreadPoolExecutor() as threads:
+        try:
+            yield threads
+        except BaseException:
+            pool.close()
+            raise
+
+
+def running(pool: Pool) -> int:
+    """How many queries are in a process."""
+    return sum(len(process.running) for process in pool._processes)
+
+
+def until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
