@@ -90,8 +90,6 @@ def test_a_query_that_takes_all_memory_is_refused_and_others_are_answered(server
     assert slowest < SECONDS
 
 
-# A process that is killed while it starts may refuse who waits for it, on a machine that is busy.
-@pytest.mark.slow
 def test_the_next_query_is_answered_after_a_process_was_killed(server: Served) -> None:
     push(server, 1)
     assert counted(server) == 1

@@ -47,7 +47,7 @@ from headrace.storage.scratch import Scratch
 # Epochs come first, then a process that starts, for which the next query may wait, then those that run queries: where
 # they want the processor together, each thread gets a tenth of what an epoch's gets, and a thirtieth.
 _STARTING_NICENESS = 10
-_NICENESS = 15
+_WORKING_NICENESS = 5
 # How long it is looked whether somebody waited for it, and for how long that one's query comes before others.
 _LOOK_SECONDS = 0.3
 _FIRST_SECONDS = 2.0
@@ -94,8 +94,9 @@ class Worker:
             time.sleep(_FIRST_SECONDS)
         else:
             self._rehearse()
+        niceness = os.nice(0) + _WORKING_NICENESS
         for pid in (os.getpid(), self._jvm.pid):
-            set_niceness(pid, _NICENESS)
+            set_niceness(pid, niceness)
 
     def _rehearse(self) -> None:
         """Have Spark load what every query needs."""
