@@ -58,7 +58,8 @@ class StandInHome:
         return {"epoch": 7, "folded": {"t": 3, "t#0": 9, "_headrace_clock": 1}, "oldest": 2, "seconds": 0.5}
 
     def verify(self, name: str | None = None) -> object:
-        return SimpleNamespace(ok=name != "bad", differences=["bad: one row too many"] if name == "bad" else [])
+        differences = ["bad: one row too many"] if name == "bad" else []
+        return SimpleNamespace(ok=name != "bad", differences=differences, imbalances=[])
 
 
 def code_of(*arguments: str) -> int:

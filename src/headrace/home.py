@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any, Literal, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -18,6 +19,7 @@ from headrace.epoch.calls import Call
 from headrace.epoch.core import Core
 from headrace.epoch.loop import Loop
 from headrace.errors import LedgerError
+from headrace.json_forms import json_form
 from headrace.ledger.backup import backup
 from headrace.ledger.durable import crash_point
 from headrace.ledger.ledger import Ledger
@@ -33,6 +35,8 @@ from headrace.reading.history import changes_table
 from headrace.reading.judge import Verdict, recompute
 from headrace.reading.sessions import open_sessions
 from headrace.settings import Settings
+from headrace.sources.conservation import imbalances
+from headrace.sources.dead_letters import Filter, discard, find_letters, refuse_unknown, replay
 from headrace.sources.running import Sources
 from headrace.sql.one_row import CLOCK, CLOCK_SCHEMA
 from headrace.sql.resolve import forget
@@ -177,7 +181,7 @@ class Home:
         return explain_view(self.core.catalog.view(name))
 
     def verify(self, name: str | None = None) -> Verdict:
-        """Recompute views in full with plain Spark and compare them with what is served."""
+        """Recompute views in full with plain Spark and compare them with what is served; and the counts of sources."""
         core = self.core
         core.refuse_closed()
         with self.loop.turn:
@@ -185,9 +189,12 @@ class Home:
             views = catalog.views() if name is None else [catalog.view(name)]
             known_columns = {view.name: catalog.known_columns(view.definition) for view in views}
             relations = core.relations()
+            unbalanced = imbalances(catalog, relations) if name is None else []
             relations[CLOCK] = core.clock.snapshot(), CLOCK_SCHEMA
         with self.renewal.working():
-            return recompute(core.sessions.queries, views, relations, known_columns, self.settings, core.progress.tell)
+            queries, tell = core.sessions.queries, core.progress.tell
+            verdict = recompute(queries, views, relations, known_columns, self.settings, tell)
+        return replace(verdict, imbalances=tuple(unbalanced))
 
     def refresh(self) -> int:
         """Move a home that is open for reading to its owner's newest epoch, and tell it; an owner is always there."""
@@ -246,6 +253,27 @@ class Home:
             "broken": None if broken is None else str(broken),
         }
 
+    def dead_letters(
+        self,
+        deed: Literal["list", "replay", "discard"],
+        ids: Sequence[str] | None = None,
+        source: str | None = None,
+        stage: str | None = None,
+        payload: str | None = None,
+    ) -> dict[str, Any]:
+        """What others may ask of the dead letters of a home: which there are, to try them again, to let them go."""
+        self.core.refuse_closed()
+        chosen = None if ids is None else tuple(ids)
+        letters = find_letters(self.core, Filter(chosen, source and source.lower(), stage))
+        if chosen is not None:
+            refuse_unknown(chosen, letters)
+        if deed == "list":
+            return {"letters": json_form(letters)}
+        if deed == "discard":
+            return {"receipt": discard(self.loop, letters).to_json()}
+        edited = letters if payload is None else [{**one, "payload": payload} for one in letters]
+        return {"receipt": replay(self.loop, edited).to_json()}
+
     # What goes on beside them.
 
     def _go_on(self) -> None:
@@ -255,7 +283,8 @@ class Home:
 
     def _listen(self, ownership: Ownership) -> Control:
         """Run verbs for other processes from now on."""
-        verbs = {"fold": self.fold, "backup": self.backup, "status": self.status, **reading_verbs(self)}
+        verbs: dict[str, Verb] = {"fold": self.fold, "backup": self.backup, "status": self.status}
+        verbs |= {"dead_letters": self.dead_letters, **reading_verbs(self)}
         control = Control({**verbs, "execute": lambda sql: to_answer(self.execute(sql))})
         try:
             ownership.announce(control.address)

@@ -56,8 +56,10 @@ def test_records_of_a_topic_are_taken_once_over_restarts_of_the_broker(home: Any
     assert rows(home, "SELECT count(DISTINCT id) FROM bag") == [(201,)]
     told = shown(home)
     assert (told["dead"], told["received"], told["state"]) == (1, 202, "Running")
-    until(lambda: shown(home)["lag_records"] == 0)
+    until(lambda: (shown(home)["lag_records"], shown(home)["lag_seconds"]) == (0, 0))
+    assert shown(home)["records_per_second"] > 0
     assert rows(home, "SELECT count(*), count(DISTINCT event_id) FROM s_raw") == [(201, 201)]
+    assert home.verify().ok
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,19 @@ def test_a_record_that_is_too_large_is_kept_up_to_the_bound(home: Any) -> None:
             home.execute(f"ALTER SOURCE s SET (max_record_bytes = {bad})")
 
 
+def test_letters_are_replayed_while_their_source_goes_on(home: Any) -> None:
+    """Whoever commits first: no record is read twice, and no count is lost."""
+    shop(home, "WITH (max_records = 2)")
+    LOG.extend(put("no") if number % 3 == 0 else put(number, 1) for number in range(300))
+    while taken(home) < 300:
+        home.execute("REPLAY DEAD LETTERS")
+    told = conserved(home)
+    assert (told["received"], told["applied"], told["dead"]) == (300, 200, 100)
+    assert rows(home, "SELECT count(*), count(DISTINCT event_id) FROM s_raw") == [(300, 300)]
+    assert len(letters(home)) == 100
+    assert home.verify().ok
+
+
 def poisoned(clean: list[Any], every: int) -> list[Any]:
     """The same changes, of which one in so many cannot be applied: it comes in place of the right one."""
     kinds = [

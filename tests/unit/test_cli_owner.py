@@ -101,7 +101,7 @@ def test_reading_goes_through_the_running_owner(
     asked: list[dict[str, object]] = []
     rows = to_answer(pa.table({"x": [Decimal("7.50")]}))["rows"]
     explained = {"name": "t", "incremental": True, "reasons": [], "text": "t: by x 7.50"}
-    answers = {"explain": explained, "relations": {"epoch": 9, "tables": rows, "views": rows}}
+    answers = {"explain": explained, "relations": {"epoch": 9, "tables": rows, "views": rows, "sources": rows}}
 
     def answer(**arguments: object) -> object:
         asked.append(arguments)

@@ -40,6 +40,8 @@ class KafkaReading:
         self._begun = bool(self._next)
         self._assigned: set[tuple[str, int]] = set()
         self._looked_at = 0.0
+        # When the last record of each partition was written that was read.
+        self._read_at: dict[tuple[str, int], datetime] = {}
         given = {name[6:]: value for name, value in description.options.items() if name.startswith("kafka.")}
         self._consumer: Any = self._kafka.Consumer(
             {
@@ -77,6 +79,8 @@ class KafkaReading:
             headers = tuple((name, value) for name, value in message.headers() or ())
             record = Record(message.value(), message.key(), headers, topic, partition, offset, at)
             self._next[topic, partition] = offset + 1
+            if at is not None:
+                self._read_at[topic, partition] = at
             arrivals.append(Arrival(record, {_key(topic, partition): offset + 1}))
         return arrivals
 
@@ -94,11 +98,15 @@ class KafkaReading:
     def lag(self) -> Lag:
         """How many records the partitions have after the next one, as far as the broker has told by now."""
         behind = 0
+        since: list[datetime] = []
         for topic, partition in self._assigned:
             _, high = self._consumer.get_watermark_offsets(self._kafka.TopicPartition(topic, partition), cached=True)
-            if high >= 0:
-                behind += max(0, high - self._next.get((topic, partition), high))
-        return Lag(behind)
+            left = 0 if high < 0 else max(0, high - self._next.get((topic, partition), high))
+            behind += left
+            if left and (topic, partition) in self._read_at:
+                # What comes next was written after that.
+                since.append(self._read_at[topic, partition])
+        return Lag(behind, min(since, default=None))
 
     def close(self) -> None:
         """Leave the brokers."""

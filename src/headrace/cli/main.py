@@ -11,6 +11,7 @@ import headrace
 from headrace.cli.backup import backup
 from headrace.cli.changes import changes
 from headrace.cli.check import check
+from headrace.cli.dead_letters import dead_letters
 from headrace.cli.demo import demo
 from headrace.cli.explain import explain
 from headrace.cli.fold import fold
@@ -21,6 +22,7 @@ from headrace.cli.query import query
 from headrace.cli.restore import restore
 from headrace.cli.run import run as run_scripts
 from headrace.cli.serve import serve
+from headrace.cli.source import source
 from headrace.cli.status import status
 from headrace.cli.verify import verify
 
@@ -72,6 +74,8 @@ for name, verb in (
     ("demo", demo),
 ):
     app.command(name)(verb)
+app.add_typer(source)
+app.add_typer(dead_letters)
 app.add_typer(local)
 
 

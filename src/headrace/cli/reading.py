@@ -22,6 +22,7 @@ class Relations:
     epoch: int
     tables: pa.Table
     views: pa.Table
+    sources: pa.Table
 
 
 class Reading:
@@ -49,12 +50,15 @@ class Reading:
         return self._opened().explain(name) if answer is None else headrace.Explanation(**answer)
 
     def relations(self) -> Relations:
-        """All tables and views."""
+        """All tables, views and sources."""
+        kinds = ("tables", "views", "sources")
         answer = self._asked("relations")
         if answer is not None:
-            return Relations(answer["epoch"], rows_of(answer["tables"]), rows_of(answer["views"]))
+            # An owner of an older release tells of no sources.
+            tables = (rows_of(answer[kind]) if kind in answer else pa.table({}) for kind in kinds)
+            return Relations(answer["epoch"], *tables)
         hr = self._opened()
-        return Relations(hr.epoch, _listed(hr, "SHOW TABLES"), _listed(hr, "SHOW VIEWS"))
+        return Relations(hr.epoch, *(_listed(hr, f"SHOW {kind.upper()}") for kind in kinds))
 
     def _asked(self, verb: str, **arguments: Any) -> Mapping[str, Any] | None:
         return ask_to_read(self._home.location, verb, arguments, self._home.settings)

@@ -9,10 +9,11 @@ from headrace.cli.opening import errors_reported
 from headrace.cli.options import DebugOption, HomeOption, JsonOption
 from headrace.cli.reading import reading
 from headrace.cli.show import show_json, show_rows
+from headrace.cli.source import for_people
 
 
 def status(home: HomeOption = None, as_json: JsonOption = False, debug: DebugOption = False) -> None:
-    """Show the newest epoch, the tables and the views.
+    """Show the newest epoch, the tables, the views, and how the sources fare.
 
     Examples:
 
@@ -23,10 +24,14 @@ def status(home: HomeOption = None, as_json: JsonOption = False, debug: DebugOpt
     with errors_reported(as_json=as_json, debug=debug), reading(chosen := choose_home(home)) as hr:
         held = hr.relations()
         if as_json:
+            listed = {"tables": held.tables, "views": held.views, "sources": held.sources}
             parts: dict[str, object] = {"home": chosen.location, "epoch": held.epoch}
-            show_json({**parts, "tables": held.tables.to_pylist(), "views": held.views.to_pylist()})
+            show_json({**parts, **{name: rows.to_pylist() for name, rows in listed.items()}})
             return
         typer.echo(f"{chosen.location} is at epoch {held.epoch}")
-        for title, rows in (("Tables", held.tables), ("Views", held.views)):
+        shown = {"Tables": held.tables, "Views": held.views}
+        if held.sources.num_rows:
+            shown["Sources"] = for_people(held.sources)
+        for title, rows in shown.items():
             typer.echo(f"\n{title}")
             show_rows(rows, as_json=False)

@@ -25,6 +25,9 @@ def verify(
 ) -> None:
     """Recompute views in full with plain Spark and compare them, row by row, with what is served.
 
+    Without a name, the counts of sources are compared with the tables that prove them too: received = applied + stale +
+    dead, its dead letters, and what is kept of all that came.
+
     With --storage, every file of the home is compared with its checksum instead: what is torn, missing or altered is
     named, and the newest epoch that is still whole. It may run while a process has the home open.
 
@@ -52,15 +55,21 @@ def _verify_views(home: ChosenHome, name: str | None, *, as_json: bool) -> bool:
         with shown(hr, "Recomputing with plain Spark", None):
             verdict = hr.verify(name)
         differences = [str(difference) for difference in verdict.differences]
+        unbalanced = [str(one) for one in verdict.imbalances]
         what = name or "every view"
         if as_json:
-            show_json({"ok": verdict.ok, "epoch": hr.epoch, "differences": differences})
-        elif verdict.ok:
-            typer.echo(f"{what} equals its full recompute at epoch {hr.epoch}")
-        else:
+            show_json({"ok": verdict.ok, "epoch": hr.epoch, "differences": differences, "imbalances": unbalanced})
+            return verdict.ok
+        if differences:
             typer.echo(f"{what} differs from the full recompute at epoch {hr.epoch}:")
-            for difference in differences:
-                typer.echo(f"  {difference}")
+        else:
+            typer.echo(f"{what} equals its full recompute at epoch {hr.epoch}")
+        for difference in differences:
+            typer.echo(f"  {difference}")
+        if unbalanced:
+            typer.echo("of what sources brought, something is lost or counted twice:")
+        for one in unbalanced:
+            typer.echo(f"  {one}")
     return verdict.ok
 
 

@@ -45,21 +45,35 @@ class Difference:
 
 
 @dataclass(frozen=True)
+class Imbalance:
+    """A count of a source that is not what the tables prove."""
+
+    source: str
+    what: str
+    told: int
+    found: int
+
+    def __str__(self) -> str:
+        return f"source {self.source}: {self.what}: told are {self.told}, found {self.found}"
+
+
+@dataclass(frozen=True)
 class Verdict:
-    """What the judge found."""
+    """What the judge found: rows of views, and counts of sources, that are not as they must be."""
 
     differences: tuple[Difference, ...] = ()
     checked: tuple[str, ...] = field(default_factory=tuple[str, ...])
+    imbalances: tuple[Imbalance, ...] = ()
 
     @property
     def ok(self) -> bool:
         """Whether everything that was checked is right."""
-        return not self.differences
+        return not self.differences and not self.imbalances
 
     def __str__(self) -> str:
         if self.ok:
             return f"every view equals its full recompute: {len(self.checked)} verified"
-        return "\n".join(str(one) for one in self.differences)
+        return "\n".join(str(one) for one in (*self.differences, *self.imbalances))
 
 
 def recompute(

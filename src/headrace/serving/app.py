@@ -11,7 +11,18 @@ from fastapi.concurrency import run_in_threadpool
 from headrace.face import Headrace, home_of
 from headrace.query_processes.pool import QueryProcesses
 from headrace.query_processes.queries import processes_for
-from headrace.serving import changes, completion, epochs, health, ingress, metrics, problems, query
+from headrace.serving import (
+    changes,
+    completion,
+    dead_letters,
+    epochs,
+    health,
+    ingress,
+    metrics,
+    problems,
+    query,
+    sources,
+)
 from headrace.serving.auth import Guarded
 from headrace.serving.connections import Lingering
 from headrace.serving.feldera import routes as feldera
@@ -45,7 +56,7 @@ def build_app(hr: Headrace, settings: Settings, processes: QueryProcesses | None
     )
     service = app.state.service = service_for(home_of(hr), settings, processes)
     problems.install(app)
-    for group in (ingress, epochs, completion, query, changes, health, metrics):
+    for group in (ingress, epochs, completion, query, changes, sources, dead_letters, health, metrics):
         app.include_router(group.router)
     feldera.install(app, str(home_of(hr).path))
     if settings.api_keys:

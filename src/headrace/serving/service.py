@@ -27,6 +27,7 @@ from headrace.serving.arrivals import Arrivals
 from headrace.serving.completions import Completions
 from headrace.serving.limits import Pushes
 from headrace.serving.metrics import Metrics
+from headrace.serving.source_metrics import SourceMetrics
 from headrace.serving.statement_runner import StatementRunner
 from headrace.serving.streams import Streams
 from headrace.serving.submissions import Submissions
@@ -92,6 +93,7 @@ def service_for(home: Home, settings: Settings, processes: QueryProcesses) -> Se
     metrics.gauge("headrace_pushes_under_way", "Requests with changes.", lambda: service.pushes.under_way)
     metrics.gauge("headrace_queries_under_way", "Queries that run.", lambda: service.statements.under_way)
     metrics.gauge("headrace_fold_failing", "1 while folds fail.", lambda: home.fold_failure is not None)
+    metrics.registry.register(SourceMetrics(home.engine))
     metrics.gauge("headrace_streams_open", "Change streams.", lambda: service.streams.open)
     return service
 

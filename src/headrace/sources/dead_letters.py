@@ -64,6 +64,17 @@ def find_letters(core: Core, wanted: Filter) -> list[dict[str, Any]]:
     return sorted((one for one in kept if ids is None or one["id"] in ids), key=_age)
 
 
+def refuse_unknown(ids: Sequence[str], letters: Sequence[Row]) -> None:
+    """Refuse ids of which there is no letter."""
+    lacking = set(ids) - {one["id"] for one in letters}
+    if lacking:
+        raise RelationNameError(
+            "there is no such dead letter",
+            detail=f"It is {min(lacking)[:200]!r}. It may have been replayed or discarded.",
+            hint="list the dead letters that there are",
+        )
+
+
 def chosen_letters(core: Core, where: str) -> list[dict[str, Any]]:
     """The letters that a condition of SQL names, oldest first."""
     if not where:

@@ -10,8 +10,9 @@ import logging
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from headrace.capture.connector import Arrival, Connector, Description, Lag, Reading
@@ -31,8 +32,9 @@ from headrace.errors import (
     SourceUnavailable,
     ViewEvaluationError,
 )
-from headrace.sources.connectors import most_bytes_of, positions_of
+from headrace.sources.connectors import lag_warning_of, most_bytes_of, positions_of
 from headrace.sources.intake import Decoded, Progress, Torn, call_for, decode, without, without_records
+from headrace.sources.pace import Pace
 from headrace.sources.system_tables import DEAD_LETTERS
 
 State = Literal["Running", "Paused", "Error", "Done"]
@@ -55,8 +57,11 @@ class Status:
     state: State
     progress: Progress
     pending: int = 0
-    lag: Lag = field(default_factory=Lag)
+    lag_records: int | None = None
+    lag_seconds: float | None = None
     error: str | None = None
+    records_per_second: float = 0.0
+    warning: str | None = None
 
 
 class Runner:
@@ -72,6 +77,7 @@ class Runner:
         decode_of: Callable[[str], Decode],
         read_progress: Callable[[], Progress],
         before: Runner | None = None,
+        totals: Counter[str] | None = None,
     ) -> None:
         self.source = source
         self._loop = loop
@@ -89,6 +95,7 @@ class Runner:
         self._error: str | None = None
         self._lag = Lag()
         self._lag_at = 0.0
+        self._pace = Pace(source.name, lag_warning_of(source.options), totals if totals is not None else Counter())
         self._pending = 0
         self._progress = Progress()
         self._thread = threading.Thread(target=self._run, name=f"headrace-source-{source.name}", daemon=True)
@@ -106,7 +113,20 @@ class Runner:
     @property
     def status(self) -> Status:
         """How it fares now."""
-        return Status(self._state, self._progress, self._pending, self._lag, self._error)
+        if self._state != "Running":
+            # How far the source has gone meanwhile, nobody has asked.
+            return Status(self._state, self._progress, self._pending, error=self._error)
+        pace = self._pace
+        return Status(
+            self._state,
+            self._progress,
+            self._pending,
+            self._lag.records,
+            pace.lag_seconds,
+            self._error,
+            pace.records_per_second,
+            pace.warning,
+        )
 
     def _run(self) -> None:
         if self._before is not None:
@@ -148,6 +168,7 @@ class Runner:
                     continue
                 self._error = None
                 held.extend(arrivals)
+                self._pace.began(held)
                 whole = _whole(held)
                 if whole:
                     self._take(held[:whole])
@@ -156,6 +177,7 @@ class Runner:
                     self._refuse_too_many_letters()
         finally:
             self._pending = 0
+            self._pace.rest()
             reading.close()
 
     def _look_at_lag(self, reading: Reading, force: bool) -> None:
@@ -163,6 +185,7 @@ class Runner:
         now = time.monotonic()
         if now - self._lag_at >= (0.2 if force else _LAG_SECONDS):
             self._lag, self._lag_at = reading.lag(), now
+            self._pace.looked(self._lag)
 
     def _take(self, arrivals: Sequence[Arrival]) -> None:
         """Bring records into epochs: one, unless a table is emptied between them or a view fails on some of them."""
@@ -200,7 +223,7 @@ class Runner:
             call, reached = self._call(decoded, raw)
             try:
                 self._commit(call, decoded)
-                self._progress = reached()
+                self._advance(decoded.arrivals, reached())
                 return
             except Torn as torn:
                 decoded = without_records(decoded, torn.letters)
@@ -216,6 +239,10 @@ class Runner:
                 stage, reason = "memory", f"{error.message}. {error.detail}"
                 break
         self._halve(decoded, stage, reason)
+
+    def _advance(self, arrivals: Sequence[Arrival], reached: Progress) -> None:
+        self._pace.committed(arrivals, self._progress, reached)
+        self._progress = reached
 
     def _call(self, decoded: Decoded, raw: bool) -> tuple[Call, Callable[[], Progress]]:
         """The call for records, which is refused if the source is elsewhere than they follow on."""
@@ -243,7 +270,7 @@ class Runner:
             letters = decoded if table is None else without(decoded, table, 0, stage, reason)
             call, reached = self._call(letters, raw=bool(self._options.get("raw", True)))
             self._loop.receipt_of(self._loop.enter(call))
-            self._progress = reached()
+            self._advance(arrivals, reached())
             return
         middle = len(arrivals) // 2
         for half in (arrivals[:middle], arrivals[middle:]):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import Counter, defaultdict
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import lru_cache, partial
 from typing import Any
 
@@ -22,7 +22,7 @@ from headrace.errors import SourceError
 from headrace.reading.point_read import rows_where
 from headrace.sources.connectors import CONNECTORS, FORMAT_OPTIONS, registry_of
 from headrace.sources.intake import Progress
-from headrace.sources.runner import Runner, Status
+from headrace.sources.runner import Runner, State, Status
 from headrace.sources.secrets import looked_up
 from headrace.sources.system_tables import PROGRESS, raw_name
 
@@ -36,6 +36,8 @@ class Sources:
         self._stopping: dict[str, Runner] = {}
         self._lock = threading.Lock()
         self._closed = False
+        # By source and outcome, changes since this process began.
+        self.totals: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
     def reconcile(self) -> None:
         """Run what the newest epoch has as running, as it is defined there, and nothing else."""
@@ -85,7 +87,8 @@ class Sources:
         if runner is not None and runner.source == source:
             # The counts as they are committed: a replay of dead letters changes them too.
             return replace(runner.status, progress=progress_of(self._loop.core, source.name))
-        state = "Done" if source.state == "Done" else "Paused"
+        # As it is defined: another process may run it, or it is just about to begin here.
+        state: State = "Done" if source.state == "Done" else "Paused" if source.state == "Paused" else "Running"
         return Status(state, progress_of(self._loop.core, source.name))
 
     def _made(self, source: Source, before: Runner | None) -> Runner:
@@ -102,6 +105,7 @@ class Sources:
             decoders(core, source, connector),
             partial(progress_of, core, source.name),
             before,
+            self.totals[source.name],
         )
 
 
@@ -184,13 +188,14 @@ _SHOWN = pa.schema(
         ("version", pa.int64()),
         ("rows", pa.int64()),
         ("epoch", pa.int64()),
+        ("records_per_second", pa.float64()),
+        ("warning", pa.string()),
     ]
 )
 
 
 def _row(source: Source, status: Status) -> dict[str, Any]:
     progress = status.progress
-    behind = status.lag.oldest_at
     return {
         "name": source.name,
         "table": source.table,
@@ -200,8 +205,8 @@ def _row(source: Source, status: Status) -> dict[str, Any]:
         "stale": progress.stale,
         "dead": progress.dead,
         "pending": status.pending,
-        "lag_records": status.lag.records,
-        "lag_seconds": None if behind is None else max(0.0, (datetime.now(UTC) - behind).total_seconds()),
+        "lag_records": status.lag_records,
+        "lag_seconds": status.lag_seconds,
         "error": status.error,
         "connector": source.connector,
         "location": source.location,
@@ -210,4 +215,6 @@ def _row(source: Source, status: Status) -> dict[str, Any]:
         "version": progress.position.get("version"),
         "rows": source.rows,
         "epoch": source.epoch,
+        "records_per_second": status.records_per_second,
+        "warning": status.warning,
     }

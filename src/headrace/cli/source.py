@@ -1,0 +1,190 @@
+"""`headrace source`: sources listed, made, paused, resumed and dropped."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import pyarrow as pa
+import typer
+
+from headrace.cli.homes import ChosenHome, choose_home
+from headrace.cli.opening import errors_reported, opened, through_owner
+from headrace.cli.options import DebugOption, HomeOption, JsonOption
+from headrace.cli.reading import reading
+from headrace.cli.show import show_json, show_rows
+from headrace.errors import RelationNameError, SourceError
+
+source = typer.Typer(
+    name="source",
+    help="Where rows come from: Kafka topics, Delta tables, files, functions.\n\n"
+    "    headrace source list\n\n"
+    "    headrace source create orders --into orders --from kafka localhost:9092/shop.public.orders "
+    "--option format=debezium\n\n"
+    "    headrace source pause orders\n\n"
+    "Where a process has the home open, it is asked to do it: it is the one that runs the sources.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The source.")]
+# What a list shows; all of it is in --json and in `headrace source show`.
+_LISTED = ("name", "table", "state", "received", "applied", "stale", "dead", "pending", "lag_records", "lag_seconds",
+           "records_per_second", "error", "warning")  # fmt: skip
+
+
+def _listed(home: ChosenHome) -> pa.Table:
+    """What SHOW SOURCES tells, by the process that runs them, if there is one."""
+    with reading(home) as held:
+        return held.relations().sources
+
+
+def for_people(sources: pa.Table) -> pa.Table:
+    """The columns of a list, in short; those that the process tells that runs them."""
+    short = sources.select([name for name in _LISTED if name in sources.column_names])
+    for index, field in enumerate(short.schema):
+        if field.type == pa.float64():
+            values = [None if one is None else round(one, 1) for one in short.column(index).to_pylist()]
+            short = short.set_column(index, field.name, pa.array(values, pa.float64()))
+    return short
+
+
+@source.command("list")
+def list_sources(home: HomeOption = None, as_json: JsonOption = False, debug: DebugOption = False) -> None:
+    """Show all sources: what became of what they brought, how far they are behind, and why one stopped.
+
+    received = applied + stale + dead + pending.
+    """
+    with errors_reported(as_json=as_json, debug=debug):
+        found = _listed(choose_home(home))
+        show_rows(found if as_json else for_people(found), as_json=as_json)
+
+
+@source.command()
+def show(name: NameArgument, home: HomeOption = None, as_json: JsonOption = False, debug: DebugOption = False) -> None:
+    """Show all that is known of one source."""
+    with errors_reported(as_json=as_json, debug=debug):
+        found = [one for one in _listed(choose_home(home)).to_pylist() if one["name"] == name.lower()]
+        if not found:
+            raise RelationNameError(f"there is no source {name}", hint="headrace source list shows what there is")
+        if as_json:
+            show_json(found[0])
+            return
+        longest = max(map(len, found[0]))
+        for column, value in found[0].items():
+            typer.echo(f"{column:<{longest}}  {'NULL' if value is None else value}")
+
+
+@source.command()
+def create(
+    name: NameArgument,
+    connector: Annotated[str, typer.Option("--from", metavar="CONNECTOR", help="Such as kafka, delta or files.")],
+    location: Annotated[str, typer.Argument(metavar="WHERE", help="Such as localhost:9092/topic, or a path.")],
+    table: Annotated[
+        str, typer.Option("--into", metavar="TABLE", help="The table that it is for, unless its records tell.")
+    ] = "",
+    options: Annotated[
+        list[str] | None,
+        typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of the source; may be repeated."),
+    ] = None,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Leave one that is there alone.")] = False,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Make a source, as CREATE SOURCE does.
+
+    Examples:
+
+        headrace source create orders localhost:9092/shop.public.orders --from kafka --into orders -o format=debezium
+
+        headrace source create lake /lake/orders --from delta --into orders -o mode=follow
+    """
+    with errors_reported(as_json=as_json, debug=debug):
+        if not connector.isalnum():
+            raise SourceError(f"there is no connector {connector}", hint="such as kafka, delta or files")
+        given = ", ".join(f"{_string(key)} = {_value(value)}" for key, value in map(_pair, options or ()))
+        _run(
+            choose_home(home),
+            f"CREATE SOURCE {'IF NOT EXISTS ' if if_not_exists else ''}{_quoted(name)} "
+            f"{f'INTO {_quoted(table)} ' if table else ''}FROM {connector.upper()} {_string(location)}"
+            f"{f' WITH ({given})' if given else ''}",
+        )
+        _tell(f"source {name} is made", as_json=as_json)
+
+
+@source.command()
+def pause(name: NameArgument, home: HomeOption = None, as_json: JsonOption = False, debug: DebugOption = False) -> None:
+    """Read a source no further for now; the epoch under way is finished."""
+    with errors_reported(as_json=as_json, debug=debug):
+        _run(choose_home(home), f"PAUSE SOURCE {_quoted(name)}")
+        _tell(f"source {name} is paused", as_json=as_json)
+
+
+@source.command()
+def resume(
+    name: NameArgument, home: HomeOption = None, as_json: JsonOption = False, debug: DebugOption = False
+) -> None:
+    """Have a source go on that was paused, or that stopped at an error."""
+    with errors_reported(as_json=as_json, debug=debug):
+        _run(choose_home(home), f"RESUME SOURCE {_quoted(name)}")
+        _tell(f"source {name} goes on", as_json=as_json)
+
+
+@source.command()
+def alter(
+    name: NameArgument,
+    options: Annotated[
+        list[str], typer.Option("--option", "-o", metavar="NAME=VALUE", help="What is to be another from now on.")
+    ],
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Give a source other options; it goes on where it was."""
+    with errors_reported(as_json=as_json, debug=debug):
+        given = ", ".join(f"{_string(key)} = {_value(value)}" for key, value in map(_pair, options))
+        _run(choose_home(home), f"ALTER SOURCE {_quoted(name)} SET ({given})")
+        _tell(f"source {name} has other options", as_json=as_json)
+
+
+@source.command()
+def drop(name: NameArgument, home: HomeOption = None, as_json: JsonOption = False, debug: DebugOption = False) -> None:
+    """Forget a source; what it brought, its raw rows and its dead letters stay."""
+    with errors_reported(as_json=as_json, debug=debug):
+        _run(choose_home(home), f"DROP SOURCE {_quoted(name)}")
+        _tell(f"source {name} is dropped; what it brought stays", as_json=as_json)
+
+
+def _run(home: ChosenHome, sql: str) -> None:
+    if through_owner(home, "execute", sql=sql) is None:
+        with opened(home, write=True) as hr:
+            hr.execute(sql)
+
+
+def _tell(text: str, *, as_json: bool) -> None:
+    if as_json:
+        show_json({"ok": True})
+    else:
+        typer.echo(text)
+
+
+def _pair(given: str) -> tuple[str, str]:
+    name, equals, value = given.partition("=")
+    if not equals or not name:
+        raise SourceError(f"{given!r} is no option", hint="write --option name=value")
+    return name, value
+
+
+def _value(text: str) -> str:
+    """The value of an option as SQL writes it: a whole number, TRUE, FALSE, or a string."""
+    if text.upper() in ("TRUE", "FALSE") or (text.isascii() and text.isdigit()):
+        return text.upper()
+    return _string(text)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _string(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
