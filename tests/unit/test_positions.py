@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -15,9 +16,19 @@ from headrace.capture.options import FormatOptions
 from headrace.capture.record import Record
 from headrace.epoch.batch import Batch, Verdicts
 from headrace.epoch.work import Work
-from headrace.intake.positions import Captured, SourcePosition, is_stale, kept_position, numbered, sortable
+from headrace.intake.position_columns import PositionColumns, are_stale, position_columns
+from headrace.intake.positions import (
+    POSITION_TYPES,
+    Captured,
+    SourcePosition,
+    is_stale,
+    kept_position,
+    numbered,
+    sortable,
+)
 from headrace.sources.intake import Progress, call_for, decode
 from headrace.sources.positions import Positions
+from headrace.state.arrow_types import arrow_schema
 from tests.recorded_streams import RESTORE, STEPS, TABLES, Database, batches, recorded
 from tests.small_engine import Host, table
 
@@ -226,3 +237,28 @@ def test_a_call_that_is_rejected_leaves_the_positions_as_they_were() -> None:
     assert batch.take({"orders": Captured([put(1, 3)], [at(2, 2, 2)])}).stale["orders"] == 0
     positions = batch.deltas()["orders#positions"]
     assert positions.rows.column(0).to_pylist() == [1]
+
+
+ANY = st.builds(
+    SourcePosition,
+    st.sampled_from([0, 1, 2]),
+    st.sampled_from(["", sortable((1,)), sortable((20,)), sortable((1, 2))]),
+    st.sampled_from([1, 2]),
+    st.integers(0, 2),
+    st.integers(0, 1),
+    st.sampled_from([None, NOW, NOW + DAY]),
+    st.booleans(),
+)
+
+
+@given(st.lists(st.tuples(ANY, ANY), min_size=1, max_size=50))
+def test_as_columns_positions_have_the_same_verdicts(pairs: list[tuple[SourcePosition, SourcePosition]]) -> None:
+    def columns(positions: list[SourcePosition]) -> PositionColumns:
+        schema = arrow_schema(POSITION_TYPES)
+        parts = zip(*positions, strict=True)
+        return position_columns(
+            pa.table([pa.array(p, f.type) for p, f in zip(parts, schema, strict=True)], schema=schema)
+        )
+
+    new, known = (columns([pair[index] for pair in pairs]) for index in (0, 1))
+    assert are_stale(new, known).tolist() == [is_stale(*pair) for pair in pairs]
