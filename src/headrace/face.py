@@ -19,6 +19,7 @@ from headrace.reading.explain import Explanation
 from headrace.reading.judge import Verdict
 from headrace.settings import Settings, read_settings
 from headrace.spark.session import start_spark
+from headrace.sql.flow_text import auto_cdc_text
 from headrace.storage.objects import location_of
 
 
@@ -111,6 +112,51 @@ class Headrace:
         names the view, the expression and the row.
         """
         return self._home.loop.apply(changes, key)
+
+    def create_auto_cdc_flow(
+        self,
+        target: str,
+        source: str,
+        keys: Sequence[str],
+        sequence_by: str,
+        ignore_null_updates: bool = False,
+        apply_as_deletes: str | None = None,
+        apply_as_truncates: str | None = None,
+        column_list: Sequence[str] | None = None,
+        except_column_list: Sequence[str] | None = None,
+        stored_as_scd_type: int | str = 1,
+        track_history_column_list: Sequence[str] | None = None,
+        track_history_except_column_list: Sequence[str] | None = None,
+        name: str | None = None,
+        once: bool = False,
+    ) -> None:
+        """CREATE FLOW ... AS AUTO CDC, under the parameter names of Spark's create_auto_cdc_flow.
+
+        The target is made by the flow: of the events that the source holds, the latest row of each key (SCD type 1), or
+        every row that a key had, with __START_AT and __END_AT (type 2). Expressions are SQL over the source's columns.
+
+            hr.create_auto_cdc_flow("prices", "price_events", keys=["item"], sequence_by="at",
+                                    apply_as_deletes="operation = 'delete'", stored_as_scd_type=2)
+
+        Raises StatementError where arguments exclude each other, ViewError or RelationNameError where they do not fit.
+        """
+        text = auto_cdc_text(
+            target,
+            source,
+            keys,
+            sequence_by,
+            ignore_null_updates,
+            apply_as_deletes,
+            apply_as_truncates,
+            column_list,
+            except_column_list,
+            stored_as_scd_type,
+            track_history_column_list,
+            track_history_except_column_list,
+            name,
+            once,
+        )
+        self._home.execute(text)
 
     def query(self, sql: str, epoch: int | None = None) -> pa.Table:
         """The rows of a SELECT over one consistent epoch: the newest, or the one named.

@@ -17,6 +17,7 @@ VERBS = {
     "apply": ["changes", "key"],
     "query": ["sql", "epoch"],
     "changes": ["name", "since", "until"],
+    "create_auto_cdc_flow": ["target", "source", "keys", "sequence_by"],
     "explain": ["name"],
     "verify": ["name"],
     "refresh": [],

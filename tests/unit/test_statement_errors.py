@@ -24,7 +24,7 @@ def refused(sql: str) -> StatementError:
         ("42", "'42' begins no statement", (1, 1), "a statement begins with"),
         (
             "CREATE TABEL t (a INT)",
-            "expected TABLE, VIEW, MATERIALIZED VIEW or SOURCE, found 'TABEL'",
+            "expected TABLE, VIEW, MATERIALIZED VIEW, SOURCE or FLOW, found 'TABEL'",
             (1, 8),
             "did you mean TABLE?",
         ),
@@ -121,7 +121,7 @@ def refused(sql: str) -> StatementError:
             "INCREMENTAL?",
         ),
         ("CREATE MATERIALIZED TABLE v", "expected VIEW, found 'TABLE'", (1, 21), "write CREATE"),
-        ("DROP t", "expected TABLE, VIEW, MATERIALIZED VIEW or SOURCE", (1, 6), "write DROP TABLE"),
+        ("DROP t", "expected TABLE, VIEW, MATERIALIZED VIEW, SOURCE or FLOW", (1, 6), "write DROP TABLE"),
         ("DROP TABLE t x", "expected the end of the statement, found 'x'", (1, 14), "write DROP"),
         ("ALTER TABLE t", "expected ADD, RENAME, DROP or ALTER", (1, 14), "write ALTER TABLE t ADD COLUMN"),
         ("ALTER TABLE t ADD c INT", "expected COLUMN", (1, 19), "write ALTER TABLE"),
@@ -163,7 +163,7 @@ def refused(sql: str) -> StatementError:
         ("DELETE FROM t WEHRE", "expected WHERE, found 'WEHRE'", (1, 15), "did you mean WHERE?"),
         ("DELETE FROM t WHERE", "expected a condition", (1, 20), "write DELETE FROM"),
         ("SHOW TABELS", "found 'TABELS'", (1, 6), "did you mean TABLES?"),
-        ("SHOW", "expected TABLES, VIEWS, SOURCES or CHANGEFEEDS", (1, 5), "write SHOW"),
+        ("SHOW", "expected TABLES, VIEWS, SOURCES, FLOWS or CHANGEFEEDS", (1, 5), "write SHOW"),
         ("DESCRIBE", "expected the name of a table or view", (1, 9), "write DESCRIBE x"),
         ("EXPLAIN", "expected the name of a view", (1, 8), "write EXPLAIN"),
         ("EXPLAIN CREATE TABLE t (a INT)", "only views and queries", (1, 1), "write EXPLAIN"),
@@ -232,7 +232,7 @@ def test_errors(sql: str, message: str, position: tuple[int, int], hint: str) ->
         ("CREATE TABLE t AS SELECT 1", "AS is not offered"),
         ("CREATE OR REPLACE TABLE t (a INT)", "CREATE OR REPLACE is for views"),
         ("CREATE TEMPORARY VIEW v AS SELECT 1", "CREATE TEMPORARY is not offered"),
-        ("CREATE STREAMING TABLE t", "CREATE STREAMING is not offered"),
+        ("CREATE STREAMING TABLE t", "CREATE STREAMING TABLE is not offered"),
         ("CREATE VIEW v TBLPROPERTIES ('a' = 'b') AS SELECT 1", "TBLPROPERTIES is not offered"),
         ("CREATE VIEW v (a COMMENT 'x') AS SELECT 1", "comments on a view's columns"),
         ("CREATE VIEW v AS SELECT * FROM t VERSION AS OF 3", "AS OF is not offered in views"),
@@ -266,9 +266,10 @@ def test_errors(sql: str, message: str, position: tuple[int, int], hint: str) ->
         ("BEGIN", "BEGIN is not offered"),
         ("CREATE OR REPLACE SOURCE s INTO t FROM DELTA '/x'", "CREATE OR REPLACE is for views"),
         ("CREATE CHANGEFEED f FOR TABLE x INTO KAFKA 'h:1/x'", "CREATE CHANGEFEED is not available yet"),
+        ("CREATE OR REFRESH STREAMING TABLE t", "CREATE STREAMING TABLE is not offered"),
         (
-            "CREATE FLOW f AS AUTO CDC INTO t FROM STREAM(s) KEYS (id) SEQUENCE BY c",
-            "CREATE FLOW is not available yet",
+            "CREATE OR REPLACE FLOW f AS AUTO CDC INTO t FROM STREAM(s) KEYS (id) SEQUENCE BY c",
+            "CREATE OR REPLACE is for views",
         ),
         ("PAUSE CHANGEFEED f", "PAUSE CHANGEFEED is not available yet"),
         ("RESUME CHANGEFEED f", "RESUME CHANGEFEED is not available yet"),
@@ -290,6 +291,6 @@ def test_places_count_over_the_whole_script() -> None:
 
 def test_an_error_is_message_place_and_hint() -> None:
     assert str(refused("DROP TABEL t")) == (
-        "expected TABLE, VIEW, MATERIALIZED VIEW or SOURCE, found 'TABEL' at line 1, column 6\n"
-        "hint: did you mean TABLE? write DROP TABLE | VIEW | MATERIALIZED VIEW | SOURCE [IF EXISTS] x"
+        "expected TABLE, VIEW, MATERIALIZED VIEW, SOURCE or FLOW, found 'TABEL' at line 1, column 6\n"
+        "hint: did you mean TABLE? write DROP TABLE | VIEW | MATERIALIZED VIEW | SOURCE | FLOW [IF EXISTS] x"
     )

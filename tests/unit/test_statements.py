@@ -339,7 +339,7 @@ def test_queries(sql: str) -> None:
     assert (found.sql, found.plain_sql, found.time_travel) == (sql, sql, ())
 
 
-@pytest.mark.parametrize("what", ["tables", "views", "sources", "changefeeds"])
+@pytest.mark.parametrize("what", ["tables", "views", "sources", "flows", "changefeeds"])
 def test_show(what: str) -> None:
     assert one(Show, f"SHOW {what}").what == what
 

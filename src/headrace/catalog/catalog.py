@@ -15,6 +15,7 @@ from headrace.errors import RelationNameError, SystemTable
 from headrace.intake.table import TableContract
 from headrace.rules.base import Rule
 from headrace.rules.context import RuleContext
+from headrace.sql.flows import AutoCdc
 from headrace.sql.resolve import KnownColumns, Resolved
 from headrace.sql.tokens import scan
 from headrace.state.store import Store
@@ -62,6 +63,8 @@ class ViewDefinition:
     line: int = 1
     column: int = 1
     as_of: int | None = None
+    # The flow whose target it is, which made the query.
+    flow: AutoCdc | None = None
 
 
 @dataclass(eq=False)
@@ -199,6 +202,10 @@ class Catalog:
     def views(self) -> list[View]:
         """All views, each after what it reads."""
         return list(self._ordered)
+
+    def flows(self) -> list[tuple[AutoCdc, View]]:
+        """All flows, each with its target."""
+        return [(one.definition.flow, one) for one in self.views() if one.definition.flow is not None]
 
     @property
     def has_views(self) -> bool:

@@ -4,7 +4,7 @@ again."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from pyspark.sql.types import StructType
@@ -20,6 +20,7 @@ from headrace.intake.table import TableContract
 from headrace.ledger.base import Base, BaseSchema
 from headrace.ledger.ledger import Entry, summed
 from headrace.ledger.names import is_hidden
+from headrace.sql.flows import flow_of
 from headrace.sql.resolve import register
 from headrace.state.delta import Delta
 from headrace.state.store import Store
@@ -144,6 +145,7 @@ def _defined(core: Core, catalog: Catalog, epoch: int, definition: Mapping[str, 
         definition["materialized"],
         definition["policy"],
         as_of=definition.get("as_of", epoch),
+        flow=None if definition.get("flow") is None else flow_of(definition["flow"]),
     )
     try:
         return core.make_view(written, catalog)
@@ -183,6 +185,7 @@ def view_definition(view: View) -> dict[str, Any]:
         "as_of": definition.as_of,
         "schema": view.schema.jsonValue(),
         "state": remembered_state(view),
+        **({} if definition.flow is None else {"flow": asdict(definition.flow)}),
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headrace.errors import StatementError
 from headrace.sql.change_statements import DELETE_FORM, read_delete, read_insert, read_update
+from headrace.sql.flow_statements import FLOW_FORM, read_create_flow, read_drop_flow
 from headrace.sql.query_statements import read_query
 from headrace.sql.reader import Reader, near_miss
 from headrace.sql.script import ScriptStatement, check_brackets, split
@@ -28,6 +29,7 @@ from headrace.sql.syntax import (
     Describe,
     Drop,
     DropColumn,
+    DropFlow,
     DropKind,
     Explain,
     ExplainQuery,
@@ -60,6 +62,7 @@ __all__ = [
     "Describe",
     "Drop",
     "DropColumn",
+    "DropFlow",
     "DropKind",
     "Explain",
     "ExplainQuery",
@@ -77,10 +80,13 @@ __all__ = [
     "read_statement",
 ]
 
-_CREATE_FORM = "CREATE TABLE t (...) | CREATE [OR REPLACE] [MATERIALIZED] VIEW v AS SELECT ... | CREATE SOURCE s ..."
+_CREATE_FORM = (
+    "CREATE TABLE t (...) | CREATE [OR REPLACE] [MATERIALIZED] VIEW v AS SELECT ... | CREATE SOURCE s ... | "
+    "CREATE FLOW f AS AUTO CDC INTO t ..."
+)
 _EXPLAIN_FORM = "EXPLAIN v | EXPLAIN CREATE MATERIALIZED VIEW v AS SELECT ... | EXPLAIN SELECT ..."
-_DROP_FORM = "DROP TABLE | VIEW | MATERIALIZED VIEW | SOURCE [IF EXISTS] x"
-_SHOW_FORM = "SHOW TABLES | VIEWS | SOURCES | CHANGEFEEDS"
+_DROP_FORM = "DROP TABLE | VIEW | MATERIALIZED VIEW | SOURCE | FLOW [IF EXISTS] x"
+_SHOW_FORM = "SHOW TABLES | VIEWS | SOURCES | FLOWS | CHANGEFEEDS"
 _DESCRIBE_FORM = "DESCRIBE x"
 
 _VERBS = (
@@ -104,7 +110,6 @@ _VERBS = (
 )
 _NOT_YET = {
     "CHANGEFEED": "read changes with changes()",
-    "FLOW": "give the table a PRIMARY KEY and SEQUENCE BY, and bring changes in with apply()",
 }
 _UNSUPPORTED_VERBS = {
     "MERGE": "an INSERT INTO a table with a PRIMARY KEY replaces the row of that key",
@@ -195,8 +200,17 @@ def _read_create(reader: Reader, sql: str, line: int, column: int) -> CreateTabl
             raise reader.unsupported("CREATE OR REPLACE is for views", hint=f"write DROP SOURCE s, then {SOURCE_FORM}")
         reader.index += 1
         return read_create_source(reader, sql, line, column)
+    if reader.at("FLOW"):
+        if or_replace:
+            raise reader.unsupported("CREATE OR REPLACE is for views", hint=f"write DROP FLOW f, then {FLOW_FORM}")
+        reader.index += 1
+        return read_create_flow(reader, sql, line, column)
     if reader.keyword() in _NOT_YET:
         raise _unavailable(reader, "CREATE")
+    if reader.at("STREAMING") or reader.at("OR", "REFRESH", "STREAMING"):
+        raise reader.unsupported(
+            "CREATE STREAMING TABLE is not offered", hint=f"a flow makes its target: write {FLOW_FORM}"
+        )
     if reader.keyword() in _UNSUPPORTED_CREATES:
         raise reader.unsupported(f"CREATE {reader.keyword()} is not offered")
     if reader.at("TABLE"):
@@ -209,22 +223,24 @@ def _read_create(reader: Reader, sql: str, line: int, column: int) -> CreateTabl
         return read_create_table(reader, sql, line, column)
     materialized = reader.accept("MATERIALIZED")
     if not reader.accept("VIEW"):
-        choices = ("VIEW",) if materialized or or_replace else ("TABLE", "VIEW", "MATERIALIZED VIEW", "SOURCE")
+        choices = ("VIEW",) if materialized or or_replace else ("TABLE", "VIEW", "MATERIALIZED VIEW", "SOURCE", "FLOW")
         raise reader.expected(*choices)
     return read_create_view(reader, sql, line, column, materialized=materialized, or_replace=or_replace)
 
 
-def _read_drop(reader: Reader, sql: str, line: int, column: int) -> Drop | SourceAction:
+def _read_drop(reader: Reader, sql: str, line: int, column: int) -> Drop | DropFlow | SourceAction:
     reader.form = _DROP_FORM
     if reader.accept("SOURCE"):
         return read_source_action(reader, "drop", sql, line, column)
+    if reader.accept("FLOW"):
+        return read_drop_flow(reader, sql, line, column)
     if reader.keyword() in _NOT_YET:
         raise _unavailable(reader, "DROP")
     if reader.keyword() in _UNSUPPORTED_CREATES:
         raise reader.unsupported(f"DROP {reader.keyword()} is not offered")
     kind = _accept_kind(reader)
     if kind is None:
-        raise reader.expected("TABLE", "VIEW", "MATERIALIZED VIEW", "SOURCE")
+        raise reader.expected("TABLE", "VIEW", "MATERIALIZED VIEW", "SOURCE", "FLOW")
     if_exists = reader.accept("IF", "EXISTS")
     name = reader.relation(kind).name
     if reader.keyword() in ("CASCADE", "RESTRICT", "PURGE"):
@@ -303,8 +319,8 @@ def _read_show(reader: Reader, sql: str, line: int, column: int) -> Show:
     if reader.keyword() in ("CREATE", "COLUMNS"):
         raise reader.unsupported(f"SHOW {reader.keyword()} is not offered", hint="write DESCRIBE x")
     what = reader.keyword().lower()
-    if what not in ("tables", "views", "sources", "changefeeds"):
-        raise reader.expected("TABLES", "VIEWS", "SOURCES", "CHANGEFEEDS")
+    if what not in ("tables", "views", "sources", "flows", "changefeeds"):
+        raise reader.expected("TABLES", "VIEWS", "SOURCES", "FLOWS", "CHANGEFEEDS")
     reader.index += 1
     if reader.keyword() in ("IN", "FROM", "LIKE", "WHERE") or (reader.peek() and not reader.keyword()):
         raise reader.unsupported(f"SHOW {what.upper()} takes nothing after it")

@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from headrace.sql.flows import AutoCdc
+
 Policy = Literal["auto", "incremental", "full"]
 DropKind = Literal["table", "view", "materialized view"]
-ShowKind = Literal["tables", "views", "sources", "changefeeds"]
+ShowKind = Literal["tables", "views", "sources", "flows", "changefeeds"]
 SourceVerb = Literal["drop", "pause", "resume"]
 OptionValue = str | int | bool
 DeadLetterVerb = Literal["replay", "discard"]
@@ -67,6 +69,8 @@ class CreateView(Statement):
     columns: tuple[str, ...]
     columns_spelled: tuple[str, ...]
     comment: str | None
+    # The flow whose target it is, which made the query.
+    flow: AutoCdc | None = None
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,14 @@ class Drop(Statement):
     """DROP TABLE, VIEW or MATERIALIZED VIEW."""
 
     kind: DropKind
+    name: str
+    if_exists: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropFlow(Statement):
+    """DROP FLOW, with its target."""
+
     name: str
     if_exists: bool
 
@@ -198,7 +210,7 @@ class Delete(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class Show(Statement):
-    """SHOW TABLES, VIEWS, SOURCES or CHANGEFEEDS."""
+    """SHOW TABLES, VIEWS, SOURCES, FLOWS or CHANGEFEEDS."""
 
     what: ShowKind
 

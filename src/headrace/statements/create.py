@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from headrace.catalog.catalog import Table, View, ViewDefinition
+from difflib import get_close_matches
+
+from headrace.catalog.catalog import Relation, Table, View, ViewDefinition
 from headrace.catalog.make import make_table, table_contract
 from headrace.definitions.adopt import adopt, restore_names
 from headrace.epoch.core import Core
@@ -10,7 +12,8 @@ from headrace.epoch.work import Work
 from headrace.errors import RelationNameError
 from headrace.interrupts import interrupts_held
 from headrace.sources.system_tables import refuse_drop
-from headrace.sql.syntax import CreateTable, CreateView, Drop
+from headrace.sql.flows import AutoCdc
+from headrace.sql.syntax import CreateTable, CreateView, Drop, DropFlow
 
 
 def create_table(core: Core, statement: CreateTable) -> None:
@@ -33,17 +36,22 @@ def view_of(core: Core, statement: CreateView) -> ViewDefinition:
         statement.query_line,
         statement.query_column,
         core.epoch + 1,
+        statement.flow,
     )
 
 
 def create_view(core: Core, statement: CreateView) -> None:
     """Make a view, or replace one."""
     existing = core.catalog.relations.get(statement.name)
+    if statement.flow is not None and not (statement.if_not_exists and isinstance(existing, View)):
+        _refuse_flow(core, statement.flow, existing)
     if existing is not None:
         if isinstance(existing, Table):
             raise RelationNameError(f"{statement.name} is a table", hint="choose another name for the view")
         if statement.if_not_exists:
             return
+        if existing.definition.flow is not None:
+            raise _is_target(existing.definition.flow)
         if not statement.or_replace:
             raise RelationNameError(
                 f"{statement.name} exists already", hint="write CREATE OR REPLACE VIEW to change it"
@@ -64,23 +72,61 @@ def drop(core: Core, statement: Drop) -> None:
         raise RelationNameError(f"{statement.name} is a {kind}", hint=f"write DROP {kind.upper()} {statement.name}")
     if isinstance(relation, Table):
         refuse_drop(core.catalog, relation)
-    users = [view.name for view in core.catalog.users(statement.name)]
-    sources = [source.name for source in core.catalog.sources.values() if source.table == statement.name]
+    if isinstance(relation, View) and relation.definition.flow is not None:
+        raise _is_target(relation.definition.flow)
+    drop_relation(core, relation)
+
+
+def drop_flow(core: Core, statement: DropFlow) -> None:
+    """Drop a flow with its target, which nothing may read."""
+    flows = {flow.name: target for flow, target in core.catalog.flows()}
+    target = flows.get(statement.name)
+    if target is not None:
+        drop_relation(core, target)
+    elif not statement.if_exists:
+        near = get_close_matches(statement.name, list(flows), n=1)
+        raise RelationNameError(
+            f"there is no flow {statement.name}",
+            hint=f"did you mean {near[0]}?" if near else "SHOW FLOWS lists what there is",
+        )
+
+
+def _refuse_flow(core: Core, flow: AutoCdc, existing: Relation | None) -> None:
+    """One flow has one name and makes one target."""
+    if any(one.name == flow.name for one, _ in core.catalog.flows()):
+        raise RelationNameError(f"flow {flow.name} exists already", hint="choose another name, or drop it first")
+    if existing is not None:
+        raise RelationNameError(
+            f"{flow.target} exists already",
+            detail="A flow makes its target, which takes changes from nowhere else.",
+            hint="choose another name for the target, or drop the relation first",
+        )
+
+
+def _is_target(flow: AutoCdc) -> RelationNameError:
+    return RelationNameError(f"{flow.target} is the target of flow {flow.name}", hint=f"write DROP FLOW {flow.name}")
+
+
+def drop_relation(core: Core, relation: Relation) -> None:
+    """Drop a relation that nothing needs."""
+    name = relation.name
+    users = [view.name for view in core.catalog.users(name)]
+    sources = [source.name for source in core.catalog.sources.values() if source.table == name]
     if sources:
         raise RelationNameError(
-            f"{statement.name} is in use",
+            f"{name} is in use",
             detail=f"Its rows come from source {', '.join(sources)}.",
             hint=f"write DROP SOURCE {sources[0]} first",
         )
     if users:
         raise RelationNameError(
-            f"{statement.name} is in use",
+            f"{name} is in use",
             detail=f"It is read by {', '.join(users)}.",
             hint=f"drop {'them' if len(users) > 1 else 'it'} first",
         )
-    left = core.catalog.without(statement.name)
+    left = core.catalog.without(name)
     with interrupts_held():
-        core.commit(Work({}, core.settings.small_bound), core.tick(), {"drop": [statement.name]}, left)
+        core.commit(Work({}, core.settings.small_bound), core.tick(), {"drop": [name]}, left)
         restore_names(core, [relation], left.relations)
         if isinstance(relation, View):
             relation.context.clear()

@@ -34,6 +34,7 @@ from headrace.sql.statements import (
     Delete,
     Describe,
     Drop,
+    DropFlow,
     Explain,
     ExplainQuery,
     Insert,
@@ -45,7 +46,7 @@ from headrace.sql.statements import (
     parse,
 )
 from headrace.statements.changes import ChangeStatement, ReadRows, work_out
-from headrace.statements.create import create_table, create_view, drop
+from headrace.statements.create import create_table, create_view, drop, drop_flow
 from headrace.statements.engine import Engine
 from headrace.statements.show import describe, explain, explain_query, show
 
@@ -165,6 +166,8 @@ def _run_statement(engine: Engine, statement: Statement) -> Ran:
         return _define(engine, lambda: create_view(core, statement))
     if isinstance(statement, Drop):
         return _define(engine, lambda: drop(core, statement))
+    if isinstance(statement, DropFlow):
+        return _define(engine, lambda: drop_flow(core, statement))
     if isinstance(statement, AlterTable):
         return _define(engine, lambda: alter_table(core, statement))
     return _read(engine, statement), None

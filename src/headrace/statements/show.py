@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 
 from headrace.catalog.catalog import Table
@@ -65,6 +67,20 @@ def show(engine: Engine, statement: Show) -> pa.Table:
                 "rows": pa.array([held[v.name] for v in views], type=pa.int64()),
             }
         )
+    if statement.what == "flows":
+        flows = core.catalog.flows()
+        columns: dict[str, list[Any]] = {
+            "name": [flow.name for flow, _ in flows],
+            "target": [flow.target for flow, _ in flows],
+            "stream": [flow.stream for flow, _ in flows],
+            "keys": [", ".join(flow.keys) for flow, _ in flows],
+            "sequence_by": [flow.sequence for flow, _ in flows],
+            "scd_type": [flow.scd_type for flow, _ in flows],
+            "incremental": [target.incremental for _, target in flows],
+            "rows": [held.get(target.name, 0) for _, target in flows],
+        }
+        kinds = {"scd_type": pa.int32(), "incremental": pa.bool_(), "rows": pa.int64()}
+        return pa.table({name: pa.array(values, kinds.get(name, pa.string())) for name, values in columns.items()})
     if statement.what == "sources":
         return shown(core, engine.sources)
     return pa.table({"name": pa.array([], type=pa.string())})
