@@ -42,6 +42,8 @@ class Database:
     lsn: int = 1000
     last_commit: int | None = None
     number: int = 0
+    # What each record told of its key when it was first written: the table, the key, its value, and the offset.
+    told: list[tuple[str, int, int | None, int]] = field(default_factory=list[tuple[str, int, int | None, int]])
     _offsets: dict[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])
     _logged: list[tuple[str, int, Any]] = field(default_factory=list[tuple[str, int, Any]])
 
@@ -52,7 +54,8 @@ class Database:
         for table, rows in self.rows.items():
             for key, value in rows.items():
                 self.at += 1
-                self._write(table, key, self._envelope(table, "r", None, (key, value), snapshot="true"), logged=False)
+                offset = self._write(table, key, self._envelope(table, "r", None, (key, value), "true"), logged=False)
+                self.told.append((table, key, value, offset))
 
     def run(self, step: tuple[Any, ...]) -> None:
         """Let one thing happen."""
@@ -87,7 +90,7 @@ class Database:
         self.lsn += 8
         op = "c" if before is None else "d" if after is None else "u"
         images = [None if value is None else (key, value) for value in (before, after)]
-        self._write(table, key, self._envelope(table, op, *images))
+        self.told.append((table, key, after, self._write(table, key, self._envelope(table, op, *images))))
         if after is None:
             self._write(table, key, None)
 
@@ -106,13 +109,27 @@ class Database:
         }
         return envelope(op, *images, source=source)
 
-    def _write(self, table: str, key: int, payload: Any, logged: bool = True) -> None:
+    def _write(self, table: str, key: int, payload: Any, logged: bool = True) -> int:
         if logged:
             self._logged.append((table, key, payload))
         where = f"shop.public.{table}", key % PARTITIONS
         offset = self._offsets[where] = self._offsets.get(where, -1) + 1
         value = None if payload is None else json.dumps(payload).encode()
         self.records.append(Record(value, json.dumps({"id": key}).encode(), (), *where, offset))
+        return offset
+
+    def history(self, table: str) -> set[tuple[int, int, int, int | None]]:
+        """Every row that a table had: its key, its value, and the offsets at which it began and ended."""
+        rows: set[tuple[int, int, int, int | None]] = set()
+        current: dict[int, tuple[int, int]] = {}
+        for name, key, value, offset in self.told:
+            if name != table or (key in current and current[key][0] == value):
+                continue
+            if key in current:
+                rows.add((key, *current.pop(key), offset))
+            if value is not None:
+                current[key] = value, offset
+        return rows | {(key, *begun, None) for key, begun in current.items()}
 
 
 def recorded(steps: list[tuple[Any, ...]]) -> Database:

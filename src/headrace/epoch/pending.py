@@ -33,6 +33,8 @@ class Pending:
         self._snapshot = snapshot
         self._buried = buried
         self._positions = positions
+        # What was found of positions, so that those which are replaced need not be looked up again.
+        self._found_positions: list[tuple[Delta, list[Any]]] = []
         self._found: list[Delta] = []
         contract = table.contract
         self._key_indexes = [contract.schema.names.index(name) for name in contract.key]
@@ -71,6 +73,7 @@ class Pending:
     def _known_positions(self, keys: list[Any]) -> dict[Any, SourcePosition]:
         assert self._positions is not None
         found, marks = self._of_keys(self._positions, keys)
+        self._found_positions.append((found, marks))
         columns = [column.to_pylist() for column in found.rows.columns[len(self._key_indexes) :]]
         return {mark: SourcePosition(*parts) for mark, *parts in zip(marks, *columns, strict=True)}
 
@@ -131,8 +134,9 @@ class Pending:
 
     def _tombstone_delta(self, net: Net, snapshot: State, expired_at: datetime) -> Delta:
         touched = [*(t.key for t in net.tombstones_set), *net.tombstones_removed]
+        known = [self._of_keys(snapshot, touched)] if touched else []
         rows = [(*t.key, t.sequence, t.deleted_at) for t in net.tombstones_set]
-        return self._remembered_delta(snapshot, touched, rows, len(self._key_indexes) + 1, expired_at)
+        return self._remembered_delta(snapshot, touched, known, rows, len(self._key_indexes) + 1, expired_at)
 
     def _position_delta(self, net: Net, snapshot: State, now: datetime, retention: timedelta) -> Delta:
         """Positions that are older than the newest that came now by more than the retention are let go with it.
@@ -144,23 +148,29 @@ class Pending:
         touched = [key for key, _ in net.positions_set]
         rows = [(*key, *position) for key, position in net.positions_set]
         column = len(self._key_indexes) + SOURCE_AT
-        return self._remembered_delta(snapshot, touched, rows, column, None if newest is None else newest - retention)
+        expired_at = None if newest is None else newest - retention
+        return self._remembered_delta(snapshot, touched, self._found_positions, rows, column, expired_at)
 
     def _remembered_delta(
-        self, snapshot: State, touched: Sequence[Any], rows: Sequence[Any], column: int, expired_at: datetime | None
+        self,
+        snapshot: State,
+        touched: Sequence[Any],
+        found: Sequence[tuple[Delta, list[Any]]],
+        rows: Sequence[Any],
+        column: int,
+        expired_at: datetime | None,
     ) -> Delta:
         """Rows that are remembered of keys in place of those that were, without some of those that are too old."""
         contract = self._table.contract
         parts: list[tuple[pa.Table, np.ndarray]] = []
         identities = {contract.key_identity(key) for key in touched}
-        if touched:
-            known, marks = self._of_keys(snapshot, touched)
+        for known, marks in found:
             gone = [i for i, mark in enumerate(marks) if mark in identities]
             parts.append((known.rows.take(pa.array(gone, type=pa.int64())), -known.weights[gone]))
         if expired_at is not None:
             # By their time, not by a scan; and not all at once, for the cost follows the change.
-            found = snapshot.between(column, -np.inf, expired_at.timestamp() * 1e6)
-            first = gather(found, np.arange(min(len(found), max(_LET_GO, 4 * len(touched)))))
+            too_old = snapshot.between(column, -np.inf, expired_at.timestamp() * 1e6)
+            first = gather(too_old, np.arange(min(len(too_old), max(_LET_GO, 4 * len(touched)))))
             old = [i for i, mark in enumerate(self._marks(first)) if mark not in identities]
             parts.append((first.rows.take(pa.array(old, type=pa.int64())), -first.weights[old]))
         columns = list(zip(*rows, strict=True)) if rows else [()] * len(snapshot.schema)
@@ -173,12 +183,17 @@ class Pending:
         return consolidate(tables, np.concatenate([weights for _, weights in parts]))
 
     def _of_keys(self, snapshot: State, keys: Sequence[Any]) -> tuple[Delta, list[Any]]:
-        """What is remembered of keys, and of others that share a hash with them; and of which key each row is."""
+        """What is remembered of keys, and of which of them each row is."""
         contract = self._table.contract
         width = len(contract.key)
         wanted = _column_table(keys, [contract.schema[name] for name in contract.key])
         found = snapshot.lookup(tuple(range(width)), np.unique(key_hashes(wanted, tuple(range(width)))))
-        return found, self._marks(found)
+        marks, asked = self._marks(found), {contract.key_identity(key) for key in keys}
+        if all(mark in asked for mark in marks):
+            return found, marks
+        # A hash may be shared: only rows of these keys count, so that none is found twice.
+        own = [i for i, mark in enumerate(marks) if mark in asked]
+        return gather(found, np.array(own, dtype=np.int64)), [marks[i] for i in own]
 
     def _marks(self, remembered: Delta) -> list[Any]:
         columns = [remembered.rows.column(i).to_pylist() for i in range(len(self._key_indexes))]

@@ -5,7 +5,7 @@ over all events that is right whatever order they came in: a late one finds its 
 nothing. The query is maintained like that of any view: an event costs the events of its key.
 
     events      the stream's rows with their sequence, and whether they delete
-    single      of several events of a key with one sequence the last: a delete, else the greater row
+    single      of several events of a key with one sequence one: a delete, else that with the least values
     filled      NULLs replaced by what the key had before, since it was last deleted (IGNORE NULL UPDATES)
     latest      the last event of each key, unless it deletes (type 1)
     history     the events at which a row began, with that at which it ended (type 2)
@@ -112,13 +112,14 @@ def _latest(flow: AutoCdc, events: str) -> str:
     last = _first(f"SELECT *, row_number() OVER {window} AS {_NUMBER} FROM ({events})")
     if not flow.truncates:
         return f"SELECT {_selected(flow.columns, (_SEQUENCE, _DELETE))} FROM ({last}) WHERE NOT {_DELETE}"
+    # Joined by equal columns, so that an event which is no truncate looks at nothing else.
     emptied = (
-        f"SELECT max({_bracketed(flow.sequence)}) AS {_GONE} FROM {quoted(flow.stream)} "
+        f"SELECT FALSE AS {_NEXT}, max({_bracketed(flow.sequence)}) AS {_GONE} FROM {quoted(flow.stream)} "
         f"WHERE coalesce({_bracketed(flow.truncates)}, FALSE)"
     )
     return (
-        f"SELECT {_selected(flow.columns, (_SEQUENCE, _DELETE, _GONE))} FROM ({last}) CROSS JOIN ({emptied}) "
-        f"WHERE NOT {_DELETE} AND ({_GONE} IS NULL OR {_SEQUENCE} > {_GONE})"
+        f"SELECT {_selected(flow.columns, (_SEQUENCE, _DELETE, _NEXT, _GONE))} FROM ({last}) "
+        f"JOIN ({emptied}) ON {_DELETE} = {_NEXT} WHERE {_GONE} IS NULL OR {_SEQUENCE} > {_GONE}"
     )
 
 
