@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from headrace.capture.columns.records import Records
 from headrace.capture.connector import Arrival, Connector, Description, Lag, Position
 from headrace.capture.record import Record
 from headrace.errors import SetupError, SourceError, SourceUnavailable
@@ -21,6 +22,9 @@ from headrace.errors import SetupError, SourceError, SourceUnavailable
 _LOOK_SECONDS = 5.0
 _ANSWER_SECONDS = 10.0
 _NAMES = {"earliest", "latest"}
+_MOST_AT_ONCE = 1_000_000
+# How long more records of a backlog are waited for.
+_GATHER_SECONDS = 0.3
 
 OPTIONS: Mapping[str, str] = {
     "start": "Where to begin: 'earliest' (the default), 'latest', 'offset:N', or a time such as '2026-01-31 12:00:00'.",
@@ -68,11 +72,7 @@ class KafkaReading:
         if time.monotonic() - self._looked_at > _LOOK_SECONDS:
             self._assign()
         arrivals: list[Arrival] = []
-        for message in self._consumer.consume(min(most, 100_000), seconds):
-            error = message.error()
-            if error is not None:
-                self._refuse(error, message)
-                continue
+        for message in self._consumed(most, seconds):
             topic, partition, offset = message.topic(), message.partition(), message.offset()
             _, millis = message.timestamp()
             at = datetime.fromtimestamp(millis / 1000, UTC) if millis > 0 else None
@@ -83,6 +83,39 @@ class KafkaReading:
                 self._read_at[topic, partition] = at
             arrivals.append(Arrival(record, {_key(topic, partition): offset + 1}))
         return arrivals
+
+    def poll_records(self, most: int, large: int, seconds: float) -> Records:
+        """The same without an object for each; where they are many, more of them are waited for a little."""
+        if time.monotonic() - self._looked_at > _LOOK_SECONDS:
+            self._assign()
+        messages = self._consumed(most, seconds)
+        if large <= len(messages) < most:
+            messages += self._consumed(most - len(messages), _GATHER_SECONDS, together=True)
+        parts = [
+            (one.value(), one.key(), one.topic(), one.partition(), one.offset(), one.timestamp()[1]) for one in messages
+        ]
+        values, keys, topics, partitions, offsets, timestamps = zip(*parts, strict=True) if parts else ((),) * 6
+        advanced: dict[str, int] = {}
+        lasts = {
+            (topic, partition): index for index, (topic, partition) in enumerate(zip(topics, partitions, strict=True))
+        }
+        for (topic, partition), index in lasts.items():
+            self._next[topic, partition] = advanced[_key(topic, partition)] = offsets[index] + 1
+            if timestamps[index] > 0:
+                self._read_at[topic, partition] = datetime.fromtimestamp(timestamps[index] / 1000, UTC)
+        return Records(values, keys, topics, partitions, offsets, timestamps, advanced)
+
+    def _consumed(self, most: int, seconds: float, *, together: bool = False) -> list[Any]:
+        """The messages that come within so many seconds: as soon as there are some, or all of that time."""
+        # The library waits until it has as many as it is asked for, so that the first is asked for alone.
+        messages = self._consumer.consume(min(most, _MOST_AT_ONCE) if together else 1, seconds)
+        if messages and most > 1 and not together:
+            messages += self._consumer.consume(min(most - 1, _MOST_AT_ONCE), 0)
+        for message in messages:
+            error = message.error()
+            if error is not None:
+                self._refuse(error, message)
+        return [message for message in messages if message.error() is None]
 
     def confirm(self, position: Position) -> None:
         """Let the group of the source's name show how far it is."""

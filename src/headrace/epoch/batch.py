@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from headrace.catalog.catalog import Catalog, Table
 from headrace.epoch.bulk import Bulk, bulk_delta
+from headrace.epoch.column_changes import ColumnChanges, Held, take_columns
 from headrace.epoch.pending import Pending
 from headrace.epoch.work import Work
 from headrace.errors import ChangesRejected, Rejection
@@ -17,7 +18,7 @@ from headrace.intake.positions import Captured
 from headrace.state.delta import Delta, concat
 from headrace.state.state import State
 
-Changes = Mapping[str, Sequence[object] | Bulk]
+Changes = Mapping[str, Sequence[object] | Bulk | ColumnChanges]
 Counts = dict[str, int]
 _Accepted = Mapping[str, tuple[State, tuple[Delta, ...]]]
 _Mark = tuple[_Accepted, Pending | None, int]
@@ -120,11 +121,13 @@ class _TableSoFar:
         self._accepted: _Accepted = {store.name: (work.before(store.name), ()) for store in stores}
         self._pending: Pending | None = None
 
-    def take(self, listed: Sequence[object] | Bulk, each: bool) -> Taken:
+    def take(self, listed: Sequence[object] | Bulk | ColumnChanges, each: bool) -> Taken:
         """Take changes of this table, all or none of them, or each by itself."""
         if isinstance(listed, Bulk):
             self._add({self.name: bulk_delta(self._table, self.snapshot(), listed)})
             return Taken(len(listed))
+        if isinstance(listed, ColumnChanges):
+            return self._take_columns(listed, each)
         if self._pending is None:
             held = (
                 None if one is None else self._after(one.name)
@@ -135,6 +138,23 @@ class _TableSoFar:
         taken = self._pending.overlay.take(listed, self._now, each=each, positions=positions)
         if taken.rejections and not each:
             raise ChangesRejected(taken.rejections)
+        return taken
+
+    def _take_columns(self, listed: ColumnChanges, each: bool) -> Taken:
+        """Take changes by whole columns, and after them those of other keys, one by one."""
+        self._flush()
+        stores = (self._table.store, self._table.tombstones, self._table.positions)
+        rows, *remembered = (None if one is None else self._after(one.name) for one in stores)
+        assert rows is not None
+        deltas, taken, left = take_columns(self._table, Held(rows, *remembered), listed, self._now, self._retention)
+        if taken.rejections and not each:
+            raise ChangesRejected(taken.rejections)
+        self._add(deltas)
+        for others in (listed.others, left):
+            if others:
+                more = self.take(others, each)
+                rejections = (*taken.rejections, *more.rejections)
+                taken = Taken(taken.applied + more.applied, taken.stale + more.stale, rejections)
         return taken
 
     def mark(self) -> _Mark:

@@ -20,7 +20,7 @@ from headrace.state.hashing import identity, key_hashes
 from headrace.state.state import State
 
 # So many rows that are too old to be remembered are let go in one epoch, or more where it changes more.
-_LET_GO = 10_000
+LET_GO = 10_000
 
 
 class Pending:
@@ -170,7 +170,7 @@ class Pending:
         if expired_at is not None:
             # By their time, not by a scan; and not all at once, for the cost follows the change.
             too_old = snapshot.between(column, -np.inf, expired_at.timestamp() * 1e6)
-            first = gather(too_old, np.arange(min(len(too_old), max(_LET_GO, 4 * len(touched)))))
+            first = gather(too_old, np.arange(min(len(too_old), max(LET_GO, 4 * len(touched)))))
             old = [i for i, mark in enumerate(self._marks(first)) if mark not in identities]
             parts.append((first.rows.take(pa.array(old, type=pa.int64())), -first.weights[old]))
         columns = list(zip(*rows, strict=True)) if rows else [()] * len(snapshot.schema)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from headrace.epoch.bulk import Bulk
 from headrace.epoch.calls import Call
+from headrace.epoch.column_changes import ColumnChanges
 from headrace.epoch.digest import digest, digest_of
 from headrace.errors import MemoryExceeded, SparkLost, WorkFailed
 from headrace.state.hashing import identity
@@ -83,10 +84,16 @@ def _known_by(call: Call) -> tuple[int, str]:
     """What tells a call from one with other changes."""
     if call.digest:
         return _size(call), call.digest
-    listed = {name: changes for name, changes in call.changes.items() if not isinstance(changes, Bulk)}
+    listed: dict[str, Sequence[object]] = {}
+    for name, changes in call.changes.items():
+        if not isinstance(changes, Bulk):
+            listed[name] = changes.others if isinstance(changes, ColumnChanges) else changes
     parts = [digest_of(listed).encode()]
     for name, changes in call.changes.items():
-        if isinstance(changes, Bulk):
+        if isinstance(changes, ColumnChanges):
+            rows = identity(changes.rows.columns, changes.rows.num_rows)
+            parts += [name.encode(), changes.deleted.tobytes(), *(half.tobytes() for half in rows)]
+        elif isinstance(changes, Bulk):
             removed, added = (identity(rows.columns, rows.num_rows) for rows in (changes.removed, changes.added))
             parts += [name.encode(), *(half.tobytes() for half in (*removed, *added))]
     return _size(call), digest(*parts)

@@ -34,6 +34,7 @@ COMMON_OPTIONS: Mapping[str, str] = {
     "registry_password": "For avro: the password, by reference.",
     "registry_token": "For avro: a bearer token, by reference.",
     "max_records": "How many records are taken into one epoch at most.",
+    "bulk_records": "How many records of a backlog are taken into one epoch as columns at most; 0 for none.",
     "raw": "Whether all that comes is kept in <source>_raw.",
     "max_record_bytes": "A larger record is a dead letter, of which so much is kept.",
     "lag_warning": "How long the source may be behind before that is told as a warning: '60 seconds', or seconds.",
@@ -64,7 +65,7 @@ def check(description: Description, connector: Connector) -> None:
     order = description.options.get("order", "position")
     if order not in ORDERS:
         raise SourceError(f"order cannot be {order!r}", hint=f"write order = {' or '.join(map(repr, ORDERS))}")
-    for name in ("max_records", "dead_letter_limit", "max_record_bytes"):
+    for name in ("max_records", "bulk_records", "dead_letter_limit", "max_record_bytes"):
         _refuse_no_number(name, description.options.get(name))
     lag_warning_of(description.options)
     connector.check(description)
@@ -104,6 +105,6 @@ def lag_warning_of(options: Mapping[str, Any]) -> float | None:
 
 
 def _refuse_no_number(name: str, value: Any) -> None:
-    least = 0 if name == "dead_letter_limit" else 1
+    least = 0 if name in ("dead_letter_limit", "bulk_records") else 1
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
         raise SourceError(f"{name} cannot be {value!r}", hint=f"write a whole number: {name} = 1000")

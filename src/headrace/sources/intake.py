@@ -189,14 +189,12 @@ def call_for(source: str, decoded: Decoded, before: Progress, *, raw: bool) -> t
         letters = [*decoded.letters, *_refused(decoded, verdicts.rejections)]
         applied, stale = sum(verdicts.applied.values()), sum(verdicts.stale.values())
         dead = sum(one.changes for one in letters)
-        rows = _raw_rows(decoded, now) if raw else []
+        rows = raw_rows(decoded, now) if raw else []
         progress = advanced(before, decoded, applied, stale, dead)
         reached[0] = progress = replace(progress, recorded=before.recorded + len(rows))
         kept: dict[str, Sequence[object]] = {PROGRESS: [{"insert": progress.row(source, now)}]}
         if letters:
-            kept[DEAD_LETTERS] = [
-                {"insert": _letter_row(source, letter, now, decoded.most_bytes)} for letter in letters
-            ]
+            kept[DEAD_LETTERS] = [{"insert": letter_row(source, letter, now, decoded.most_bytes)} for letter in letters]
         if rows:
             kept[raw_name(source)] = [{"insert": row} for row in rows]
         return kept
@@ -257,7 +255,8 @@ def _changes_of_record(origins: Sequence[Whence], index: int) -> int:
     return last + 1 - first
 
 
-def _letter_row(source: str, letter: Letter, now: datetime, most_bytes: int) -> dict[str, Any]:
+def letter_row(source: str, letter: Letter, now: datetime, most_bytes: int) -> dict[str, Any]:
+    """The row that keeps a dead letter."""
     record = letter.arrival.record
     payload = payload_text(record.value, most_bytes)
     return {
@@ -297,7 +296,8 @@ def payload_bytes(text: str | None) -> bytes | None:
     return bytes.fromhex(text[2:]) if text.startswith("\\x") else text.encode()
 
 
-def _raw_rows(decoded: Decoded, now: datetime) -> list[dict[str, Any]]:
+def raw_rows(decoded: Decoded, now: datetime) -> list[dict[str, Any]]:
+    """What the raw table keeps of records: each change of a row as it came."""
     rows: list[dict[str, Any]] = []
     for arrival, message in decoded.messages:
         if not isinstance(message, RowChange):

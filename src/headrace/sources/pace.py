@@ -52,10 +52,12 @@ class Pace:
         """Records are on their way into an epoch."""
         self._on_its_way_since = min(map(_committed_at, arrivals), default=None)
 
-    def committed(self, arrivals: Sequence[Arrival], before: Progress, after: Progress) -> None:
-        """They are in every view."""
+    def committed(
+        self, arrivals: Sequence[Arrival], before: Progress, after: Progress, count: int | None = None
+    ) -> None:
+        """They are in every view, or so many of which these are the last."""
         with self._lock:
-            self._taken.append((time.monotonic(), len(arrivals)))
+            self._taken.append((time.monotonic(), len(arrivals) if count is None else count))
             self._forget()
         for name in OUTCOMES:
             self._totals[name] += max(0, getattr(after, name) - getattr(before, name))

@@ -31,6 +31,12 @@ class Positions:
             self._deletes[partition] = record, position
         return position
 
+    def remember(self, record: Record, position: SourcePosition) -> None:
+        """Note a delete that was read otherwise, if it is later than the last one that is known."""
+        known = self._deletes.get(position.partition)
+        if known is None or known[0].offset < record.offset:
+            self._deletes[position.partition] = record, position
+
     def _tombstone(self, record: Record, partition: int) -> SourcePosition:
         """That of the delete before it, which it repeats; where that was compacted away, the offset alone is known."""
         before = self._deletes.get(partition)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from headrace.capture.columns.records import Records, RecordsReading
 from headrace.capture.connector import Arrival, Connector, Description, Lag, Reading
 from headrace.capture.messages import Decode, Truncation
 from headrace.catalog.catalog import Source
@@ -32,6 +33,7 @@ from headrace.errors import (
     SourceUnavailable,
     ViewEvaluationError,
 )
+from headrace.sources.bulk import Backlog, Ways, call_of, prepare
 from headrace.sources.connectors import lag_warning_of, most_bytes_of, positions_of
 from headrace.sources.intake import Decoded, Progress, Torn, call_for, decode, without, without_records
 from headrace.sources.pace import Pace
@@ -78,6 +80,7 @@ class Runner:
         read_progress: Callable[[], Progress],
         before: Runner | None = None,
         totals: Counter[str] | None = None,
+        backlog: Backlog | None = None,
     ) -> None:
         self.source = source
         self._loop = loop
@@ -88,6 +91,7 @@ class Runner:
         self._read_progress = read_progress
         # Who read the source until now, and may still be at its last epoch.
         self._before = before
+        self._backlog = backlog
         self._options: Mapping[str, Any] = source.options
         self._positions = positions_of(source, connector)
         self._stopped = threading.Event()
@@ -158,27 +162,77 @@ class Runner:
         reading = self._connector.open(self._description, self._progress.position)
         # Of a transaction that has not come whole yet; it is read again after a restart.
         held: list[Arrival] = []
+        most = int(self._options.get("max_records", _MOST_RECORDS))
         try:
             while not self._stopped.is_set():
-                arrivals = reading.poll(int(self._options.get("max_records", _MOST_RECORDS)), _POLL_SECONDS)
+                arrivals: Sequence[Arrival] = ()
+                records: Records | None = None
+                if self._backlog is not None and not held and isinstance(reading, RecordsReading):
+                    records = reading.poll_records(self._backlog.most, self._backlog.large, _POLL_SECONDS)
+                else:
+                    arrivals = reading.poll(most, _POLL_SECONDS)
                 if self._stopped.is_set():
                     return
-                self._look_at_lag(reading, force=not arrivals)
-                if not arrivals:
+                self._look_at_lag(reading, force=not (arrivals or records))
+                if not (arrivals or records):
                     continue
                 self._error = None
-                held.extend(arrivals)
-                self._pace.began(held)
-                whole = _whole(held)
-                if whole:
-                    self._take(held[:whole])
-                    del held[:whole]
-                    reading.confirm(self._progress.position)
-                    self._refuse_too_many_letters()
+                if records and not self._take_backlog(records, self._backlog):
+                    # They go the way of single records, no more of them at once than that takes.
+                    for start in range(0, len(records), most):
+                        piece = range(start, min(start + most, len(records)))
+                        self._take_whole(held, [records.arrival(index) for index in piece], reading)
+                elif records:
+                    self._confirm(reading)
+                else:
+                    self._take_whole(held, arrivals, reading)
         finally:
             self._pending = 0
             self._pace.rest()
             reading.close()
+
+    def _take_whole(self, held: list[Arrival], arrivals: Sequence[Arrival], reading: Reading) -> None:
+        """Bring records into epochs, with those held before them, but for what a transaction holds back."""
+        held.extend(arrivals)
+        self._pace.began(held)
+        whole = _whole(held)
+        if whole:
+            self._take(held[:whole])
+            del held[:whole]
+            self._confirm(reading)
+
+    def _confirm(self, reading: Reading) -> None:
+        reading.confirm(self._progress.position)
+        self._refuse_too_many_letters()
+
+    def _take_backlog(self, records: Records, backlog: Backlog | None) -> bool:
+        """Bring many records into one epoch as columns; False if they must go the way of single ones."""
+        if backlog is None or len(records) < backlog.large:
+            return False
+        most_bytes = most_bytes_of(self._options)
+        ways = Ways(
+            backlog.table_of, backlog.contract_of, backlog.columns_of, self._decoded, most_bytes, self._positions
+        )
+        prepared = prepare(records, ways)
+        if prepared is None:
+            return False
+        raw = bool(self._options.get("raw", True))
+        call, reached = self._guarded(
+            dict(prepared.changes), lambda before: call_of(self.source.name, prepared, before, raw=raw)
+        )
+        self._pending = prepared.received
+        oldest = min(range(len(records)), key=records.timestamps.__getitem__)
+        self._pace.began([records.arrival(oldest)])
+        try:
+            self._loop.receipt_of(self._loop.enter(call))
+        except (Torn, ViewEvaluationError, MemoryExceeded):
+            # Which of them it is that cannot be taken shows when they come one by one.
+            return False
+        finally:
+            self._pending = 0
+        self._pace.committed([records.arrival(len(records) - 1)], self._progress, reached(), len(records))
+        self._progress = reached()
+        return True
 
     def _look_at_lag(self, reading: Reading, force: bool) -> None:
         """Ask how far behind it is, now and then: that may cost a round trip."""
@@ -245,7 +299,14 @@ class Runner:
         self._progress = reached
 
     def _call(self, decoded: Decoded, raw: bool) -> tuple[Call, Callable[[], Progress]]:
-        """The call for records, which is refused if the source is elsewhere than they follow on."""
+        """The call for records, and how far the source is after it."""
+        name = self.source.name
+        return self._guarded(decoded.captured, lambda before: call_for(name, decoded, before, raw=raw))
+
+    def _guarded(
+        self, changes: Changes, make: Callable[[Progress], tuple[Call, Callable[[], Progress]]]
+    ) -> tuple[Call, Callable[[], Progress]]:
+        """A call that is refused if the source is elsewhere than its records follow on."""
         expected = self._progress.position
         reached = [self._progress]
 
@@ -254,13 +315,13 @@ class Runner:
             before = self._read_progress()
             if self._stopped.is_set() or before.position != expected:
                 raise SourceUnavailable(f"source {self.source.name} is read by somebody else by now")
-            call, known = call_for(self.source.name, decoded, before, raw=raw)
+            call, known = make(before)
             assert call.after is not None
             kept = call.after(verdicts)
             reached[0] = known()
             return kept
 
-        return Call(decoded.captured, after=after), lambda: reached[0]
+        return Call(changes, after=after), lambda: reached[0]
 
     def _halve(self, decoded: Decoded, stage: str, reason: str) -> None:
         """Find what is not to be taken by halves; a half that can be is committed, with its position."""

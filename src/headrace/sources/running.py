@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from headrace.capture.columns.debezium import ColumnDecoder, can_be_columns
 from headrace.capture.connector import Arrival, Connector, Description
 from headrace.capture.formats import FORMATS, avro
 from headrace.capture.messages import Decode, Undecodable
@@ -19,12 +20,18 @@ from headrace.catalog.catalog import Source
 from headrace.epoch.core import Core
 from headrace.epoch.loop import Loop
 from headrace.errors import SourceError
+from headrace.intake.table import TableContract
 from headrace.reading.point_read import rows_where
+from headrace.sources.bulk import Backlog
 from headrace.sources.connectors import CONNECTORS, FORMAT_OPTIONS, registry_of
 from headrace.sources.intake import Progress
 from headrace.sources.runner import Runner, State, Status
 from headrace.sources.secrets import looked_up
 from headrace.sources.system_tables import PROGRESS, raw_name
+
+# From so many records on that come at once, they are a backlog, and so many of one are taken into an epoch at most.
+_LARGE = 5_000
+_MOST_AT_ONCE = 100_000
 
 
 class Sources:
@@ -106,17 +113,46 @@ class Sources:
             partial(progress_of, core, source.name),
             before,
             self.totals[source.name],
+            backlog_of(core, source, connector),
         )
 
 
 def table_of(core: Core, source: Source, arrival: Arrival) -> str:
     """The table that a record belongs to: the one that the statement names, or the one of its topic's last part."""
+    return _table_of_topic(core, source, arrival.record.topic)
+
+
+def _table_of_topic(core: Core, source: Source, topic: str) -> str:
     if source.table:
         return source.table
-    name = arrival.record.topic.rpartition(".")[2].lower()
+    name = topic.rpartition(".")[2].lower()
     if name not in core.catalog:
-        raise Undecodable(f"there is no table {name} for the records of {arrival.record.topic}", "schema")
+        raise Undecodable(f"there is no table {name} for the records of {topic}", "schema")
     return core.catalog.table(name).name
+
+
+def backlog_of(core: Core, source: Source, connector: Connector) -> Backlog | None:
+    """How many records at once are taken as columns; None where each is read alone."""
+    options = looked_up(source.options)
+    if not connector.has_format or options.get("format") != "debezium":
+        return None
+    least = min(_LARGE, int(options.get("max_records", _LARGE)) + 1)
+    most = int(options.get("bulk_records", options.get("max_records", _MOST_AT_ONCE)))
+    if most < least:
+        return None
+    format_options = read_options({name: value for name, value in options.items() if name in FORMAT_OPTIONS})
+
+    @lru_cache(maxsize=1000)
+    def made(contract: TableContract) -> ColumnDecoder | None:
+        return ColumnDecoder(contract, format_options) if can_be_columns(contract) else None
+
+    def contract_of(table: str) -> TableContract:
+        return core.catalog.table(table).contract
+
+    def columns_of(table: str) -> ColumnDecoder | None:
+        return made(contract_of(table))
+
+    return Backlog(least, most, partial(_table_of_topic, core, source), contract_of, columns_of)
 
 
 def decoders(core: Core, source: Source, connector: Connector) -> Any:

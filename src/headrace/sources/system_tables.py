@@ -44,7 +44,7 @@ _DEAD_LETTERS = StructType(
         StructField("arrived_at", _TIME),
     ]
 )
-_RAW = StructType(
+RAW_SCHEMA = StructType(
     [
         StructField("event_id", _TEXT, False),
         StructField("operation", _TEXT),
@@ -103,4 +103,4 @@ def dead_letters_table() -> Table:
 
 def raw_table(source: str) -> Table:
     """All that a source brought, in the order of its arrival."""
-    return make_table(TableContract(raw_name(source), _RAW), system=True)
+    return make_table(TableContract(raw_name(source), RAW_SCHEMA), system=True)

@@ -14,7 +14,7 @@ from headrace.intake.reasons import shown
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NUMBER = re.compile(r"\d{1,30}", re.ASCII)
 _HEX_PARTS = re.compile(r"[0-9a-fA-F]{1,16}(?::[0-9a-fA-F]{1,16})*", re.ASCII)
-_FILE_NUMBER = re.compile(r"\.(\d{1,18})$", re.ASCII)
+FILE_NUMBER = re.compile(r"\.(\d{1,18})$", re.ASCII)
 # A block may hold text of any length; nothing of a position needs more than this.
 MOST_TEXT = 4_000
 
@@ -36,7 +36,7 @@ def origin_of(payload: Mapping[str, Any]) -> Origin:
         position,
         moment(block),
         transaction_of(payload.get("transaction")) or _transaction_of_source(block, connector),
-        _is_snapshot(block.get("snapshot")),
+        is_snapshot(block.get("snapshot")),
         text(block.get("name")),
     )
 
@@ -80,7 +80,8 @@ def text(value: Any) -> str:
     return str(value)[:MOST_TEXT] if type(value) is str or type(value) is int else ""
 
 
-def _is_snapshot(value: Any) -> bool:
+def is_snapshot(value: Any) -> bool:
+    """Whether the word of a block tells that its row was read, and not logged."""
     # "first", "last" and their kin are rows of a snapshot too; "incremental" ones come while changes go on.
     return value is True or (type(value) is str and value.lower() not in ("", "false"))
 
@@ -103,11 +104,12 @@ def _postgresql(block: Mapping[str, Any]) -> Position:
         if isinstance(parts, list) and len(cast("list[Any]", parts)) == 2:
             commit, change = (number(part) for part in cast("list[Any]", parts))
             if change is not None:
-                return Position(_lsn(change), (commit or 0, change))
-    return Position() if lsn is None else Position(_lsn(lsn), (lsn,))
+                return Position(lsn_text(change), (commit or 0, change))
+    return Position() if lsn is None else Position(lsn_text(lsn), (lsn,))
 
 
-def _lsn(value: int) -> str:
+def lsn_text(value: int) -> str:
+    """A place in the log of PostgreSQL, as its people write it."""
     return f"{value >> 32:X}/{value & 0xFFFFFFFF:X}" if 0 <= value < 1 << 64 else str(value)
 
 
@@ -115,7 +117,7 @@ def _mysql(block: Mapping[str, Any]) -> Position:
     file, at, row = text(block.get("file")), number(block.get("pos")), number(block.get("row")) or 0
     if not file or at is None:
         return Position()
-    numbered = _FILE_NUMBER.search(file)
+    numbered = FILE_NUMBER.search(file)
     order = (int(numbered[1]), at, row) if numbered else ()
     return Position(f"{file}:{at}:{row}", order)
 

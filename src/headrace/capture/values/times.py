@@ -19,7 +19,7 @@ _ZULU = re.compile(r"(?:[Zz]|[+-]00(?::?00)?)$", re.ASCII)
 _FINE = re.compile(r"([.,]\d{6})\d+", re.ASCII)
 _MONTHS = re.compile(r"([+-]?)P(?:([+-]?\d{1,18})Y)?(?:([+-]?\d{1,18})M)?(.*)", re.ASCII | re.DOTALL)
 # What PostgreSQL's own infinity has become on the way, in milliseconds or in microseconds.
-_INFINITIES = frozenset({9223372036825200000, -9223372036832400000, 9223372036825200, -9223372036832400})
+INFINITIES = frozenset({9223372036825200000, -9223372036832400000, 9223372036825200, -9223372036832400})
 
 
 def temporal_reader(encoding: Encoding, family: Family, type_name: str, *, truncate: bool = False) -> Reader:
@@ -73,7 +73,7 @@ def whole(value: Any, type_name: str, *, truncate: bool = False) -> int:
 
 
 def _timestamp(micros: int, value: Any, type_name: str, instant: bool) -> datetime:
-    if value in _INFINITIES:
+    if value in INFINITIES:
         raise BadValue(f"infinity is no {type_name}")
     try:
         moment = _EPOCH + timedelta(microseconds=micros)
