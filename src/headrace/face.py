@@ -18,6 +18,7 @@ from headrace.progress import Listener
 from headrace.reading.explain import Explanation
 from headrace.reading.judge import Verdict
 from headrace.settings import Settings, read_settings
+from headrace.spark.requirements import check_session
 from headrace.spark.session import start_spark
 from headrace.sql.flow_text import auto_cdc_text
 from headrace.storage.objects import location_of
@@ -48,7 +49,9 @@ def open_home(
     # Before Spark is started: a refusal should not take seconds.
     ownership = None if read_only else take_ownership(path, chosen.owner_timeout)
     try:
-        return Headrace(Home(path, spark or start_spark(chosen), chosen, ownership))
+        session = spark or start_spark(chosen)
+        check_session(session)
+        return Headrace(Home(path, session, chosen, ownership))
     except BaseException:
         if ownership is not None:
             ownership.release()

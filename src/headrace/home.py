@@ -38,6 +38,7 @@ from headrace.settings import Settings
 from headrace.sources.conservation import imbalances
 from headrace.sources.dead_letters import Filter, discard, find_letters, refuse_unknown, replay
 from headrace.sources.running import Sources
+from headrace.spark.shared_scratch import open_scratch
 from headrace.sql.one_row import CLOCK, CLOCK_SCHEMA
 from headrace.sql.resolve import forget
 from headrace.state import mapped
@@ -46,6 +47,7 @@ from headrace.statements.engine import Engine
 from headrace.statements.run import run_query_text, run_script
 from headrace.storage.objects import Location, location_of
 from headrace.storage.scratch import Scratch, memory_folder
+from headrace.upkeep.executors import ExecutorWatch
 from headrace.upkeep.fold import Fold, FoldInputs, base_schemas_of, fold_inputs, sweep_after_crash
 from headrace.upkeep.merger import Merger
 from headrace.upkeep.renew import Renewal
@@ -63,7 +65,11 @@ class Home:
         self.settings = settings
         self._ownership = ownership
         self._leaves = Scratch(memory_folder())
-        self._disk = Scratch()
+        try:
+            self._disk = open_scratch(path, spark, settings, sweeping=ownership is not None)
+        except BaseException:
+            self._leaves.close()
+            raise
         files = Files(self._disk.path)
         sessions = open_sessions(spark, files)
         ledger = Ledger(path, settings.inline_bytes)
@@ -77,12 +83,15 @@ class Home:
         self.core.tidy = self._merger.submit
         self.renewal = Renewal(self.loop, spark, files)
         self.core.spark = self.renewal
+        self._executors: ExecutorWatch | None = None
+        if not sessions.catalyst.is_local:
+            patience = settings.spark_patience.total_seconds()
+            self._executors = ExecutorWatch(self._spark_sessions, patience, self.renewal.note_stopped)
         try:
-            outdated = self._load(ownership)
+            with sessions.catalyst.active():
+                outdated = self._load(ownership)
         except BaseException:
-            self.core.threads.close()
-            self._leaves.close()
-            self._disk.close()
+            self._let_go()
             raise
         self.core.begin_following()
         self._fold = Fold(path, ledger, self.readers, settings, self._fold_inputs, self.core.check_owner)
@@ -143,18 +152,25 @@ class Home:
             self.core.closed = True
             self.core.following.end()
             self._merger.close()
-            self.core.threads.close()
-            self._leaves.close()
-            self._disk.close()
+            self._let_go()
             if self._ownership is not None:
                 self._ownership.release()
+
+    def _let_go(self) -> None:
+        """Of threads and files that are there for this opening alone."""
+        if self._executors is not None:
+            self._executors.close()
+        self.core.threads.close()
+        self._leaves.close()
+        self._disk.close()
 
     # The verbs.
 
     def execute(self, sql: str) -> Result:
         """Run one statement or a script; the result is that of the last statement."""
         self.core.refuse_closed()
-        return run_script(self.engine, sql)
+        with self.core.sessions.catalyst.active():
+            return run_script(self.engine, sql)
 
     def query(self, sql: str, epoch: int | None = None) -> pa.Table:
         """The rows of a query over one consistent epoch; many need no Spark."""
@@ -162,7 +178,7 @@ class Home:
         found = read_plain_text(self.core, sql, epoch)
         if found is not None:
             return found
-        with self.renewal.working():
+        with self.renewal.working(), self.core.sessions.catalyst.active():
             return run_query_text(self.core, sql, epoch)
 
     def changes(self, name: str, since: int = 0, until: int | None = None, most_bytes: int | None = None) -> pa.Table:
@@ -191,7 +207,7 @@ class Home:
             relations = core.relations()
             unbalanced = imbalances(catalog, relations) if name is None else []
             relations[CLOCK] = core.clock.snapshot(), CLOCK_SCHEMA
-        with self.renewal.working():
+        with self.renewal.working(), core.sessions.catalyst.active():
             queries, tell = core.sessions.queries, core.progress.tell
             verdict = recompute(queries, views, relations, known_columns, self.settings, tell)
         return replace(verdict, imbalances=tuple(unbalanced))
@@ -280,6 +296,10 @@ class Home:
         """After each definition: run what it asks for."""
         self._ticker.start()
         self.sources.reconcile()
+
+    def _spark_sessions(self) -> list[SparkSession]:
+        sessions = self.core.sessions
+        return [sessions.catalyst.session, sessions.frames.catalyst.session]
 
     def _listen(self, ownership: Ownership) -> Control:
         """Run verbs for other processes from now on."""

@@ -71,6 +71,29 @@ class Settings(BaseSettings):
         "and another is started; longer in proportion where its heap is larger than 4 GB. "
         "Read only where Headrace starts Spark.",
     )
+    spark_master: str | None = Field(
+        default=None,
+        pattern=r"^(local(\[.+\])?|spark://.+|yarn|k8s://.+)$",
+        description="Master of the Spark that Headrace starts, such as spark://host:7077; none means a local Spark. "
+        "Also given by --master.",
+    )
+    spark_options: dict[str, str] = Field(
+        default_factory=dict[str, str],
+        description="Further settings of the Spark that Headrace starts, such as spark.executor.memory; "
+        "a JSON object in the environment.",
+    )
+    spark_patience: timedelta = Field(
+        default=timedelta(seconds=60),
+        ge=timedelta(seconds=1),
+        description="How long work may wait for a first executor of a Spark cluster before it is given up.",
+    )
+    shared_scratch: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Folder in which the driver of a Spark cluster and its executors leave files for each other, under "
+        "the same path on all their machines; none means the folder scratch of the home. What lies there may go. "
+        "Read only where Spark is not local.",
+    )
     tombstone_retention: timedelta = Field(
         default=timedelta(days=7),
         ge=timedelta(0),

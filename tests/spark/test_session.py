@@ -5,6 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from headrace.settings import Settings
 from headrace.spark.session import large_session, small_session, start_spark
 
@@ -33,3 +35,42 @@ def test_a_running_spark_is_taken_as_it_is() -> None:
 def test_a_query_in_a_thread_of_its_own_is_read_by_the_settings_of_its_session(home: Any) -> None:
     with ThreadPoolExecutor(1) as other:
         assert other.submit(home.query, "SELECT '${env:PATH}' AS a").result().to_pylist() == [{"a": "${env:PATH}"}]
+
+
+def test_the_session_that_is_given_stays_as_it_is(tmp_path: Path) -> None:
+    import headrace
+
+    given = start_spark(Settings()).newSession()
+    given.conf.set("spark.sql.ansi.enabled", "false")
+    given.conf.set("spark.sql.session.timeZone", "America/New_York")
+    given.range(1).createOrReplaceTempView("mine")
+    sessions: Any = given._jvm.org.apache.spark.sql.classic.SparkSession
+    sessions.setActiveSession(given._jsparkSession)
+    context = given.sparkContext
+
+    def state() -> tuple[Any, ...]:
+        active = sessions.getActiveSession().get()
+        made_of_rdd = context.parallelize([(1,)]).toDF(["a"]).sparkSession
+        tags, tables = context.getJobTags(), [one.name for one in given.catalog.listTables()]
+        return dict(given.conf.getAll), active.equals(given._jsparkSession), made_of_rdd is given, tags, tables
+
+    # PySpark itself lets RDDs become frames of the session that was made last.
+    before = (*state()[:2], True, *state()[3:])
+    with headrace.open(tmp_path / "home", spark=given) as hr:
+        hr.execute("CREATE TABLE t (id INT PRIMARY KEY, a INT); CREATE VIEW v AS SELECT a + 1 AS b FROM t WHERE a > 0")
+        hr.apply({"t": [{"insert": {"id": 1, "a": 7}}]})
+        assert hr.query("SELECT sum(b) AS s FROM v").to_pylist() == [{"s": 8}]
+        hr.execute("UPDATE t SET a = a + 1")
+        assert hr.verify().ok
+        # By the settings of our sessions: ANSI arithmetic fails, where that of the one given would wrap around.
+        with pytest.raises(headrace.ViewEvaluationError):
+            hr.apply({"t": [{"insert": {"id": 2, "a": 2**31 - 1}}]})
+        assert state() == before
+    assert state() == before
+
+
+def test_settings_that_would_change_what_a_view_means_do_not_hold_in_our_sessions() -> None:
+    given = start_spark(Settings())
+    for session in (small_session(given), large_session(given)):
+        assert session.conf.get("spark.sql.caseSensitive") == "false"
+        assert session.conf.get("spark.sql.catalog.spark_catalog") == given.conf.get("spark.sql.catalog.spark_catalog")

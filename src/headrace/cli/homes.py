@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headrace.project.folder import is_project, open_project
-from headrace.settings import Settings
+from headrace.settings import Settings, read_settings
 
 DEFAULT_HOME = "headrace-home"
 
@@ -32,6 +32,14 @@ def choose_home(given: str | None) -> ChosenHome:
         return ChosenHome(DEFAULT_HOME, None, named=False)
     project = open_project(folder)
     return ChosenHome(project.home, project.content.settings, named=True)
+
+
+def with_master(chosen: ChosenHome, master: str | None) -> ChosenHome:
+    """The same home with Spark at this master, if one is given."""
+    if master is None:
+        return chosen
+    settings = chosen.settings or read_settings()
+    return replace(chosen, settings=read_settings(**{**settings.model_dump(), "spark_master": master}))
 
 
 def nearest_project(folder: Path) -> Path | None:

@@ -17,6 +17,14 @@ HomeOption = Annotated[
         "nearest headrace.yml, in this folder or above it; without one, headrace-home.",
     ),
 ]
+MasterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--master",
+        metavar="URL",
+        help="Where Spark works, such as spark://host:7077; by default HEADRACE_SPARK_MASTER, else on this machine.",
+    ),
+]
 ProjectArgument = Annotated[
     Path, typer.Argument(metavar="[PROJECT]", help="The project's folder, by default this one.", show_default=False)
 ]

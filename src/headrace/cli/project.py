@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 import headrace
-from headrace.cli.homes import ChosenHome
+from headrace.cli.homes import ChosenHome, with_master
 from headrace.cli.opening import errors_reported, opened, through_owner
 from headrace.cli.progress import shown
 from headrace.cli.show import receipt_parts, show_json, show_receipt
@@ -22,7 +22,14 @@ RUN_PROJECT = "run_project"
 
 
 def run_folder(
-    folder: Path, home: str | None, values: Sequence[str], *, progress: bool | None, as_json: bool, debug: bool
+    folder: Path,
+    home: str | None,
+    values: Sequence[str],
+    master: str | None,
+    *,
+    progress: bool | None,
+    as_json: bool,
+    debug: bool,
 ) -> None:
     """Bring the project's home to what the project defines, and print what was done."""
     with errors_reported(as_json=as_json, debug=debug):
@@ -30,7 +37,7 @@ def run_folder(
         definitions = read_definitions(project)
         # Before Spark is started: a refusal should not take seconds.
         refuse_problems(definitions.problems)
-        chosen = ChosenHome(home or project.home, project.content.settings, named=True)
+        chosen = with_master(ChosenHome(home or project.home, project.content.settings, named=True), master)
         # A process that has the home open runs it; without one it is run here.
         asked = {"folder": str(folder.resolve()), "values": values_of(values)}
         answer = through_owner(chosen, RUN_PROJECT, **asked)

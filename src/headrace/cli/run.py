@@ -11,12 +11,13 @@ import pyarrow as pa
 import typer
 
 import headrace
-from headrace.cli.homes import choose_home, nearest_project
+from headrace.cli.homes import choose_home, nearest_project, with_master
 from headrace.cli.opening import errors_reported, opened, read_sql, through_owner
 from headrace.cli.options import (
     DebugOption,
     HomeOption,
     JsonOption,
+    MasterOption,
     ProgressOption,
     RowsOption,
     SetOption,
@@ -42,6 +43,7 @@ def run(
         ),
     ] = None,
     home: HomeOption = None,
+    master: MasterOption = None,
     values: SetOption = None,
     rows: RowsOption = 100,
     progress: ProgressOption = None,
@@ -69,15 +71,17 @@ def run(
         headrace run tables.sql views.sql
 
         echo "DELETE FROM orders WHERE id = 7" | headrace run -
+
+        headrace run --master spark://host:7077
     """
     wanted = what or [str(nearest_project(Path.cwd()) or ".")]
     if len(wanted) == 1 and (is_project(Path(wanted[0])) or Path(wanted[0]).is_dir()):
-        run_folder(Path(wanted[0]), home, values or (), progress=progress, as_json=as_json, debug=debug)
+        run_folder(Path(wanted[0]), home, values or (), master, progress=progress, as_json=as_json, debug=debug)
         return
     with errors_reported(as_json=as_json, debug=debug):
         # All are read before the first runs, so that a misspelt name changes nothing.
         texts = {script: read_sql(script) for script in wanted}
-        chosen = choose_home(home)
+        chosen = with_master(choose_home(home), master)
         # A process that has the home open runs them; without one they are run here.
         while texts:
             script = next(iter(texts))

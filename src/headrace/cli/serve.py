@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.homes import ChosenHome, choose_home
+from headrace.cli.homes import ChosenHome, choose_home, with_master
 from headrace.cli.opening import errors_reported, opened
-from headrace.cli.options import DebugOption, HomeOption, JsonOption
+from headrace.cli.options import DebugOption, HomeOption, JsonOption, MasterOption
 from headrace.cli.project import RUN_PROJECT, run_for_others
 from headrace.cli.show import show_json
 from headrace.project.folder import open_project
@@ -36,6 +36,7 @@ def serve(
             "HEADRACE_API_KEYS='[\"...\"]' keeps it out of the list of processes.",
         ),
     ] = None,
+    master: MasterOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -83,6 +84,7 @@ def serve(
         else:
             opened_project = open_project(project)
             chosen = ChosenHome(home or opened_project.home, opened_project.content.settings, named=True)
+        chosen = with_master(chosen, master)
         settings = chosen.settings or read_settings()
         if api_key:
             given = {**settings.model_dump(exclude_unset=True), "api_keys": (*settings.api_keys, *api_key)}

@@ -21,6 +21,7 @@ from headrace.epoch.core import Core
 from headrace.epoch.work import Work
 from headrace.errors import RelationNameError, SourceError
 from headrace.progress import Step
+from headrace.spark.requirements import check_delta
 from headrace.sql.names import quoted
 from headrace.sql.query_errors import query_error
 from headrace.sql.syntax import CreateSource
@@ -135,6 +136,7 @@ def _rows(core: Core, reading: _Reading, counts: dict[str, int]) -> Iterator[pa.
 def _by_spark(core: Core, reading: _Reading) -> Iterator[pa.Table]:
     """By way of Spark, for tables with deletion vectors, mapped columns, partitions, or on another storage."""
     snapshot, frames = reading.snapshot, core.sessions.frames
+    check_delta(frames.catalyst.session)
     reader = frames.catalyst.session.read.format("delta").option("versionAsOf", snapshot.version)
     try:
         frame = reader.load(snapshot.location).select(*(quoted(field.name) for field in reading.columns))

@@ -286,7 +286,7 @@ class Core:
         crash_point("epoch prepared")
         with interrupts_held() as held:
             try:
-                self.ledger.commit(epoch, now, head, work.deltas)
+                self.ledger.commit(epoch, now, head, work.to_commit())
                 crash_point("epoch committed")
                 self._show(prepared, work.deltas)
                 held.note = f"epoch {epoch} is committed"

@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pyarrow as pa
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from headrace.catalog.catalog import Catalog, View
 from headrace.plans.trees import Java
@@ -18,7 +16,7 @@ from headrace.reading.queries import Queries
 from headrace.rules.context import HiddenStore
 from headrace.sql.one_row import CLOCK, CLOCK_SCHEMA
 from headrace.state.arrow_types import spark_schema
-from headrace.state.delta import Delta, consolidate
+from headrace.state.delta import Delta
 from headrace.state.snapshot import difference, holding
 from headrace.state.state import State
 
@@ -58,12 +56,17 @@ def refill(work: Work, catalog: Catalog, frames: Frames, view: View) -> None:
         frame = Queries(frames).frame(view.resolved.sql, inputs, known_columns=catalog.known_columns(view.definition))
     else:
         frame = frames.bind(view.resolved.plan, relation, known)
-    jobs[view.name] = lambda: _plain(frames.collect(frame, view.schema, large, keep=True))
+    jobs[view.name] = lambda: frames.fill(frame, view.schema, large)
     for name, content in _together(jobs):
         wanted[name] = content
         work.tell(Step("view", view.name, len(wanted), parts))
     for name, content in wanted.items():
-        work.record(name, difference(work.before(name), content))
+        delta = difference(work.before(name), content)
+        written = frames.written(delta)
+        if written is None:
+            work.record(name, delta)
+        else:
+            work.record_written(name, written)
 
 
 def _together(jobs: Mapping[str, Callable[[], Delta]]) -> Iterator[tuple[str, Delta]]:
@@ -74,25 +77,11 @@ def _together(jobs: Mapping[str, Callable[[], Delta]]) -> Iterator[tuple[str, De
             yield running[one], one.result()
 
 
-def _plain(rows: pa.Table) -> Delta:
-    return consolidate(rows, np.ones(rows.num_rows, dtype=np.int64))
-
-
 def _content(
     frames: Frames, hidden: HiddenStore, relation: Relations, large: bool, known: Sequence[tuple[Java, Any]]
 ) -> Callable[[], Delta]:
     """The work of filling a hidden store: planned here, done when it is called."""
     frame = frames.bind(hidden.plan, relation, known)
     finished = hold(hidden.finish(frame.toDF(*(f"c{i}" for i in range(len(frame.columns))))), frame)
-    fields = [StructField(f"c{i}", kind, True) for i, kind in enumerate(hidden.types)]
-
-    def filled() -> Delta:
-        if not hidden.weighted:
-            rows = frames.collect(finished, StructType(fields), large)
-            count = rows.num_rows if fields else finished.count()
-            return consolidate(rows, np.ones(count, dtype=np.int64))
-        table = frames.collect(finished, StructType([*fields, StructField("weight", LongType())]), large)
-        weights = table.column(len(fields)).to_numpy().astype(np.int64)
-        return consolidate(table.select(list(range(len(fields)))), weights)
-
-    return filled
+    schema = spark_schema(hidden.types)
+    return lambda: frames.fill(finished, schema, large, weighted=hidden.weighted)

@@ -12,6 +12,7 @@ from headrace.catalog.catalog import Catalog, View
 from headrace.epoch.fill import refill
 from headrace.epoch.threads import ViewThreads
 from headrace.errors import HeadraceError, ViewEvaluationError
+from headrace.ledger.written import Written
 from headrace.plans.failures import FAILURES, data_fault, first_line, refuses_plan, work_failed
 from headrace.progress import Listener, silent
 from headrace.reading.frames import Frames
@@ -34,6 +35,7 @@ class Work:
         self.tell = tell
         self._before = {name: store.snapshot() for name, store in stores.items()}
         self._deltas: dict[str, Delta] = {}
+        self._written: dict[str, Written] = {}
         self._after: dict[str, tuple[Delta, State]] = {}
         self._bound = bound
 
@@ -71,6 +73,19 @@ class Work:
     def record(self, store: str, delta: Delta) -> None:
         """Record the delta of a relation or a hidden store."""
         self._deltas[store] = delta
+
+    def record_written(self, store: str, written: Written) -> None:
+        """Record a delta that lies in files already."""
+        self.record(store, written.delta)
+        self._written[store] = written
+
+    def to_commit(self) -> dict[str, Delta | Written]:
+        """All deltas as the ledger takes them: those that lie in files already with their files."""
+        found: dict[str, Delta | Written] = dict(self._deltas)
+        for name, written in self._written.items():
+            if self._deltas.get(name) is written.delta:
+                found[name] = written
+        return found
 
     def recorded(self, store: str) -> Delta | None:
         """The delta of a hidden store, if it was already worked out in this epoch."""

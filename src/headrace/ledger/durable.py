@@ -22,6 +22,8 @@ from headrace.errors import LedgerError
 from headrace.storage.folders import sync_folder
 from headrace.storage.objects import Location, ObjectPath, StoreFailed, Unconfirmed
 
+# What a disk says that cannot give a second name to a file of another, or gives none at all.
+_NO_LINKS = (errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK)
 _TEMPORARY = ".tmp-"
 _COPY_BYTES = 1024 * 1024
 _crash_at = os.environ.get("HEADRACE_CRASH_AT", "")
@@ -124,6 +126,30 @@ def write_named(
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def take_named(folder: Location, prefix: str, file: Path) -> str:
+    """Have a folder hold a file that lies elsewhere, under a name that carries the SHA-256 of its content; the name.
+
+    On the same disk both names stand for one file from then on. The caller syncs the folder.
+    """
+    if isinstance(folder, Path):
+        name = f"{prefix}{digest_of(file)}{file.suffix}"
+        try:
+            with open(file, "rb") as content:
+                os.fsync(content.fileno())
+            crash_point("file written")
+            os.link(file, folder / name)
+            return name
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+
+    def copy(sink: Any) -> None:
+        for part in _parts(file):
+            sink.write(part)
+
+    return write_named(folder, prefix, copy, file.suffix)[0]
 
 
 def _upload_named(folder: ObjectPath, prefix: str, write: Callable[[Any], None], suffix: str) -> tuple[str, int]:

@@ -3,8 +3,8 @@
 Before the append an epoch does not exist; after it, it always will.
 
 Each row is one relation's delta in one epoch, hidden state included: small deltas lie in the row as Arrow bytes,
-larger ones in a file that the row names. The row with an empty relation name is the epoch's head: its time, the
-definitions it made, and the idempotency keys it used up.
+larger ones in a file that the row names; one that executors of Spark wrote as several files has a row for each. The row
+with an empty relation name is the epoch's head: its time, the definitions it made, and the idempotency keys it used up.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import reduce
+from itertools import groupby
 from operator import or_
 from typing import Any
 
@@ -29,8 +30,9 @@ import pyarrow.parquet as pq
 
 from headrace.errors import HeadraceError, LedgerError, LedgerNotWritten
 from headrace.ledger.delta_log import Commit, DataFile, DeltaFolder
-from headrace.ledger.durable import crash_point, unread, withdraw, write_named
+from headrace.ledger.durable import crash_point, take_named, unread, withdraw, write_named
 from headrace.ledger.names import CUT_CONTENT, plain_name
+from headrace.ledger.written import Written
 from headrace.state.delta import Delta, consolidate, empty
 from headrace.storage.folders import make_folder, sync_folder
 from headrace.storage.objects import Location, local_file
@@ -48,7 +50,7 @@ _SCHEMA = pa.schema(
 )
 _ENTRY_COLUMNS = ("epoch", "relation", "delta", "file", "committed_at")
 RESTORING = "restoring"
-FORMAT = 2
+FORMAT = 3
 _OWNER, _FORMAT, NEWEST_EPOCH, OLDEST_EPOCH = "headrace-owner", "headrace-format", "headrace-epoch", "headrace-oldest"
 COMPACTED_EPOCH = "headrace-compacted"
 _CONFIGURATION = {"delta.deletedFileRetentionDuration": "interval 1 hours"}
@@ -188,11 +190,11 @@ class Ledger:
         """The bytes of its files, those of large deltas not included."""
         return sum(one.size for one in list(self._folder.files.values()))
 
-    def commit(self, epoch: int, at: datetime, head: Mapping[str, Any], deltas: Mapping[str, Delta]) -> None:
+    def commit(self, epoch: int, at: datetime, head: Mapping[str, Any], deltas: Mapping[str, Delta | Written]) -> None:
         """Make an epoch exist, with all of its deltas at once."""
         self._guarded(lambda: self._commit(epoch, at, head, deltas))
 
-    def _commit(self, epoch: int, at: datetime, head: Mapping[str, Any], deltas: Mapping[str, Delta]) -> None:
+    def _commit(self, epoch: int, at: datetime, head: Mapping[str, Any], deltas: Mapping[str, Delta | Written]) -> None:
         if epoch != self.committed_epoch() + 1:
             raise LedgerError(
                 f"epoch {epoch} does not follow epoch {self.epoch}, which is the newest",
@@ -209,15 +211,10 @@ class Ledger:
             for relation, delta in deltas.items():
                 if len(delta) == 0:
                     continue
-                row: dict[str, Any] = {"epoch": epoch, "relation": relation, "rows": len(delta), "committed_at": at}
-                columns = [*delta.rows.columns, pa.chunked_array([pa.array(delta.weights)])]
-                table = pa.table(columns, names=[*delta.rows.column_names, "weight"])
-                if table.nbytes <= self._inline_bytes:
-                    row["delta"] = _to_bytes(table)
-                else:
-                    row["file"] = self.write_large(epoch, relation, table)
-                    written.append(self._deltas / row["file"])
-                rows.append(row)
+                for one in self._rows_of(epoch, relation, delta):
+                    rows.append({"epoch": epoch, "relation": relation, "committed_at": at, **one})
+                    if "file" in one:
+                        written.append(self._deltas / one["file"])
             if written:
                 sync_folder(self._deltas)
             crash_point("files written")
@@ -234,6 +231,20 @@ class Ledger:
             self._withdraw(commit, written)
             raise
         crash_point("committed")
+
+    def _rows_of(self, epoch: int, relation: str, delta: Delta | Written) -> Iterator[dict[str, Any]]:
+        """What the rows of a relation's delta hold: most often it is one, with the delta inside."""
+        files, delta = (delta, delta.delta) if isinstance(delta, Written) else (None, delta)
+        columns = [*delta.rows.columns, pa.chunked_array([pa.array(delta.weights)])]
+        table = pa.table(columns, names=[*delta.rows.column_names, "weight"])
+        if table.nbytes <= self._inline_bytes:
+            yield {"rows": len(delta), "delta": _to_bytes(table)}
+        elif files is None:
+            yield {"rows": len(delta), "file": self.write_large(epoch, relation, table)}
+        else:
+            make_folder(self._deltas)
+            for file, rows in files.parts():
+                yield {"rows": rows, "file": take_named(self._deltas, _large_prefix(epoch, relation), file)}
 
     def _withdraw(self, commit: Commit | None, written: Sequence[Location]) -> None:
         """Remove the files of a commit that does not exist: once its log file is named it does, whatever was raised."""
@@ -267,7 +278,7 @@ class Ledger:
         strings = [field.name for field in table.schema if pa.types.is_string(field.type)]
         name, _ = write_named(
             self._deltas,
-            f"{epoch:012d}-{plain_name(relation)}-{_mark()}-",
+            _large_prefix(epoch, relation),
             lambda sink: pq.write_table(
                 table,
                 sink,
@@ -293,10 +304,9 @@ class Ledger:
     def entries(self, relation: str | None = None, since: int = 0, until: int | None = None) -> Iterator[Entry]:
         """The deltas after an epoch, up to and including another, in order; of one relation or of all that go on."""
         table = self._read(_ENTRY_COLUMNS, relation, since, until)
-        for batch in table.to_batches(max_chunksize=100):
-            for row in batch.to_pylist():
-                if row["relation"] != "" and not (relation is None and row["relation"].endswith(CUT_CONTENT)):
-                    yield self._entry(row)
+        rows = (row for batch in table.to_batches(max_chunksize=100) for row in batch.to_pylist())
+        goes_on = (row for row in rows if relation is not None or not row["relation"].endswith(CUT_CONTENT))
+        yield from self._entries(row for row in goes_on if row["relation"] != "")
 
     def entries_after(self, since: Mapping[str, int]) -> Iterator[Entry]:
         """The deltas of these relations, each after an epoch of its own, in order."""
@@ -311,11 +321,17 @@ class Ledger:
             path = self._folder.path / file.path
             if file.high["epoch"] > min(names) and self._parquet(path, ["epoch"], wanted).num_rows:
                 rows.extend(self._parquet(path, _ENTRY_COLUMNS, wanted).to_pylist())
-        return (self._entry(row) for row in sorted(rows, key=lambda row: row["epoch"]))
+        return self._entries(sorted(rows, key=lambda row: row["epoch"]))
 
-    def _entry(self, row: Mapping[str, Any]) -> Entry:
+    def _entries(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[Entry]:
+        """The deltas of rows in the order of their epochs; rows of one delta follow each other."""
+        for _, parts in groupby(rows, key=lambda row: (row["epoch"], row["relation"])):
+            yield self._entry(list(parts))
+
+    def _entry(self, rows: Sequence[Mapping[str, Any]]) -> Entry:
+        row = rows[0]
         try:
-            content = self._content(row)
+            content = pa.concat_tables([self._content(part) for part in rows])
         except LedgerError:
             # Only what has expired goes, and whoever asks is told that it has.
             self._has_moved_on(self._folder.version)
@@ -464,6 +480,11 @@ def _parts(files: Iterable[DataFile]) -> Iterator[list[DataFile]]:
 def _sorted(rows: pa.Table) -> pa.Table:
     """Each relation's rows together, in the order of their epochs."""
     return rows.sort_by([("relation", "ascending"), ("epoch", "ascending")])
+
+
+def _large_prefix(epoch: int, relation: str) -> str:
+    """How the name of a large delta's file begins."""
+    return f"{epoch:012d}-{plain_name(relation)}-{_mark()}-"
 
 
 def _mark() -> str:

@@ -6,16 +6,21 @@ Everything that names a Spark internal lives in this package, so that one place 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager, suppress
 from functools import cached_property, reduce
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.types import DataType
+from pyspark.sql.pandas.conversion import SparkConversionMixin
+from pyspark.sql.types import DataType, StructType
 
 from headrace.ir.nodes import Column
 from headrace.plans import trees
+from headrace.plans.failures import FAILURES
 from headrace.plans.trees import Java, children
+from headrace.spark.requirements import is_local
 from headrace.state.arrow_types import nullable_type
 
 _PLANS = "org.apache.spark.sql.catalyst.plans.logical."
@@ -48,7 +53,7 @@ class Catalyst:
     @cached_property
     def is_local(self) -> bool:
         """Whether the executors live in this very driver."""
-        return bool(self.session.sparkContext._jsc.sc().isLocal())  # pyright: ignore
+        return is_local(self.session)
 
     @cached_property
     def functions_by_class(self) -> dict[str, list[str]]:
@@ -73,16 +78,19 @@ class Catalyst:
 
     def compiled(self, name: str, body: str) -> Java:
         """An object of a class that Spark's own compiler makes of its body."""
-        key = f"compiled {name}"
-        if key not in self._classes:
+        # Once for a JVM: the cache of what Spark compiles is small unless we started it, and the gateway, which knows
+        # classes by their names, would take the methods of the first for those of the next.
+        gateway: Java = self.session.sparkContext._gateway  # pyright: ignore
+        kept: dict[str, Java] = gateway._gateway_client.__dict__.setdefault("_headrace_compiled", {})
+        if name not in kept:
             # The gateway remembers methods by the name of their class, and all that Spark compiles share one name: so
             # ours lies inside of it under its own.
             around = "public Object generate(Object[] none) { return null; }"
             source = f"{around}\npublic static class {name} {{\n{body}\n}}"
             code = self.expression_class("codegen.CodeAndComment")(source, self.no_resources)
             made = self.module(_EXPRESSIONS + "codegen.CodeGenerator").compile(code)._1()
-            (self._classes[key],) = made.getClass().getDeclaredClasses()
-        return self._classes[key].newInstance()
+            (kept[name],) = made.getClass().getDeclaredClasses()
+        return kept[name].newInstance()
 
     def array(self, items: Sequence[Java]) -> Java:
         """A Java array of objects."""
@@ -146,8 +154,30 @@ class Catalyst:
 
     def _parser(self) -> Java:
         # The parser reads its settings from the thread's session; a thread that has none would parse by the defaults.
-        self.java_class("org.apache.spark.sql.classic.SparkSession").setActiveSession(self.jsession)
+        self._sessions().setActiveSession(self.jsession)
         return self.jsession.sessionState().sqlParser()
+
+    def _sessions(self) -> Java:
+        return self.java_class("org.apache.spark.sql.classic.SparkSession")
+
+    @contextmanager
+    def active(self) -> Generator[None, None, None]:
+        """Inside, this is the thread's session; afterwards that is again what it was, for it may be its caller's.
+
+        Parsers and expressions read their settings from the thread's session. If Spark has ended, there is none.
+        """
+        before: Java = None
+        with suppress(*FAILURES):
+            before = self._sessions().getActiveSession()
+            self._sessions().setActiveSession(self.jsession)
+        try:
+            yield
+        finally:
+            with suppress(*FAILURES):
+                if before is not None and before.isDefined():
+                    self._sessions().setActiveSession(before.get())
+                elif before is not None:
+                    self._sessions().clearActiveSession()
 
     def analyze(self, plan: Java) -> Java:
         """The plan with every name and type resolved by Spark."""
@@ -158,6 +188,15 @@ class Catalyst:
         from pyspark.sql.classic.dataframe import DataFrame
 
         return DataFrame(self._datasets.ofRows(self.jsession, plan), self.session)
+
+    def no_data(self, schema: StructType) -> Any:
+        """A DataFrame without rows."""
+        return self.session._create_dataframe([], schema, None, True)  # pyright: ignore
+
+    def data(self, table: pa.Table, schema: StructType) -> Any:
+        """A DataFrame of rows at hand, which travel with it."""
+        # What a session itself offers for this makes it PySpark's active one, in all threads.
+        return SparkConversionMixin.createDataFrame(self.session, table, schema)  # pyright: ignore
 
     def opaque(self, frame: Any) -> Any:
         """The same rows, of which the optimizer knows no more than of a table: their columns and size.

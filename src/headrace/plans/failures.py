@@ -44,6 +44,7 @@ _JAVA_OF_MACHINE = (
     "java.net.",
     "java.nio.file.",
 )
+_WAITING = "Exception thrown in awaitResult"
 # Java's own, where Spark does not name them: no machine makes them.
 _UNNAMED_OF_DATA = (ArithmeticException, DateTimeException, NumberFormatException)
 
@@ -111,7 +112,8 @@ def _is_of_memory(error: BaseException) -> bool:
 
 def work_failed(what: str, error: BaseException) -> WorkFailed:
     """The machine's failure as an error of ours."""
-    chain = list(causes(error))
+    # Spark's driver waits for its own threads, and says so before it says what has happened.
+    chain = [one for one in causes(error) if _WAITING not in str(one).split("\n", 1)[0]]
     failed = WorkFailed(
         f"{what} could not be worked out",
         detail=f"{first_line(chain[0] if chain else error)}. Nothing of this was committed.",

@@ -30,5 +30,5 @@ class FreshQuery:
         fields = shape.fields()
         schema = StructType([StructField(f"c{index}", kind, True) for index, kind in fields])
         data = pa.table([table.column(index) for index, _ in fields], names=schema.names)
-        frame = self._catalyst.session.createDataFrame(data, schema=schema)
+        frame = self._catalyst.data(data, schema)
         return make_leaf(self._catalyst, shape, analyzed_plan(self._catalyst.opaque(frame)))

@@ -23,6 +23,7 @@ from headrace.plans.direct import DirectRun, directly
 from headrace.plans.fresh import FreshQuery
 from headrace.plans.query import Build, Leaf, LeafShape, make_leaf, numbered
 from headrace.plans.trees import Java, items, kind_of
+from headrace.storage.scratch import spark_path
 
 _FRESH_EACH_RUN = frozenset(
     {
@@ -105,7 +106,7 @@ class PreparedQuery:
 
     def _leaf(self, i: int) -> Leaf:
         schema = StructType([StructField(f"c{index}", kind, True) for index, kind in self._shapes[i].fields()])
-        read = self._catalyst.session.read.schema(schema).parquet(self._paths[i].as_uri())
+        read = self._catalyst.session.read.schema(schema).parquet(spark_path(self._paths[i]))
         return make_leaf(self._catalyst, self._shapes[i], analyzed_plan(read))
 
     def _write(self, i: int, table: pa.Table) -> bool:

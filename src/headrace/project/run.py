@@ -56,7 +56,8 @@ def run_project(hr: Headrace, definitions: Definitions) -> Outcome:
     loop = home_of(hr).loop
     core = loop.core
     refuse_problems([*definitions.problems, *_conflicts(core, definitions)])
-    outcome = loop.define(lambda: _adopt(core, definitions))
+    with core.sessions.catalyst.active():
+        outcome = loop.define(lambda: _adopt(core, definitions))
     outcome.notes.extend(left_over(core.catalog, definitions))
     return outcome
 

@@ -215,8 +215,14 @@ def _is_over_bound(error: BaseException | None) -> bool:
 
 
 def _spark(begin: Mapping[str, Any]) -> SparkSession:
+    # Local, wherever the owner's Spark works: the files lie on this machine.
     settings = Settings(
-        spark_memory=begin["memory"], spark_cores=begin["slots"], jars=begin["jars"], pause_garbage_collection=True
+        spark_master=None,
+        spark_options={},
+        spark_memory=begin["memory"],
+        spark_cores=begin["slots"],
+        jars=begin["jars"],
+        pause_garbage_collection=True,
     )
     return start_spark(
         settings,

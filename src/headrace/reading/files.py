@@ -41,7 +41,7 @@ class Files:
         self._count = 0
         self._written: weakref.WeakKeyDictionary[Run, Future[File]] = weakref.WeakKeyDictionary()
         # Folders that Spark wrote, by the id of the rows that were read from them.
-        self._kept: dict[int, tuple[weakref.ref[pa.Table], Path]] = {}
+        self._kept: dict[int, tuple[weakref.ref[pa.Table], File]] = {}
         self._discarded: deque[tuple[float, Path]] = deque()
 
     def new_path(self, kind: str) -> Path:
@@ -71,15 +71,17 @@ class Files:
 
     def as_written(self, run: Run) -> File:
         """Where the rows lie that a run brings: in Spark's own files where it was made of them."""
-        made, path = self._kept.get(id(run.delta.rows), (None, None))
-        if path is not None and made is not None and made() is run.delta.rows:
-            return File(path)
-        return self.of(run)
+        return self.written(run.delta.rows) or self.of(run)
 
-    def keep(self, rows: pa.Table, path: Path) -> None:
+    def written(self, rows: pa.Table) -> File | None:
+        """The folder that rows were read from, if it is kept."""
+        made, file = self._kept.get(id(rows), (None, None))
+        return file if made is not None and made() is rows else None
+
+    def keep(self, rows: pa.Table, file: File) -> None:
         """Keep the folder that rows were read from for as long as they are there."""
-        self._kept[id(rows)] = weakref.ref(rows), path
-        weakref.finalize(rows, self._let_go, id(rows), path)
+        self._kept[id(rows)] = weakref.ref(rows), file
+        weakref.finalize(rows, self._let_go, id(rows), file.path)
 
     def write(self, rows: pa.Table) -> File:
         """A file of its own for rows, which may have weights; whoever asks for it removes it."""

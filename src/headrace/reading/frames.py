@@ -13,24 +13,29 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, NullType, StructField, StructType
+from pyspark.sql.types import DataType, LongType, NullType, StructField, StructType
 
+from headrace.errors import WorkFailed
+from headrace.ledger.written import Written
 from headrace.plans.catalyst import Catalyst, analyzed_plan, nullable_frame
 from headrace.plans.trees import Java, children, column_index, columns_of
 from headrace.reading.files import IDENTITY, WEIGHT, File, Files, remove, weighed
 from headrace.sql.resolve import relation_of
 from headrace.state import mapped
 from headrace.state.arrow_types import arrow_schema, conform, nullable_type
+from headrace.state.delta import Delta, Weights, consolidate
 from headrace.state.hashing import Hashes
 from headrace.state.repeat import repeat
 from headrace.state.state import State
+from headrace.storage.scratch import spark_path
 
 _IN_MEMORY = 50_000
 _KEPT_ROWS = 2_000
 _KEPT_FRAMES = 64
 _STRIDE = 65_536
+_IDENTITIES = StructType([StructField(name, LongType(), False) for name in IDENTITY])
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +118,7 @@ class Frames:
         parts = [self._read(file, schema, [*weights, *identity]) for file in content.files]
         frame = reduce(DataFrame.unionAll, parts)
         if content.gone is not None:
-            gone = self.catalyst.session.createDataFrame(content.gone)
+            gone = self.catalyst.data(content.gone, _IDENTITIES)
             frame = frame.join(F.broadcast(gone), on=identity, how="left_anti")
         frame = self._repeated(frame, columns) if weights else frame.select(*columns)
         if content.rest is not None:
@@ -152,7 +157,7 @@ class Frames:
         if weighted:
             fields.append(StructField(WEIGHT, LongType(), True))
         named = pa.table(list(rows.columns), names=[field.name for field in fields])
-        frame = self.catalyst.session.createDataFrame(named, schema=StructType(fields))
+        frame = self.catalyst.data(named, StructType(fields))
         return (self._repeated(frame, columns) if weighted else frame).toDF(*schema.names)
 
     def _repeated(self, frame: Any, columns: Sequence[str]) -> Any:
@@ -168,7 +173,7 @@ class Frames:
         fields = [StructField(f"c{i}", f.dataType, True) for i, f in enumerate(schema.fields)]
         there = [name for name in extra if name != WEIGHT or file.weighted]
         full = StructType([*fields, *(StructField(name, LongType(), False) for name in there)])
-        frame = self.catalyst.session.read.schema(full).parquet(str(file.path))
+        frame = self.catalyst.session.read.schema(full).parquet(spark_path(file.path))
         columns = [F.col(name) if name in full.names else F.lit(1).cast("long").alias(name) for name in extra]
         return frame.select(*(field.name for field in fields), *columns)
 
@@ -208,28 +213,84 @@ class Frames:
             real,
         )
 
-    def collect(self, frame: Any, schema: StructType, large: bool, keep: bool = False) -> pa.Table:
-        """All rows of a DataFrame as c0, c1, ...; a large one is written by Spark and read from its files.
+    def collect(self, frame: Any, schema: StructType, large: bool) -> pa.Table:
+        """All rows of a DataFrame as c0, c1, ...; a large one is written by Spark and read from its files."""
+        types = [field.dataType for field in schema.fields]
+        numbered = nullable_frame(frame.toDF(*(f"c{i}" for i in range(len(types)))))
+        if not _is_written(types, large):
+            return conform(numbered.toArrow(), types)
+        path = self._files.new_path("collected")
+        try:
+            return self._through_files(numbered, types, path)
+        finally:
+            remove(path)
 
-        Those files are kept where the rows will be read by Spark again soon.
+    def fill(self, frame: Any, schema: StructType, large: bool, weighted: bool = False) -> Delta:
+        """All rows of a DataFrame as a delta; if it is weighted, a last column says how often each is there.
+
+        Files that Spark writes on the way are kept as long as the rows: to be read by Spark again, and for the log.
         """
         types = [field.dataType for field in schema.fields]
-        renamed = nullable_frame(frame.toDF(*(f"c{i}" for i in range(len(types)))))
-        if not large or not types or any(isinstance(kind, NullType) for kind in types):
-            return conform(renamed.toArrow(), types)
+        width, names = len(types), [f"c{i}" for i in range(len(types))]
+        if not types and not weighted:
+            return consolidate(arrow_schema([]).empty_table(), np.ones(frame.count(), dtype=np.int64))
+        kinds = [*types, LongType()] if weighted else types
+        named = frame.toDF(*names, WEIGHT) if weighted else frame.toDF(*names)
+        if not _is_written(types, large):
+            table = conform(nullable_frame(named).toArrow(), kinds)
+            return consolidate(table.select(list(range(width))), _weights(table, width))
         path = self._files.new_path("fill")
         kept = False
         try:
-            renamed.write.parquet(str(path))
-            files = sorted(path.glob("*.parquet"))
-            table = mapped.rows(arrow_schema(types), (conform(_instants(part), types) for part in _parts(files)))
-            kept = keep and table.num_rows > _IN_MEMORY
+            whole = named if weighted else named.withColumn(WEIGHT, F.lit(1).cast("long"))
+            table = self._through_files(nullable_frame(whole).toDF(*names, WEIGHT), kinds, path)
+            weights = _weights(table, width)
+            delta = consolidate(table.select(list(range(width))), weights)
+            # Rows of which some are equal have become fewer.
+            kept = table.num_rows > _IN_MEMORY and len(delta) == table.num_rows
         finally:
             if not kept:
                 remove(path)
         if kept:
-            self._files.keep(table, path)
+            self._files.keep(delta.rows, File(path, weighted=bool(np.any(weights != 1))))
+        return delta
+
+    def written(self, delta: Delta) -> Written | None:
+        """A delta with the files that Spark wrote of it, if they are kept and are all that is needed to read it."""
+        file = self._files.written(delta.rows)
+        if file is None:
+            return None
+        written = Written(delta, tuple(sorted(file.path.glob("*.parquet"))))
+        return written if written.is_readable else None
+
+    def _through_files(self, frame: Any, types: Sequence[DataType], path: Path) -> pa.Table:
+        """The first columns of a frame, of these types, by way of files: mapped, and never in the heap at once."""
+        written = self._write(frame, path)
+        parts = _parts(sorted(path.glob("*.parquet")), frame.columns[: len(types)])
+        table = mapped.rows(arrow_schema(types), (conform(part, types) for part in parts))
+        if written not in (None, table.num_rows):
+            raise _unseen(path, written, table.num_rows)
         return table
+
+    def _write(self, frame: Any, path: Path) -> int | None:
+        """Have Spark write a frame to files; how many rows there must be, where another machine may have written them.
+
+        An executor that does not share the folder writes into one of its own, and nobody is told.
+        """
+        if self.catalyst.is_local:
+            frame.write.parquet(spark_path(path))
+            return None
+        counted = Observation()
+        frame.observe(counted, F.count(F.lit(1)).alias("rows")).write.parquet(spark_path(path))
+        return counted.get.get("rows", 0)
+
+
+def _unseen(path: Path, written: int, seen: int) -> WorkFailed:
+    return WorkFailed(
+        "rows that executors of Spark have written are not seen here",
+        detail=f"Of {written} rows, {seen} are in {path.parent}. Nothing of this was committed.",
+        hint="see that each machine on which executors run has that folder, and that it is the same everywhere",
+    )
 
 
 def hold(frame: Any, *parts: object) -> Any:
@@ -243,23 +304,25 @@ def _whole(snapshot: State) -> pa.Table:
     return weighed(held.rows, held.weights)
 
 
-def _parts(files: Sequence[Path]) -> Iterator[pa.Table]:
+def _is_written(types: Sequence[DataType], large: bool) -> bool:
+    """Whether rows go by way of files: many do, if each of their columns has a type there."""
+    return large and bool(types) and not any(isinstance(kind, NullType) for kind in types)
+
+
+def _weights(table: pa.Table, index: int) -> Weights:
+    """The weights in a column; where there is none, each row is there once."""
+    if table.num_columns == index:
+        return np.ones(table.num_rows, dtype=np.int64)
+    return table.column(index).to_numpy().astype(np.int64)
+
+
+def _parts(files: Sequence[Path], columns: Sequence[str]) -> Iterator[pa.Table]:
     """The rows of Parquet files, a bounded number at a time."""
     for path in files:
-        # Spark writes timestamps in a form that is read as nanoseconds, which end in 1677, unless it is told otherwise.
-        with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
-            for batch in file.iter_batches(batch_size=mapped.LARGE):
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=mapped.LARGE, columns=list(columns)):
                 yield pa.Table.from_batches([batch])
 
 
 def _identities(low: Hashes, high: Hashes) -> pa.Table:
     return pa.table([pa.array(low.view(np.int64)), pa.array(high.view(np.int64))], names=list(IDENTITY))
-
-
-def _instants(table: pa.Table) -> pa.Table:
-    """Timestamps in microseconds: Spark's files may hold nanoseconds."""
-    columns = [
-        c.cast(pa.timestamp("us", "UTC" if c.type.tz else None)) if pa.types.is_timestamp(c.type) else c
-        for c in table.columns
-    ]
-    return pa.table(columns, names=table.column_names)

@@ -8,36 +8,39 @@ import logging
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
-from importlib.resources import as_file, files
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
+from importlib.resources import files
 from typing import Any, Protocol
 from weakref import WeakSet
 
 from pyspark import SparkContext
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
+from pyspark.sql.session import _monkey_patch_RDD  # pyright: ignore[reportPrivateUsage]
 
 from headrace.errors import SetupError, SparkLost
 from headrace.settings import Settings
-from headrace.spark import jars
 from headrace.spark.class_archive import archive_of, options_to_use
 from headrace.spark.java import find_java, launcher_home
 from headrace.spark.jvm import Gateway, Jvm, has_ended
 from headrace.spark.launch import Launched, environment_of, forget_ended, is_given, launched
+from headrace.spark.options import DELTA_EXTENSION, MEANING, options_of
 from headrace.storage.scratch import Scratch
 
-_DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
-_DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+# What of a given Spark's own settings holds in our sessions: where data is, and how much of it at a time. Others could
+# give a view another meaning than it had under another Spark.
+_TAKEN_OVER = (
+    "spark.sql.adaptive.",
+    "spark.sql.catalog.",
+    "spark.sql.files.",
+    "spark.sql.shuffle.",
+)
 
-# What results depend on: the same in every session, so that small, large and judge agree.
-_MEANING = {
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.ansi.enabled": "true",
-    "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # The default runs 50 tasks to read the state of a table's log.
-    "spark.databricks.delta.snapshotPartitions": "2",
+# Files that Spark writes for us are read by Arrow as it would have written them itself.
+_FILES = {
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
 }
 
 # What a query may reach in our own sessions: relations of the home, but no files and no variables of the environment.
@@ -48,12 +51,8 @@ _REACH = {
 
 _PULSE = files("headrace.spark").joinpath("pulse.java").read_text()
 
-# Where the heap is full, whichever thread asks next dies, and whoever waits for it waits for ever: the JVM must end
-# whole. So must one that spends four fifths of its time, over several collections, to win back less than a tenth.
-_ENDS_WITHOUT_MEMORY = "-XX:+ExitOnOutOfMemoryError -XX:GCTimeLimit=80 -XX:GCHeapFreeLimit=10"
-
 _SMALL = {
-    **_MEANING,
+    **MEANING,
     # Planning, not data, is the cost here: one partition, and no Exchange that a kept plan would remember.
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
@@ -256,7 +255,7 @@ def _begun(
         _replace(jvm, lambda: start_spark(settings, java_options, **changed))
 
     try:
-        with _options(settings, f"{java_options} {archive_options}", changed, scratch.path) as options:
+        with options_of(settings, f"{java_options} {archive_options}", changed, scratch.path) as options:
             java_home = launcher_home(find_java(), settings.jars.parent / "java")
             if is_given():
                 with environment_of({"JAVA_HOME": str(java_home)}):
@@ -268,56 +267,6 @@ def _begun(
     except BaseException:
         end()
         raise
-
-
-@contextmanager
-def _options(
-    settings: Settings, java_options: str, changed: Mapping[str, str | None], scratch: Path
-) -> Generator[dict[str, str], None, None]:
-    """What a Spark is started with."""
-    cores = "*" if settings.spark_cores is None else str(settings.spark_cores)
-    with as_file(files("headrace.spark").joinpath("log4j2.properties")) as quiet:
-        options: dict[str, str | None] = {
-            **_MEANING,
-            "spark.master": f"local[{cores}]",
-            "spark.app.name": "headrace",
-            "spark.jars": ",".join(str(path) for path in jars.paths(settings.jars)),
-            "spark.sql.extensions": _DELTA_EXTENSION,
-            "spark.sql.catalog.spark_catalog": _DELTA_CATALOG,
-            "spark.driver.memory": settings.spark_memory,
-            # This collector leaves the processor to the epochs; the default one works beside them all the time.
-            "spark.driver.extraJavaOptions": " ".join(
-                (
-                    "-XX:+UseParallelGC",
-                    _ENDS_WITHOUT_MEMORY,
-                    f"-Dlog4j2.configurationFile={quiet.as_uri()}",
-                    java_options,
-                )
-            ).strip(),
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.local.dir": str(scratch / "local"),
-            "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-            # Each view brings a dozen generated classes, used in every epoch. Where there are more than fit, all are
-            # compiled anew each time; the default of 100 is less than ten views need.
-            "spark.sql.codegen.cache.maxEntries": "20000",
-            # Spark remembers finished work for a screen that is off; a home lives long, so it keeps little.
-            "spark.ui.retainedJobs": "50",
-            "spark.ui.retainedStages": "50",
-            "spark.ui.retainedTasks": "1000",
-            "spark.sql.ui.retainedExecutions": "10",
-            # A task that asks for more than its share of the memory fails its own query, not the process.
-            "spark.executor.killOnFatalError.depth": "0",
-            # This executor lives as long as its driver, so nobody need hear that it does. In Spark 4.2 a heartbeat that
-            # meets a task of a cached relation half-read is the last one, and the executor is then given up as lost.
-            "spark.executor.heartbeatInterval": "1h",
-            "spark.network.timeout": "2h",
-            "spark.rpc.askTimeout": "2min",
-            **changed,
-        }
-        yield {name: value for name, value in options.items() if value is not None}
 
 
 def _context(options: Mapping[str, str]) -> SparkSession:
@@ -352,13 +301,18 @@ def large_session(spark: SparkSession) -> SparkSession:
     partitions = 2 * spark.sparkContext.defaultParallelism
     return _tuned(
         spark,
-        {**_MEANING, "spark.sql.adaptive.enabled": "true", "spark.sql.shuffle.partitions": str(partitions)},
+        {**MEANING, **_FILES, "spark.sql.adaptive.enabled": "true", "spark.sql.shuffle.partitions": str(partitions)},
     )
 
 
 def _tuned(spark: SparkSession, options: Mapping[str, str]) -> SparkSession:
     # A new session, because the given one may be the user's and keeps its settings.
     session = spark.newSession()
+    # PySpark has RDDs become DataFrames of the session that was made last.
+    _monkey_patch_RDD(spark)
+    for name in session.conf.getAll:
+        if name.startswith("spark.sql.") and not name.startswith(_TAKEN_OVER) and session.conf.isModifiable(name):
+            session.conf.unset(name)
     for name, value in {**options, **_REACH}.items():
         session.conf.set(name, value)
     return session
@@ -366,10 +320,10 @@ def _tuned(spark: SparkSession, options: Mapping[str, str]) -> SparkSession:
 
 def _running_session() -> SparkSession:
     session = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
-    if _DELTA_EXTENSION not in (session.conf.get("spark.sql.extensions", "") or ""):
+    if DELTA_EXTENSION not in (session.conf.get("spark.sql.extensions", "") or ""):
         raise SetupError(
             "this process already runs a Spark without Delta",
-            detail=f"spark.sql.extensions does not name {_DELTA_EXTENSION}.",
+            detail=f"spark.sql.extensions does not name {DELTA_EXTENSION}.",
             hint="stop that Spark first, or start it with Delta and give it to headrace.open as spark=",
         )
     return session

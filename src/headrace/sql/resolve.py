@@ -113,7 +113,7 @@ def register(catalyst: Catalyst, name: str, schema: StructType, known_columns: K
             for index, label in (known_columns if known_columns is not None else enumerate(schema.names))
         ]
     )
-    catalyst.session.createDataFrame([], marked).createOrReplaceTempView(quoted(name))
+    catalyst.no_data(marked).createOrReplaceTempView(quoted(name))
 
 
 def forget(catalyst: Catalyst, name: str) -> None:

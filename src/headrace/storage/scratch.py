@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 import shutil
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -15,21 +17,39 @@ _ROOM_FOR_LEAVES = 512 * 1024 * 1024
 
 
 class Scratch:
-    """A folder that lives as long as this process keeps it open."""
+    """A folder that lives as long as this process keeps it open.
 
-    def __init__(self, parent: Path | None = None) -> None:
-        where = parent or Path(tempfile.gettempdir())
-        sweep(where)
-        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=where))
+    It is for this user alone, unless it is shared: then others, on other machines too, read and write there as far as
+    the umask of this process lets them.
+    """
+
+    def __init__(self, parent: Path | None = None, *, shared: bool = False, sweeping: bool = True) -> None:
+        self._parent = parent or Path(tempfile.gettempdir())
+        self._shared = shared
+        if shared:
+            self._parent.mkdir(parents=True, exist_ok=True)
+        if sweeping:
+            sweep(self._parent)
+        self.path = self._made()
         self._lock: IO[str] = open(self.path / f"{_IN_USE}.new", "w")  # noqa: SIM115 - held until close
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         # Named only once it is locked, so that nobody takes it for abandoned.
         (self.path / f"{_IN_USE}.new").rename(self.path / _IN_USE)
 
+    def _made(self) -> Path:
+        if not self._shared:
+            return Path(tempfile.mkdtemp(prefix=_PREFIX, dir=self._parent))
+        path = self._parent / f"{_PREFIX}{secrets.token_hex(8)}"
+        path.mkdir()
+        return path
+
     def close(self) -> None:
-        """Remove the folder."""
+        """Remove the folder; that around shared ones goes with the last of them."""
         shutil.rmtree(self.path, ignore_errors=True)
         self._lock.close()
+        if self._shared:
+            with suppress(OSError):
+                self._parent.rmdir()
 
 
 def sweep(parent: Path) -> None:
@@ -41,6 +61,12 @@ def sweep(parent: Path) -> None:
                 shutil.rmtree(mark.parent, ignore_errors=True)
         except OSError:
             continue
+
+
+def spark_path(path: Path) -> str:
+    """A file or folder of this machine as Spark is told it, whatever it takes for its file system otherwise."""
+    # Not as a URI: Spark's paths know no escapes.
+    return f"file://{path}"
 
 
 def memory_folder() -> Path | None:

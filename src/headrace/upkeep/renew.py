@@ -56,6 +56,7 @@ class Renewal:
     def _begin(self, spark: SparkSession) -> None:
         """Be told when this Spark ends."""
         self._spark = spark
+        self._stopped = False
         self._process: Popen[bytes] | None = process_of(spark)
         self._jvm = jvm_of(spark)
         self._ours = use_spark(spark, self)
@@ -78,7 +79,15 @@ class Renewal:
     def _is_stopped(self) -> bool:
         """Whether somebody has stopped Spark, whose process may live on."""
         context: Any = self._spark.sparkContext
-        return context._jsc is None
+        return self._stopped or context._jsc is None
+
+    def note_stopped(self) -> None:
+        """Spark has stopped by itself, as the driver of a cluster does that is put off it; its process lives on."""
+        self._stopped = True
+        jvm = jvm_of(self._spark)
+        if jvm is not None:
+            # Who watches it starts another.
+            jvm.process.kill()
 
     def _is_gone(self) -> bool:
         return self._process is not None and self._process.poll() is not None

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headrace.ledger.migrations import m0002_files_carry_their_checksums
+from headrace.ledger.migrations import m0002_files_carry_their_checksums, m0003_a_delta_may_lie_in_several_files
 from headrace.storage.objects import Location
 
-STEPS = (m0002_files_carry_their_checksums,)
+STEPS = (m0002_files_carry_their_checksums, m0003_a_delta_may_lie_in_several_files)
 
 
 def pending(home: Location) -> bool:

@@ -1,0 +1,119 @@
+"""What a Spark must bring to work for a home: asked when the home is opened, so that it does not fail later."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pyspark
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from headrace.errors import SetupError
+from headrace.spark.options import DELTA_EXTENSION
+from headrace.storage.scratch import spark_path
+
+_LINE = "4.2"
+_ROWS = 64
+_HOW_TO = "docs/how-to/use-a-spark-cluster.md tells what a Spark must bring"
+
+
+def is_local(spark: SparkSession) -> bool:
+    """Whether the executors live in the driver, and so on this machine."""
+    return bool(spark.sparkContext._jsc.sc().isLocal())  # pyright: ignore
+
+
+def check_session(spark: SparkSession) -> None:
+    """Refuse a session with which no home can work."""
+    if not hasattr(spark, "_jsparkSession"):
+        raise SetupError(
+            "a Spark Connect session cannot be used",
+            detail="Headrace works with Spark's own plans, which only a driver beside this process has.",
+            hint="give a session of a driver that is started here; its executors may be anywhere",
+        )
+    context: Any = spark.sparkContext
+    if context._jsc is None or context._jsc.sc().isStopped():
+        raise SetupError("the Spark that was given is stopped", hint="start another, and give that one")
+    found = (spark.version, pyspark.__version__)
+    if not all(re.match(rf"{re.escape(_LINE)}\.", one) for one in found):
+        raise SetupError(
+            f"Spark {found[0]} cannot be used",
+            detail=f"Headrace leans on the plans of Spark {_LINE}; the driver is {found[0]}, PySpark is {found[1]}.",
+            hint=f"use a driver and executors of Spark {_LINE}",
+        )
+
+
+def check_delta(spark: SparkSession) -> None:
+    """Refuse a Spark that reads no Delta tables; only sources need it, and of them those that Arrow cannot read."""
+    if DELTA_EXTENSION in (spark.conf.get("spark.sql.extensions", "") or ""):
+        return
+    raise SetupError(
+        "the Spark that was given reads no Delta tables",
+        detail=f"Its spark.sql.extensions do not name {DELTA_EXTENSION}, and only Spark can read this source: it "
+        "has partitions, deletion vectors or mapped columns, or lies on another storage.",
+        hint=f"start it with delta-spark, its extension and its catalog; {_HOW_TO}",
+    )
+
+
+def check_executors(spark: SparkSession, folder: Path, seconds: float) -> None:
+    """Refuse a Spark of which no executor comes in time, or whose executors do not share this folder with us."""
+    written, read = folder / "probe-written", folder / "probe-read.parquet"
+    tasks = max(2, min(_ROWS, spark.sparkContext.defaultParallelism))
+    try:
+        _in_time(spark, lambda: spark.range(0, _ROWS, 1, tasks).write.parquet(spark_path(written)), folder, seconds)
+        files = sorted(written.glob("*.parquet"))
+        rows = sum(pq.read_metadata(file).num_rows for file in files)
+        if rows != _ROWS:
+            raise _not_shared(folder, f"Of {_ROWS} rows that executors wrote there, {rows} are seen from here.")
+        pq.write_table(pq.read_table(files[0]), read)
+        _in_time(spark, lambda: spark.read.parquet(spark_path(read)).count(), folder, seconds)
+    finally:
+        shutil.rmtree(written, ignore_errors=True)
+        read.unlink(missing_ok=True)
+
+
+def _in_time(spark: SparkSession, work: Any, folder: Path, seconds: float) -> None:
+    """Do Spark work that must be done within so many seconds: without executors it would wait for ever."""
+    late = threading.Event()
+
+    def give_up() -> None:
+        late.set()
+        spark.interruptAll()
+
+    alarm = threading.Timer(seconds, give_up)
+    alarm.daemon = True
+    alarm.start()
+    try:
+        work()
+    except (PySparkException, Py4JError) as error:
+        if late.is_set():
+            raise SetupError(
+                f"no executor of Spark took up work within {seconds:.0f} seconds",
+                detail=f"The master is {spark.sparkContext.master}.",
+                hint="see whether its workers have the cores and the memory that spark.executor.cores and "
+                f"spark.executor.memory ask for; {_HOW_TO}",
+            ) from error
+        raise _not_shared(folder, _last_cause(error)) from error
+    finally:
+        alarm.cancel()
+
+
+def _not_shared(folder: Path, detail: str) -> SetupError:
+    return SetupError(
+        f"the executors of Spark do not share the folder {folder.parent} with this process",
+        detail=detail,
+        hint="let shared_scratch name a folder that is the same on all machines, and that the users of driver and "
+        f"executors may read and write; {_HOW_TO}",
+    )
+
+
+def _last_cause(error: Exception) -> str:
+    """What Spark says at the end of all its wrappings."""
+    said = [line.strip() for line in str(error).splitlines()]
+    causes = [line for line in said if line.startswith("Caused by:")]
+    return (causes[-1].removeprefix("Caused by:").strip() if causes else said[0] if said else "")[:500]
