@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-fast check demo demo-cdc quickstart bench bench-epoch bench-endurance judge soak crash siege jvm-loss lock clean
+.PHONY: help setup test test-fast test-cluster check demo demo-cdc quickstart bench bench-epoch bench-endurance judge soak crash siege jvm-loss lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,7 +28,7 @@ $(READY): requirements.lock requirements-java.lock pyproject.toml src/headrace/s
 
 test: test-fast ## every test but the slow ones; those without a JVM first
 	@$(BIN)/python -m pytest tests/unit $(filter-out tests/unit,$(patsubst %/,%,$(wildcard tests/*/))) \
-		-m "java and not soak and not slow" --durations=15
+		-m "java and not soak and not slow and not cluster" --durations=15
 
 # Three processes on two cores, for many tests wait; what the others say is shown when all are done.
 FAST := $(BIN)/python -m pytest tests/unit -m "not java and not soak and not slow" -q
@@ -65,6 +65,14 @@ bench-epoch: setup ## time of an epoch against Spark's full recompute, at 1 and 
 
 bench-endurance: setup ## a thousand epochs over one home
 	@$(BIN)/python bench/endurance.py --json bench/results/endurance.json
+
+test-cluster: setup ## on a master and two workers of another user: sessions, lost workers, the judge, the medallion; as root
+	@$(BIN)/python -m pytest tests/cluster -m cluster --durations=10
+	@$(BIN)/python -m tests.judge.run_cases --cluster --fast --sequences S1,S3,S14
+	@kept=$$(mktemp -d); trap "rm -r $$kept" EXIT; \
+	$(BIN)/python -m tests.judge.medallion --hours 3 --scale 0.01 --contents $$kept/local && \
+	$(BIN)/python -m tests.judge.medallion --hours 3 --scale 0.01 --contents $$kept/cluster --cluster && \
+	cmp $$kept/local $$kept/cluster && echo "The medallion holds the same on both."
 
 judge: setup ## every view of the case book through every change sequence, and TPC-H's
 	@$(BIN)/python -m tests.judge.run_cases

@@ -16,11 +16,16 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from headrace.spark.java import find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _OTHER_USER = "nobody"
 _PATIENCE = 60.0
@@ -197,3 +202,25 @@ def _other_may_read(path: Path) -> bool:
 def _die_with_parent() -> None:
     # Nobody is left to stop them if this process is killed.
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+
+
+@contextmanager
+def spark_and_folder(on_cluster: bool, prefix: str) -> Generator[tuple[SparkSession, Path], None, None]:
+    """A Spark that Headrace starts, here or on a cluster of its own, and a folder for homes that it can reach."""
+    from headrace.settings import Settings
+    from headrace.spark.session import start_spark
+
+    if not on_cluster:
+        with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as name:
+            spark = start_spark(Settings())
+            yield spark, Path(name)
+            spark.stop()
+        return
+    reason = why_not()
+    if reason is not None:
+        raise SystemExit(reason)
+    os.umask(0)
+    with Cluster() as cluster:
+        spark = start_spark(Settings(spark_master=cluster.url, spark_options=cluster.options()))
+        yield spark, cluster.shared
+        spark.stop()

@@ -6,10 +6,10 @@ python -m tests.judge.medallion [--hours 24] [--scale 0.02]
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from decimal import Decimal
@@ -24,6 +24,7 @@ from headrace.face import home_of
 from headrace.project.definitions import read_definitions
 from headrace.project.folder import open_project
 from headrace.project.run import run_project
+from tests.spark_cluster import spark_and_folder
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "medallion"
 CHANGED = ("orders", "order_items", "clickstream_events", "inventory_events")
@@ -198,26 +199,43 @@ def judged(
         yield name, hr.verify(), [] if bronze is None else bronze.wrong(hr)
 
 
+def digests(hr: headrace.Headrace) -> dict[str, str]:
+    """What each relation holds, as a number that does not depend on the order of rows; DOUBLEs at nine digits."""
+    found: dict[str, str] = {}
+    for name in home_of(hr).core.catalog.relations:
+        rows = hr.query(f"SELECT * FROM {name}").to_pylist()
+        rounded = [[f"{v:.8e}" if isinstance(v, float) else v for v in row.values()] for row in rows]
+        told = "\n".join(sorted(map(repr, rounded)))
+        found[name] = f"{len(rows)} {hashlib.sha256(told.encode()).hexdigest()[:16]}"
+    return found
+
+
 def main() -> None:
     """Judge every hour and print a line for each."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--hours", type=int, default=24)
     parser.add_argument("--scale", type=float, default=0.02)
+    parser.add_argument("--cluster", action="store_true", help="on a Spark of several processes; needs root")
+    parser.add_argument("--contents", type=Path, help="write here what each relation holds at the end of each hour")
     options = parser.parse_args()
     wrong = 0
-    with tempfile.TemporaryDirectory() as folder:
-        data = Path(folder) / "data"
+    contents: dict[str, dict[str, str]] = {}
+    with spark_and_folder(options.cluster, "headrace-medallion-") as (spark, folder):
+        data = folder / "data"
         generate(data, options.scale, options.hours)
-        with headrace.open(str(Path(folder) / "home")) as hr:
+        with headrace.open(folder / "home", spark=spark) as hr:
             backfill(hr, data)
             bronze = Bronze(hr, data)
             for hours in (hours_of(data, options.hours), hostile_hours(hr)):
                 for name, verdict, tables in judged(hr, hours, bronze):
                     right = verdict.ok and not tables
+                    contents[name] = digests(hr) if options.contents else {}
                     print(f"{'right' if right else 'WRONG'}  epoch {hr.epoch}  {name}", flush=True)
                     if not right:
                         wrong += 1
                         print(verdict, *tables, sep="\n")
+    if options.contents:
+        options.contents.write_text(json.dumps(contents, indent=1))
     print(f"{wrong} wrong")
     sys.exit(1 if wrong else 0)
 

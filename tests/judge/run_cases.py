@@ -9,26 +9,22 @@ rejected, which would keep them from the other views.
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table as Grid
 
-from headrace.settings import Settings
-from headrace.spark.session import start_spark
 from tests.judge.cases import Case, load_cases, select_cases
 from tests.judge.deltas import delta_steps
 from tests.judge.sequences import SEQUENCES, scene_for
 from tests.judge.steps import Step
 from tests.judge.trial import Fault, Trial, View
+from tests.spark_cluster import spark_and_folder
 
 LEAST_INCREMENTAL = 49
 DELTA = "D"
@@ -45,6 +41,7 @@ class Plan:
     seed: int
     fast: bool
     batches: int = 30
+    on_cluster: bool = False
 
     @property
     def generic(self) -> tuple[str, ...]:
@@ -65,11 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run, print the verdicts, and return the exit code."""
     plan = read_plan(arguments)
     console = Console()
-    folder = Path(tempfile.mkdtemp(prefix="headrace-judge-"))
     started = time.monotonic()
-    spark = start_spark(Settings())
     trials: list[tuple[Trial, Plan]] = []
-    try:
+    with spark_and_folder(plan.on_cluster, "headrace-judge-") as (spark, folder):
         console.print(f"{len(plan.cases)} cases, sequences {', '.join(plan.sequences)}, seed {plan.seed}")
         for number, part in enumerate(plan.apart()):
             trial = Trial(spark, folder / f"home{number}", map(view_of, part.cases))
@@ -78,9 +73,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         failed = report(trials, plan, console)
         for trial, _ in trials:
             trial.close()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        spark.stop()
     epochs, comparisons = sum(t.epochs for t, _ in trials), sum(t.comparisons for t, _ in trials)
     rejections = sum(t.rejections for t, _ in trials)
     console.print(
@@ -99,6 +91,7 @@ def read_plan(arguments: Sequence[str] | None) -> Plan:
     parser.add_argument("--sequences", default="", help=f"as S1,S14,{DELTA} ({DELTA}: each case's own)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--fast", action="store_true", help="a shorter S14; queries only after each sequence")
+    parser.add_argument("--cluster", action="store_true", help="on a Spark of several processes; needs root")
     options = parser.parse_args(arguments)
     known = (*SEQUENCES, DELTA)
     wanted = tuple(part.strip().upper() for part in options.sequences.split(",") if part.strip()) or known
@@ -106,7 +99,7 @@ def read_plan(arguments: Sequence[str] | None) -> Plan:
     if unknown:
         parser.error(f"unknown sequences: {', '.join(unknown)}")
     batches = 8 if options.fast else 30
-    return Plan(select_cases(options.only), wanted, options.seed, options.fast, batches)
+    return Plan(select_cases(options.only), wanted, options.seed, options.fast, batches, options.cluster)
 
 
 def view_of(case: Case) -> View:
