@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,8 +29,9 @@ import pyarrow.parquet as pq
 
 from headrace.errors import HeadraceError, LedgerError, LedgerNotWritten
 from headrace.ledger.delta_log import Commit, DataFile, DeltaFolder
-from headrace.ledger.durable import crash_point, take_named, unread, withdraw, write_named
-from headrace.ledger.names import CUT_CONTENT, plain_name
+from headrace.ledger.delta_rows import delta_rows, mark, write_large
+from headrace.ledger.durable import crash_point, unread, withdraw, write_named
+from headrace.ledger.names import CUT_CONTENT
 from headrace.ledger.written import Written
 from headrace.state.delta import Delta, consolidate, empty
 from headrace.storage.folders import make_folder, sync_folder
@@ -211,7 +211,7 @@ class Ledger:
             for relation, delta in deltas.items():
                 if len(delta) == 0:
                     continue
-                for one in self._rows_of(epoch, relation, delta):
+                for one in delta_rows(self._deltas, self._inline_bytes, epoch, relation, delta):
                     rows.append({"epoch": epoch, "relation": relation, "committed_at": at, **one})
                     if "file" in one:
                         written.append(self._deltas / one["file"])
@@ -232,20 +232,6 @@ class Ledger:
             raise
         crash_point("committed")
 
-    def _rows_of(self, epoch: int, relation: str, delta: Delta | Written) -> Iterator[dict[str, Any]]:
-        """What the rows of a relation's delta hold: most often it is one, with the delta inside."""
-        files, delta = (delta, delta.delta) if isinstance(delta, Written) else (None, delta)
-        columns = [*delta.rows.columns, pa.chunked_array([pa.array(delta.weights)])]
-        table = pa.table(columns, names=[*delta.rows.column_names, "weight"])
-        if table.nbytes <= self._inline_bytes:
-            yield {"rows": len(delta), "delta": _to_bytes(table)}
-        elif files is None:
-            yield {"rows": len(delta), "file": self.write_large(epoch, relation, table)}
-        else:
-            make_folder(self._deltas)
-            for file, rows in files.parts():
-                yield {"rows": rows, "file": take_named(self._deltas, _large_prefix(epoch, relation), file)}
-
     def _withdraw(self, commit: Commit | None, written: Sequence[Location]) -> None:
         """Remove the files of a commit that does not exist: once its log file is named it does, whatever was raised."""
         with self._turn:
@@ -259,7 +245,7 @@ class Ledger:
         first, last = int(epochs.min()), int(epochs.max())
         name, size = write_named(
             self._folder.path,
-            f"epoch-{first:012d}-{last:012d}-{_mark()}-",
+            f"epoch-{first:012d}-{last:012d}-{mark()}-",
             lambda sink: pq.write_table(
                 batch,
                 sink,
@@ -274,20 +260,7 @@ class Ledger:
 
     def write_large(self, epoch: int, relation: str, table: pa.Table) -> str:
         """Write a large delta; the name of its file, for the row that will name it."""
-        make_folder(self._deltas)
-        strings = [field.name for field in table.schema if pa.types.is_string(field.type)]
-        name, _ = write_named(
-            self._deltas,
-            _large_prefix(epoch, relation),
-            lambda sink: pq.write_table(
-                table,
-                sink,
-                compression="zstd",
-                row_group_size=250_000,
-                use_dictionary=strings,  # pyright: ignore[reportArgumentType]
-            ),
-        )
-        return name
+        return write_large(self._deltas, epoch, relation, table)
 
     def _guarded(self, write: Callable[[], None]) -> None:
         try:
@@ -482,16 +455,6 @@ def _sorted(rows: pa.Table) -> pa.Table:
     return rows.sort_by([("relation", "ascending"), ("epoch", "ascending")])
 
 
-def _large_prefix(epoch: int, relation: str) -> str:
-    """How the name of a large delta's file begins."""
-    return f"{epoch:012d}-{plain_name(relation)}-{_mark()}-"
-
-
-def _mark() -> str:
-    """A part of a file's name that no other writer has: who lost its turn removes its own files, never another's."""
-    return secrets.token_hex(4)
-
-
 def _last_epoch(name: str) -> float:
     """The last epoch of a file of ours, by its name; of any other file, and of one under way, it is never over."""
     found = _OUR_FILE.match(name)
@@ -510,12 +473,3 @@ def summed(schema: pa.Schema, entries: Sequence[Entry]) -> Delta:
 def now_utc() -> datetime:
     """The time of day, in UTC, to the microsecond."""
     return datetime.now(UTC)
-
-
-def _to_bytes(table: pa.Table) -> bytes:
-    # Half packed already, it takes the file's own compression half of the time, and the file is hardly larger.
-    options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
-        writer.write_table(table.combine_chunks())
-    return sink.getvalue().to_pybytes()
