@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 # The first two cases of each rule.
 CASES = [case for number, case in enumerate(load()) if [one.file for one in load()[:number]].count(case.file) < 2]
 
+# Groups are worked out without Spark, and so are views that only choose columns.
+ONLY_COLUMNS = ("a view of a view", "columns that are not chosen do not count")
+
 
 @pytest.fixture(scope="module")
 def home_of_fresh_queries(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
@@ -43,5 +46,4 @@ def test_a_rule_makes_the_same_deltas_by_fresh_queries(home_of_fresh_queries: An
             since = hr.epoch
             hr.apply(step.calls())
             assert feed(hr, own.view, since) == step.delta, f"step {place}"
-    # Groups are worked out without Spark.
-    assert asked.call_count or case.file.startswith("aggregate")
+    assert asked.call_count or case.file.startswith("aggregate") or case.title in ONLY_COLUMNS
