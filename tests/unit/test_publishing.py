@@ -157,7 +157,7 @@ def test_who_reads_while_an_epoch_is_shown_sees_all_of_it_or_nothing(
     commit(home, 1)
     seen: list[Any] = []
     readers: list[threading.Thread] = []
-    show = Store.add_runs
+    show = Store.add_prepared
 
     def read() -> None:
         epoch, held = home.newest()
@@ -169,7 +169,7 @@ def test_who_reads_while_an_epoch_is_shown_sees_all_of_it_or_nothing(
         readers[-1].start()
         readers[-1].join(0.3)
 
-    monkeypatch.setattr(Store, "add_runs", show_and_read)
+    monkeypatch.setattr(Store, "add_prepared", show_and_read)
     commit(home, 2)
     for reader in readers:
         reader.join(20)

@@ -31,9 +31,9 @@ def catch_up(core: Core, heads: Sequence[Head]) -> Prepared:
     entries: dict[str, list[Entry]] = {}
     for entry in core.ledger.entries_after(dict.fromkeys(stores, core.epoch)):
         entries.setdefault(entry.relation, []).append(entry)
-    runs = tuple(
+    additions = tuple(
         (stores[name], stores[name].prepare(summed(stores[name].schema, log))) for name, log in entries.items()
     )
     changed_at = {**present.changed_at, **{name: log[-1].epoch for name, log in entries.items()}}
     after = replace(present, epoch=heads[-1].epoch, committed_at=heads[-1].committed_at, changed_at=changed_at)
-    return Prepared(after, runs, {})
+    return Prepared(after, additions, {})

@@ -294,14 +294,14 @@ class Core:
             except BaseException as error:
                 self._break(epoch, error)
                 raise
-        for store, _ in prepared.runs:
+        for store, _ in prepared.additions:
             self.tidy(store)
 
     def _show(self, prepared: Prepared, deltas: Mapping[str, Delta]) -> None:
         """Let everyone see a committed epoch: assignments only."""
         with self._visible:
-            for store, runs in prepared.runs:
-                store.add_runs(runs)
+            for store, addition in prepared.additions:
+                store.add_prepared(addition)
             present = self._present = prepared.present
             self.following.add(present.epoch, present.committed_at, deltas)
         self._receipts.add(prepared.receipts)
@@ -337,8 +337,8 @@ class Core:
     def catch_up(self, prepared: Prepared) -> None:
         """Show what the owner in another process has committed."""
         with self._visible:
-            for store, runs in prepared.runs:
-                store.add_runs(runs)
+            for store, addition in prepared.additions:
+                store.add_prepared(addition)
             self._present = prepared.present
 
     def swap_spark(self, sessions: Sessions, views: Sequence[View]) -> None:

@@ -10,8 +10,7 @@ from typing import Any
 from headrace.catalog.catalog import Catalog
 from headrace.epoch.receipt import Receipt
 from headrace.state.delta import Delta
-from headrace.state.run import Run
-from headrace.state.store import Store
+from headrace.state.store import Addition, Store
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +29,7 @@ class Prepared:
     """All that an epoch changes in memory: whatever can fail has been done, only assignments are left."""
 
     present: Present
-    runs: tuple[tuple[Store, tuple[Run, ...]], ...]
+    additions: tuple[tuple[Store, Addition], ...]
     receipts: Mapping[str, Receipt]
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.state.delta import Delta, Weights, gather
-from headrace.state.run import Run
+from headrace.state.state import Stretch
 
 IDENTITY = ("_headrace_low", "_headrace_high")
 WEIGHT = "_headrace_weight"
@@ -39,7 +39,7 @@ class Files:
         self._folder = folder
         self._lock = threading.Lock()
         self._count = 0
-        self._written: weakref.WeakKeyDictionary[Run, Future[File]] = weakref.WeakKeyDictionary()
+        self._written: weakref.WeakKeyDictionary[Stretch, Future[File]] = weakref.WeakKeyDictionary()
         # Folders that Spark wrote, by the id of the rows that were read from them.
         self._kept: dict[int, tuple[weakref.ref[pa.Table], File]] = {}
         self._discarded: deque[tuple[float, Path]] = deque()
@@ -50,28 +50,28 @@ class Files:
             self._count += 1
             return self._folder / f"{kind}-{self._count}.parquet"
 
-    def of(self, run: Run) -> File:
-        """The file of the rows that a run brings, with their identities."""
+    def of(self, stretch: Stretch) -> File:
+        """The file of the rows that a stretch brings, with their identities."""
         with self._lock:
-            written = self._written.get(run)
+            written = self._written.get(stretch)
             ours = written is None
             if written is None:
-                written = self._written[run] = Future()
-        # Only who wants the same run waits while it is written.
+                written = self._written[stretch] = Future()
+        # Only who wants the same stretch waits while it is written.
         if ours:
             try:
-                file = self._write_run(run.delta)
-                weakref.finalize(run, self._discard, file.path)
+                file = self._write_stretch(stretch.delta)
+                weakref.finalize(stretch, self._discard, file.path)
                 written.set_result(file)
             except BaseException as error:
                 with self._lock:
-                    del self._written[run]
+                    del self._written[stretch]
                 written.set_exception(error)
         return written.result()
 
-    def as_written(self, run: Run) -> File:
-        """Where the rows lie that a run brings: in Spark's own files where it was made of them."""
-        return self.written(run.delta.rows) or self.of(run)
+    def as_written(self, stretch: Stretch) -> File:
+        """Where the rows lie that a stretch brings: in Spark's own files where it was made of them."""
+        return self.written(stretch.delta.rows) or self.of(stretch)
 
     def written(self, rows: pa.Table) -> File | None:
         """The folder that rows were read from, if it is kept."""
@@ -89,7 +89,7 @@ class Files:
         _write(path, lambda unfinished: pq.write_table(rows, unfinished))
         return File(path, WEIGHT in rows.column_names)
 
-    def _write_run(self, delta: Delta) -> File:
+    def _write_stretch(self, delta: Delta) -> File:
         brought = np.flatnonzero(delta.weights > 0)
         if len(brought) < len(delta):
             delta = gather(delta, brought)

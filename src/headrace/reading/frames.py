@@ -97,10 +97,10 @@ class Frames:
             return Content((), None, _whole(snapshot))
         stretches = snapshot.stretches(_IN_MEMORY)
         if stretches.made:
-            return Content(tuple(map(self._files.of, stretches.runs)), None, nothing, kept=stretches)
+            return Content(tuple(map(self._files.of, stretches.long)), None, nothing, kept=stretches)
         if stretches.replaced is None:
-            return Content(tuple(map(self._files.as_written, stretches.runs)), None, nothing)
-        files, gone = tuple(map(self._files.of, stretches.runs)), _identities(*stretches.replaced)
+            return Content(tuple(map(self._files.as_written, stretches.long)), None, nothing)
+        files, gone = tuple(map(self._files.of, stretches.long)), _identities(*stretches.replaced)
         rows = weighed(stretches.rows, stretches.weights)
         if rows.num_rows <= _IN_MEMORY:
             return Content(files, gone, rows)

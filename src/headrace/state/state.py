@@ -16,7 +16,7 @@ import pyarrow as pa
 from headrace.state.arranged import Arrangement, Order
 from headrace.state.delta import Delta, Weights
 from headrace.state.hashing import Hashes
-from headrace.state.run import Key, Run
+from headrace.state.run import Key
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,23 @@ class Piece:
     after: At | None
 
 
+class Stretch(Protocol):
+    """Many signed rows that never change; what is made of them, such as a file, is there for as long as they are."""
+
+    @property
+    def delta(self) -> Delta:
+        """The rows."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class Stretches:
-    """Long runs that are read as they are, but for some identities, and the rows that are there in their stead.
+    """Long stretches that are read as they are, but for some identities, and the rows that are there in their stead.
 
-    Runs that were made for it alone are there for as long as somebody keeps them.
+    Those that were made for it alone are there for as long as somebody keeps them.
     """
 
-    runs: tuple[Run, ...]
+    long: tuple[Stretch, ...]
     replaced: tuple[Hashes, Hashes] | None
     rows: pa.Table
     weights: Weights
@@ -115,7 +124,7 @@ class State(Protocol):
         ...
 
     def stretches(self, longest: int) -> Stretches:
-        """Its rows for whoever reads them whole: runs of more rows than this, and what is beside them."""
+        """Its rows for whoever reads them whole: stretches of more rows than this, and what is beside them."""
         ...
 
     def plus(self, delta: Delta) -> State:

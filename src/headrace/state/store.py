@@ -19,6 +19,9 @@ from headrace.state.run import Run, indexed, joined, runs_of
 from headrace.state.snapshot import Snapshot
 from headrace.state.state import State
 
+# A delta as a store holds it, for whoever has it prepared before it is shown.
+Addition = tuple[Run, ...]
+
 
 class Store:
     """The newest state of one relation; the loop alone changes it, readers take snapshots."""
@@ -43,18 +46,18 @@ class Store:
         self.add(delta)
         self.merge()
 
-    def prepare(self, delta: Delta) -> tuple[Run, ...]:
+    def prepare(self, delta: Delta) -> Addition:
         """One epoch's delta as this store will hold it; large ones are written to files here."""
         return tuple(runs_of(delta))
 
     def add(self, delta: Delta) -> None:
         """Add one epoch's delta, beside what is held."""
-        self.add_runs(self.prepare(delta))
+        self.add_prepared(self.prepare(delta))
 
-    def add_runs(self, runs: tuple[Run, ...]) -> None:
+    def add_prepared(self, addition: Addition) -> None:
         """Hold what was prepared, beside what is held."""
         with self._turn:
-            self._runs = (*self._runs, *runs)
+            self._runs = (*self._runs, *addition)
 
     def merge(self) -> None:
         """Hold the same rows in fewer runs; other threads may read and add meanwhile."""
