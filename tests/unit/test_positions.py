@@ -146,6 +146,7 @@ STALE: list[tuple[str, SourcePosition, SourcePosition]] = [
     ("without positions, an earlier offset", at(1), at(2)),
     ("of another partition, an older position", at(9, 10, 1, partition=2), at(2, 20, 2)),
     ("another change of the same record, the first", at(2, 20, 2), at(2, 20, 2, number=1)),
+    ("of another partition, a row that was read before", at(9, 10, 1, partition=2, read=True), at(2, 20, 2)),
 ]
 
 
@@ -163,6 +164,17 @@ def test_what_cannot_be_compared_is_taken_as_it_comes() -> None:
     ]:
         assert not is_stale(one, other)
         assert not is_stale(other, one)
+
+
+def test_a_log_that_begins_anew_is_never_taken_for_an_old_one() -> None:
+    """Of another partition nobody can tell for sure what is old; nothing that may be new is left out."""
+    for one, other in [
+        (at(1, 10, 9, partition=2), at(2, 20, 2)),
+        (at(1, 10, 9, partition=2, read=True), at(2, 20, 2)),
+        (at(1, 10, partition=2, read=True), at(2, 20)),
+        (at(2, 20, 2, partition=2), at(1, 10, 9, read=True)),
+    ]:
+        assert not is_stale(one, other)
 
 
 def test_a_tombstone_stands_for_the_delete_before_it_whichever_comes_first() -> None:

@@ -51,9 +51,10 @@ def are_stale(new: PositionColumns, known: PositionColumns) -> npt.NDArray[np.bo
     earlier = (new.offset < known.offset) | ((new.offset == known.offset) & (new.number < known.number))
     same_place = (new.offset == known.offset) & (new.number == known.number)
     first = (new.offset < known.offset) | ((new.offset == known.offset) & (new.partition < known.partition))
-    elsewhere = same_log & (lower_order | (same_order & first))
     timed = (new.source_at != _NO_TIME) & (known.source_at != _NO_TIME) & (new.source_at != known.source_at)
     older = new.source_at < known.source_at
+    lower = (lower_order | (same_order & first)) & ~(timed & ~older)
+    elsewhere = same_log & np.where(new.read == known.read, lower, new.read & timed & older)
     # Where offset and time agree they decide, else the position.
     within = np.where(timed & (older == earlier), earlier, lower_order | (same_order & earlier))
     within = np.where(same_log & (new.read == known.read), within, earlier) | same_place

@@ -62,12 +62,20 @@ def is_stale(new: SourcePosition, known: SourcePosition) -> bool:
     and time that it had before. So where offset and time agree they decide, also over positions: a log that begins
     anew, as after a restore, counts from the start. Where they do not, the position decides, and the offset between
     equal ones. Rows that were read have no position of their own in the log: between them and logged changes the offset
-    decides. Between partitions there are positions alone; what has none there, or of another log, is taken as it comes.
+    decides. Between partitions a change is stale if it has a lower position of the same log, and no later time; a row
+    that was read, if it has an earlier time than a logged change. What cannot be compared is taken as it comes: of what
+    comes in the order of its source nothing is left out.
     """
     same_log = bool(new.order and known.order) and new.log == known.log
     if new.partition != known.partition:
-        mine, other = (one.order for one in (new, known))
-        return same_log and (mine, new.offset, new.partition) < (other, known.offset, known.partition)
+        if not same_log:
+            return False
+        timed = new.source_at is not None and known.source_at is not None
+        if new.read != known.read:
+            return new.read and timed and new.source_at < known.source_at
+        if timed and new.source_at > known.source_at:
+            return False
+        return (new.order, new.offset, new.partition) < (known.order, known.offset, known.partition)
     at, last = (new.offset, new.number), (known.offset, known.number)
     if at == last:
         return True
