@@ -30,6 +30,7 @@ STEPS = st.one_of(
     st.tuples(st.just("restart"), st.integers(1, 8)),
 )
 RESTORE = st.tuples(st.just("restore"))
+TRUNCATE = st.tuples(st.just("truncate"), st.sampled_from(TABLES))
 
 
 @dataclass
@@ -45,7 +46,7 @@ class Database:
     # What each record told of its key when it was first written: the table, the key, its value, and the offset.
     told: list[tuple[str, int, int | None, int]] = field(default_factory=list[tuple[str, int, int | None, int]])
     _offsets: dict[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])
-    _logged: list[tuple[str, int, Any]] = field(default_factory=list[tuple[str, int, Any]])
+    _logged: list[tuple[str, int | None, Any]] = field(default_factory=list[tuple[str, int | None, Any]])
 
     def snapshot(self) -> None:
         """Read all rows as they are."""
@@ -74,6 +75,10 @@ class Database:
                 # The new row of a key that was changed has the position of the change too.
                 self.lsn -= 8
                 self._change(table, to, None, value)
+            case ("truncate", table):
+                self.lsn += 8
+                self.rows[table].clear()
+                self._write(table, None, self._envelope(table, "t", None, None))
             case ("commit",):
                 self.lsn += 8
                 self.last_commit, self.at = self.lsn, self.at + 1
@@ -109,13 +114,14 @@ class Database:
         }
         return envelope(op, *images, source=source)
 
-    def _write(self, table: str, key: int, payload: Any, logged: bool = True) -> int:
+    def _write(self, table: str, key: int | None, payload: Any, logged: bool = True) -> int:
         if logged:
             self._logged.append((table, key, payload))
-        where = f"shop.public.{table}", key % PARTITIONS
+        where = f"shop.public.{table}", (key or 0) % PARTITIONS
         offset = self._offsets[where] = self._offsets.get(where, -1) + 1
         value = None if payload is None else json.dumps(payload).encode()
-        self.records.append(Record(value, json.dumps({"id": key}).encode(), (), *where, offset))
+        name = None if key is None else json.dumps({"id": key}).encode()
+        self.records.append(Record(value, name, (), *where, offset))
         return offset
 
     def history(self, table: str) -> set[tuple[int, int, int, int | None]]:

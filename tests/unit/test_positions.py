@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -16,9 +15,7 @@ from headrace.capture.options import FormatOptions
 from headrace.capture.record import Record
 from headrace.epoch.batch import Batch, Verdicts
 from headrace.epoch.work import Work
-from headrace.intake.position_columns import PositionColumns, are_stale, position_columns
 from headrace.intake.positions import (
-    POSITION_TYPES,
     Captured,
     SourcePosition,
     is_stale,
@@ -28,8 +25,7 @@ from headrace.intake.positions import (
 )
 from headrace.sources.intake import Progress, call_for, decode
 from headrace.sources.positions import Positions
-from headrace.state.arrow_types import arrow_schema
-from tests.recorded_streams import RESTORE, STEPS, TABLES, Database, batches, recorded
+from tests.recorded_streams import RESTORE, STEPS, TABLES, TRUNCATE, Database, batches, recorded
 from tests.small_engine import Host, table
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
@@ -77,6 +73,16 @@ class Home:
 
 
 @FIXED
+@given(st.lists(STEPS | TRUNCATE, max_size=25), st.integers(0, 1 << 30))
+def test_a_table_that_is_emptied_converges_too(steps: Any, seed: int) -> None:
+    database = recorded([("commit",), *steps])
+    home = Home()
+    for batch in batches(database.records, seed):
+        home.bring(batch)
+    assert home.tables == database.rows
+
+
+@FIXED
 @given(st.lists(STEPS | RESTORE, max_size=25), st.integers(0, 1 << 30))
 def test_any_permutation_duplication_and_batching_gives_what_the_database_holds(steps: Any, seed: int) -> None:
     database = recorded(steps)
@@ -87,7 +93,7 @@ def test_any_permutation_duplication_and_batching_gives_what_the_database_holds(
 
 
 @FIXED
-@given(st.lists(STEPS | RESTORE, max_size=25))
+@given(st.lists(STEPS | RESTORE | TRUNCATE, max_size=25))
 def test_as_it_comes_the_tables_are_never_behind_what_they_were(steps: Any) -> None:
     """In the order of the log they are what the database held then, also while records are sent again one by one."""
     database = Database()
@@ -129,6 +135,15 @@ def test_a_topic_that_was_divided_anew_converges_by_the_positions_of_its_source(
     for batch in batches(moved, seed):
         home.bring(batch)
     assert home.tables == database.rows
+
+
+def test_a_truncate_empties_its_own_table_and_counts_as_a_change() -> None:
+    database = recorded([("put", "lines", 1), ("truncate", "orders"), ("put", "orders", 2), ("put", "lines", 2)])
+    for ordered in (True, False):
+        home = Home()
+        verdicts = home.bring(database.records, ordered)
+        assert home.tables == database.rows == {"orders": {2: 2}, "lines": {1: 1, 2: 3}}
+        assert (verdicts.applied, verdicts.stale) == ({"orders": 4, "lines": 2}, {"orders": 0, "lines": 0})
 
 
 def at(offset: int, order: int | None = None, second: int | None = None, **more: Any) -> SourcePosition:
@@ -249,28 +264,3 @@ def test_a_call_that_is_rejected_leaves_the_positions_as_they_were() -> None:
     assert batch.take({"orders": Captured([put(1, 3)], [at(2, 2, 2)])}).stale["orders"] == 0
     positions = batch.deltas()["orders#positions"]
     assert positions.rows.column(0).to_pylist() == [1]
-
-
-ANY = st.builds(
-    SourcePosition,
-    st.sampled_from([0, 1, 2]),
-    st.sampled_from(["", sortable((1,)), sortable((20,)), sortable((1, 2))]),
-    st.sampled_from([1, 2]),
-    st.integers(0, 2),
-    st.integers(0, 1),
-    st.sampled_from([None, NOW, NOW + DAY]),
-    st.booleans(),
-)
-
-
-@given(st.lists(st.tuples(ANY, ANY), min_size=1, max_size=50))
-def test_as_columns_positions_have_the_same_verdicts(pairs: list[tuple[SourcePosition, SourcePosition]]) -> None:
-    def columns(positions: list[SourcePosition]) -> PositionColumns:
-        schema = arrow_schema(POSITION_TYPES)
-        parts = zip(*positions, strict=True)
-        return position_columns(
-            pa.table([pa.array(p, f.type) for p, f in zip(parts, schema, strict=True)], schema=schema)
-        )
-
-    new, known = (columns([pair[index] for pair in pairs]) for index in (0, 1))
-    assert are_stale(new, known).tolist() == [is_stale(*pair) for pair in pairs]

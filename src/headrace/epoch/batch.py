@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from headrace.catalog.catalog import Catalog, Table
 from headrace.epoch.bulk import Bulk, bulk_delta
 from headrace.epoch.column_changes import ColumnChanges, Held, take_columns
+from headrace.epoch.emptied import emptied_deltas
 from headrace.epoch.pending import Pending
 from headrace.epoch.work import Work
 from headrace.errors import ChangesRejected, Rejection
 from headrace.intake.overlay import Taken
-from headrace.intake.positions import Captured
+from headrace.intake.positions import Captured, Emptied
 from headrace.state.delta import Delta, concat
 from headrace.state.state import State
 
@@ -128,6 +129,8 @@ class _TableSoFar:
             return Taken(len(listed))
         if isinstance(listed, ColumnChanges):
             return self._take_columns(listed, each)
+        if isinstance(listed, Captured) and any(isinstance(one, Emptied) for one in listed):
+            return self._take_parts(listed, each)
         if self._pending is None:
             held = (
                 None if one is None else self._after(one.name)
@@ -139,6 +142,24 @@ class _TableSoFar:
         if taken.rejections and not each:
             raise ChangesRejected(taken.rejections)
         return taken
+
+    def _take_parts(self, listed: Captured, each: bool) -> Taken:
+        """Take changes among which all rows of the table end, which counts as a change itself."""
+        ends = [index for index, one in enumerate(listed) if isinstance(one, Emptied)]
+        applied, stale = len(ends), 0
+        rejections: list[Rejection] = []
+        begin = 0
+        for end in (*ends, len(listed)):
+            if end > begin:
+                taken = self.take(listed.part(begin, end), each)
+                applied, stale = applied + taken.applied, stale + taken.stale
+                rejections += [replace(one, index=begin + one.index) for one in taken.rejections]
+            if end < len(listed):
+                rows = self.snapshot()
+                positions = None if self._table.positions is None else self._after(self._table.positions.name)
+                self._add(emptied_deltas(self._table, rows, positions, listed.positions[end]))
+            begin = end + 1
+        return Taken(applied, stale, tuple(rejections))
 
     def _take_columns(self, listed: ColumnChanges, each: bool) -> Taken:
         """Take changes by whole columns, and after them those of other keys, one by one."""

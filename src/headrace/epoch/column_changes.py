@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.catalog.catalog import Table
+from headrace.epoch.emptied import end_of_all
 from headrace.epoch.pending import LET_GO
 from headrace.errors import Rejection
 from headrace.intake.overlay import Taken
@@ -95,6 +96,9 @@ def take_columns(table: Table, held: Held, changes: ColumnChanges, now: datetime
     if changes.positions is not None and held.positions is not None:
         known = held.positions.lookup(tuple(range(len(keys.indexes))), keys.hashes)
         left = _out_of_order(keys, sequences, changes.positions, known)
+        emptied_at = end_of_all(table, held.positions)
+        if emptied_at is not None:
+            left[keys.numbers[~_is_after(changes.positions, emptied_at)]] = True
     # Of each key the last one that is not stale.
     mine = order[sequences.fresh & ~left[keys.numbers[order]]]
     last = np.full(keys.count, -1, dtype=np.int64)
@@ -228,6 +232,12 @@ def _out_of_order(keys: _Keys, sequences: _Sequences, positions: pa.Table, known
     left = np.zeros(keys.count, dtype=bool)
     left[numbers[~(sure & named)]] = True
     return left
+
+
+def _is_after(positions: pa.Table, end: SourcePosition) -> Marks:
+    """Where a change is surely later in its source than the end of all rows."""
+    same_log = pc.equal(positions.column(_LOG), end.log)
+    return np.asarray(pc.and_(same_log, pc.greater(positions.column(_ORDER), end.order)))
 
 
 def _is_newer(positions: pa.Table, new: Positions, old: Positions) -> Marks:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from headrace.catalog.catalog import Table
+from headrace.epoch.emptied import end_of_all
 from headrace.intake.arrow import to_arrow
 from headrace.intake.overlay import Found, KeptCell, Net, Overlay
 from headrace.intake.positions import SOURCE_AT, SourcePosition
@@ -44,6 +45,7 @@ class Pending:
                 lookup=self._lookup,
                 tombstones=self._tombstones,
                 positions=None if positions is None else self._known_positions,
+                emptied_at=end_of_all(table, positions),
             )
         else:
             self.overlay = Overlay(contract, count=self._count)

@@ -84,7 +84,7 @@ class Overlay:
     where in their sources the last changes of keys were, `count` how often rows without a key are committed;
     each is asked once a call, for what is not yet known, and answers by identity. A keyed table needs the
     first, one with a sequence also the second, one that takes captured changes the third, one without a key
-    the last.
+    the last. `emptied_at` is where in its source all rows of the table last ended: what was before is stale.
     """
 
     def __init__(
@@ -94,13 +94,14 @@ class Overlay:
         lookup: Lookup | None = None,
         tombstones: Tombstones | None = None,
         positions: Positions | None = None,
+        emptied_at: SourcePosition | None = None,
         count: Count | None = None,
     ) -> None:
         self.contract = contract
         if contract.key:
             if lookup is None or (contract.sequence is not None and tombstones is None):
                 raise ValueError(f"table {contract.name} has a key: its committed rows must be found by it")
-            self._pending = _Keys(contract, lookup, tombstones, positions)
+            self._pending = _Keys(contract, lookup, tombstones, positions, emptied_at)
         else:
             if count is None:
                 raise ValueError(f"table {contract.name} has no key: its committed rows must be counted")
@@ -160,10 +161,16 @@ class _Keys:
     """Accepted changes by key: the last one of a key stands for all of them."""
 
     def __init__(
-        self, contract: TableContract, lookup: Lookup, tombstones: Tombstones | None, positions: Positions | None
+        self,
+        contract: TableContract,
+        lookup: Lookup,
+        tombstones: Tombstones | None,
+        positions: Positions | None,
+        emptied_at: SourcePosition | None,
     ) -> None:
         self._lookup = lookup
         self._positions = positions
+        self._emptied_at = emptied_at
         self._tombstones = tombstones if contract.sequence is not None else None
         self._rank = contract.sequence_rank
         self._found: dict[Identity, Found | None] = {}
@@ -206,6 +213,9 @@ class _Keys:
                 tied = floor is not None and rank == floor
             position = None if positions is None else positions[index]
             if position is not None:
+                if self._emptied_at is not None and rank_of is None and is_stale(position, self._emptied_at):
+                    stale += 1
+                    continue
                 known = moved[mark][1] if mark in moved else self._known[mark]
                 if tied and known is not None and is_stale(position, known):
                     stale += 1

@@ -45,6 +45,10 @@ POSITION_TYPES: tuple[DataType, ...] = (
 SOURCE_AT = 5
 
 
+class Emptied:
+    """Among captured changes: all rows of the table are gone."""
+
+
 class Captured(list[object]):
     """Changes of one table that a source brought, each with its position; None for one that is taken as it arrives."""
 
@@ -53,6 +57,10 @@ class Captured(list[object]):
         if len(self) != len(positions):
             raise ValueError("each captured change has its position")
         self.positions = positions
+
+    def part(self, begin: int, end: int) -> Captured:
+        """Some of them, in their order."""
+        return Captured(self[begin:end], self.positions[begin:end])
 
 
 def is_stale(new: SourcePosition, known: SourcePosition) -> bool:
@@ -70,10 +78,12 @@ def is_stale(new: SourcePosition, known: SourcePosition) -> bool:
     if new.partition != known.partition:
         if not same_log:
             return False
-        timed = new.source_at is not None and known.source_at is not None
+        earlier = later = False
+        if new.source_at is not None and known.source_at is not None:
+            earlier, later = new.source_at < known.source_at, new.source_at > known.source_at
         if new.read != known.read:
-            return new.read and timed and new.source_at < known.source_at
-        if timed and new.source_at > known.source_at:
+            return new.read and earlier
+        if later:
             return False
         return (new.order, new.offset, new.partition) < (known.order, known.offset, known.partition)
     at, last = (new.offset, new.number), (known.offset, known.number)

@@ -13,12 +13,12 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from headrace.capture.connector import Arrival, Position
-from headrace.capture.messages import Decode, Message, RowChange, Undecodable
+from headrace.capture.messages import Decode, Message, RowChange, Truncation, Undecodable
 from headrace.capture.record import Record
 from headrace.epoch.batch import Changes, Verdicts
 from headrace.epoch.calls import Call
 from headrace.errors import Rejection
-from headrace.intake.positions import Captured, SourcePosition
+from headrace.intake.positions import Captured, Emptied, SourcePosition
 from headrace.json_forms import json_form
 from headrace.sources.positions import Positions
 from headrace.sources.system_tables import DEAD_LETTERS, PROGRESS, raw_name
@@ -140,7 +140,8 @@ def decode(
             continue
         decoded.messages.append((arrival, message))
         first = None if positions is None else positions.of(message, arrival.record)
-        for number, change in enumerate(message.changes):
+        changes = (Emptied(),) if isinstance(message, Truncation) else message.changes
+        for number, change in enumerate(changes):
             decoded.changes.setdefault(table, []).append(change)
             position = first._replace(number=number) if first is not None and number else first
             decoded.origins.setdefault(table, []).append(Whence(arrival, number, position))
@@ -205,7 +206,8 @@ def call_for(source: str, decoded: Decoded, before: Progress, *, raw: bool) -> t
 
 def _captured(changes: Sequence[object], origins: Sequence[Whence]) -> Sequence[object]:
     positions = [one.position for one in origins]
-    return changes if all(one is None for one in positions) else Captured(changes, positions)
+    plain = all(one is None for one in positions) and not any(isinstance(one, Emptied) for one in changes)
+    return changes if plain else Captured(changes, positions)
 
 
 def advanced(before: Progress, decoded: Decoded, applied: int, stale: int, dead: int) -> Progress:

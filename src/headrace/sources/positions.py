@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.capture.messages import Message, RowChange, Tombstone
+from headrace.capture.messages import Message, RowChange, Tombstone, Truncation
 from headrace.capture.record import Record
 from headrace.intake.positions import SourcePosition, numbered, sortable
 
@@ -15,11 +15,11 @@ class Positions:
         self._deletes: dict[int, tuple[Record, SourcePosition]] = {}
 
     def of(self, message: Message, record: Record) -> SourcePosition | None:
-        """Where a record is; none for what is neither a change of a row nor the end of a key."""
+        """Where a record is; none for what changes no row."""
         partition = numbered(f"{record.topic}:{record.partition}")
         if isinstance(message, Tombstone):
             return self._tombstone(record, partition)
-        if not isinstance(message, RowChange):
+        if not isinstance(message, RowChange | Truncation):
             return None
         origin = message.origin
         order = sortable(origin.position.order)

@@ -17,11 +17,10 @@ from typing import Any, Literal
 
 from headrace.capture.columns.records import Records, RecordsReading
 from headrace.capture.connector import Arrival, Connector, Description, Lag, Reading
-from headrace.capture.messages import Decode, Truncation
+from headrace.capture.messages import Decode
 from headrace.catalog.catalog import Source
 from headrace.epoch.batch import Changes, Verdicts
-from headrace.epoch.bulk import Bulk
-from headrace.epoch.calls import Basis, Call
+from headrace.epoch.calls import Call
 from headrace.epoch.loop import Loop
 from headrace.errors import (
     HeadraceError,
@@ -242,11 +241,11 @@ class Runner:
             self._pace.looked(self._lag)
 
     def _take(self, arrivals: Sequence[Arrival]) -> None:
-        """Bring records into epochs: one, unless a table is emptied between them or a view fails on some of them."""
-        for part in self._between_truncations(self._decoded(arrivals)):
-            self._pending = part.received
-            self._submit(part)
-            self._pending = 0
+        """Bring records into epochs: one, unless a view fails on some of them."""
+        decoded = self._decoded(arrivals)
+        self._pending = decoded.received
+        self._submit(decoded)
+        self._pending = 0
 
     def _decoded(self, arrivals: Sequence[Arrival]) -> Decoded:
         return decode(
@@ -257,18 +256,6 @@ class Runner:
             positions=self._positions,
         )
 
-    def _between_truncations(self, decoded: Decoded) -> list[Decoded]:
-        """The records as they are, or in pieces that each end where a table is emptied."""
-        ends = [arrival for arrival, message in decoded.messages if isinstance(message, Truncation)]
-        if not ends:
-            return [decoded]
-        pieces: list[list[Arrival]] = [[]]
-        for arrival in decoded.arrivals:
-            pieces[-1].append(arrival)
-            if any(arrival is end for end in ends):
-                pieces.append([])
-        return [self._decoded(piece) for piece in pieces if piece]
-
     def _submit(self, decoded: Decoded) -> None:
         raw = bool(self._options.get("raw", True))
         guilty = 0
@@ -276,7 +263,7 @@ class Runner:
         while guilty < _GUILTY:
             call, reached = self._call(decoded, raw)
             try:
-                self._commit(call, decoded)
+                self._loop.receipt_of(self._loop.enter(call))
                 self._advance(decoded.arrivals, reached())
                 return
             except Torn as torn:
@@ -336,26 +323,6 @@ class Runner:
         middle = len(arrivals) // 2
         for half in (arrivals[:middle], arrivals[middle:]):
             self._submit(self._decoded(half))
-
-    def _commit(self, call: Call, decoded: Decoded) -> None:
-        emptied = [self._table_of(arrival) for arrival, one in decoded.messages if isinstance(one, Truncation)]
-        if not emptied:
-            self._loop.receipt_of(self._loop.enter(call))
-            return
-        # What came before it in the same batch has been committed: only rows that are there are taken away.
-        (table,) = set(emptied)
-        core = self._loop.core
-
-        def work_out() -> Call:
-            definitions = core.definitions
-            epoch, relations = core.newest()
-            rows = relations[table][0].all().rows
-            empty = {table: Bulk(rows, rows.slice(0, 0))} if rows.num_rows else {}
-            basis = Basis(epoch, definitions, frozenset({table}))
-            # Changes that come in the same record as the end of all rows do not exist.
-            return Call(empty, basis=basis, after=call.after)
-
-        self._loop.change(work_out)
 
     def _refuse_too_many_letters(self) -> None:
         limit = self._options.get("dead_letter_limit")
