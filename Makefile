@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-fast test-cluster check demo demo-cdc quickstart bench bench-epoch bench-endurance judge soak crash siege jvm-loss lock clean
+.PHONY: help setup test test-fast test-cluster check demo demo-cdc quickstart bench bench-epoch bench-capture bench-endurance judge soak crash siege jvm-loss lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,6 +61,10 @@ bench: setup ## an hour of the medallion: Headrace, a full recompute, a MERGE pi
 
 bench-epoch: setup ## time of an epoch against Spark's full recompute, at 1 and 4 million rows
 	@$(BIN)/python bench/epoch.py --json bench/results/epoch.json
+	@$(BIN)/python bench/readme.py
+
+bench-capture: setup ## a backlog of a million changes beside foreachBatch and MERGE, how late changes are, what they cost
+	@$(BIN)/python bench/capture.py --json bench/results/capture.json
 	@$(BIN)/python bench/readme.py
 
 bench-endurance: setup ## a thousand epochs over one home

@@ -97,12 +97,53 @@ def epoch(results: Mapping[str, Any]) -> str:
     return f"{before}\n\n{table}\n\n{after}"
 
 
-BLOCKS = {"medallion": medallion, "epoch": epoch}
+def capture(results: Mapping[str, Any]) -> str:
+    """A backlog beside the usual pipeline, how late changes are, and what they cost their database."""
+    machine, backlog, live, database = (results[name] for name in ("machine", "backlog", "live", "database"))
+    ours, merge = backlog["headrace"], backlog["merge"]
+    table = _table(
+        ("a backlog of Debezium's changes", "changes/s", "seconds", "what it keeps"),
+        [
+            (
+                "Headrace",
+                f"**{ours['changes_per_second']:,.0f}**",
+                f"{ours['seconds']:.0f}",
+                "2 tables, 3 views, raw rows; all of them together in each epoch",
+            ),
+            (
+                "`readStream`, `foreachBatch`, `MERGE`",
+                f"{merge['changes_per_second']:,.0f}",
+                f"{merge['seconds']:.0f}",
+                "2 tables",
+            ),
+        ],
+    )
+    before = _filled(
+        f"{backlog['changes']:,} inserts, updates and deletes of two tables of PostgreSQL, as Debezium writes them, wait",
+        "in a real Kafka; both take the same topics, one after the other, in one run:",
+    )
+    after = _filled(
+        f"{backlog['faster_than_merge']:.1f} times as fast.",
+        f"As they come, {live['rate']} changes a second from a real PostgreSQL through Debezium and Kafka are in all views",
+        f"{live['median']:.2f} s after their write (median; 99th percentile {live['p99']:.2f} s,",
+        f"{live['measured']:,} of them measured over {live['seconds']:.0f} s).",
+        f"For the same {database['transactions']:,} transactions PostgreSQL used {database['without']:.1f} s of CPU without",
+        f"capture and {database['with']:.1f} s with it.",
+        f"{'Two' if machine['cores'] == 2 else machine['cores']} cores for all of it, brokers and databases included,",
+        f"local Spark {machine['spark']}, Python {machine['python']}; `make bench-capture`,",
+        "figures in [bench/results/capture.json](bench/results/capture.json).",
+    )
+    return f"{before}\n\n{table}\n\n{after}"
+
+
+BLOCKS = {"medallion": medallion, "epoch": epoch, "capture": capture}
 
 
 def with_figures(readme: str) -> str:
     """The README with the newest figures between its marks."""
     for name, block in BLOCKS.items():
+        if not (RESULTS / f"{name}.json").exists():
+            continue
         content = block(json.loads((RESULTS / f"{name}.json").read_text()))
         start, end = f"<!-- bench:{name}:start -->", f"<!-- bench:{name}:end -->"
         marked = re.compile(re.escape(start) + ".*?" + re.escape(end), re.DOTALL)

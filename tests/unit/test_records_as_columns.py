@@ -156,9 +156,8 @@ class Stream:
         offsets = list(range(begin, self.at))
         keys, values = [key for key, _ in pairs], [value for _, value in pairs]
         length = len(pairs)
-        return Records(
-            values, keys, ["shop.things"] * length, [0] * length, offsets, [1] * length, {"shop.things:0": self.at}
-        )
+        times, advance = [1700000000123] * length, {"shop.things:0": self.at}
+        return Records(values, keys, ["shop.things"] * length, [0] * length, offsets, times, advance)
 
     def next(self) -> list[tuple[bytes | None, bytes | None]]:
         choose = self.random

@@ -104,8 +104,7 @@ class _Changed:
 def prepare(records: Records, ways: Ways) -> Prepared | None:
     """What the records change, or None if they must go the way of single records."""
     prepared = Prepared(records, ways.most_bytes)
-    values, keys = (pa.array(part, pa.large_binary()) for part in (records.values, records.keys))
-    large = np.asarray(pc.fill_null(pc.greater(pc.binary_length(values), ways.most_bytes), False))
+    sizes = np.fromiter((0 if value is None else len(value) for value in records.values), np.int64, len(records))
     topics = pa.array(records.topics, pa.string()).dictionary_encode()
     places = _Places(records, topics)
     alone = np.ones(len(records), dtype=bool)
@@ -118,8 +117,12 @@ def prepare(records: Records, ways: Ways) -> Prepared | None:
         decoder = ways.columns_of(table)
         if decoder is None:
             continue
-        mine = np.flatnonzero((np.asarray(topics.indices) == number) & ~large)
-        columns = decoder.decode(values.take(pa.array(mine)), keys.take(pa.array(mine)))
+        mine = np.flatnonzero((np.asarray(topics.indices) == number) & (sizes <= ways.most_bytes))
+        listed = mine.tolist()
+        values, keys = (
+            pa.array([part[place] for place in listed], pa.large_binary()) for part in (records.values, records.keys)
+        )
+        columns = decoder.decode(values, keys)
         keyed = bool(ways.contract_of(table).key)
         positions, known = places.of(columns, mine, needed=keyed and ways.positions is not None)
         understood = columns.understood.copy()

@@ -123,10 +123,12 @@ class ColumnDecoder:
                 self._shapes.append(new)
             shape = self._shapes[tried]
             tried += 1
-            here = texts.take(pa.array(left))
+            # Texts are long: they are copied only where some are left out.
+            here = texts if len(left) == len(texts) else texts.take(pa.array(left))
             fits = np.asarray(pc.match_substring_regex(here, shape.pattern))
             if fits.any():
-                parts.append(self._read(shape, here.filter(pa.array(fits)), left[fits]))
+                chosen = here if fits.all() else here.filter(pa.array(fits))
+                parts.append(self._read(shape, chosen, left[fits]))
                 # One of this shape with a value that must be looked at alone is of no other shape either.
                 left = left[~fits]
         return self._end_to_end(parts, len(values))

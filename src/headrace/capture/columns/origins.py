@@ -64,7 +64,7 @@ def _postgresql(fields: Fields, length: int) -> Place:
     for commit, change, lsn in zip(commits, changes, alone, strict=True):
         if change is not None:
             texts.append(lsn_text(change))
-            orders.append(sortable((commit, change)))
+            orders.append(_sortable_pair(commit, change))
         elif lsn is not None:
             texts.append(lsn_text(lsn))
             orders.append(sortable((lsn,)))
@@ -72,6 +72,12 @@ def _postgresql(fields: Fields, length: int) -> Place:
             texts.append(None)
             orders.append("")
     return Place(pa.array(texts, pa.large_string()), pa.array(orders, pa.string()))
+
+
+def _sortable_pair(first: int, second: int) -> str:
+    """What `sortable` makes of two numbers; there is one of these for each change."""
+    one, two = f"{first:x}", f"{second:x}"
+    return f"{len(one):02x}{one}{len(two):02x}{two}"
 
 
 def _mysql(fields: Fields, length: int) -> Place:
