@@ -119,16 +119,16 @@ def capture(results: Mapping[str, Any]) -> str:
         ],
     )
     before = _filled(
-        f"{backlog['changes']:,} inserts, updates and deletes of two tables of PostgreSQL, as Debezium writes them, wait",
-        "in a real Kafka; both take the same topics, one after the other, in one run:",
+        f"{backlog['changes']:,} inserts, updates and deletes of two tables of PostgreSQL, as Debezium writes them,",
+        "wait in a real Kafka; both take the same topics, one after the other, in one run:",
     )
     after = _filled(
         f"{backlog['faster_than_merge']:.1f} times as fast.",
-        f"As they come, {live['rate']} changes a second from a real PostgreSQL through Debezium and Kafka are in all views",
-        f"{live['median']:.2f} s after their write (median; 99th percentile {live['p99']:.2f} s,",
+        f"As they come, {live['rate']} changes a second from a real PostgreSQL through Debezium and Kafka are in all",
+        f"views {live['median']:.2f} s after their write (median; 99th percentile {live['p99']:.2f} s,",
         f"{live['measured']:,} of them measured over {live['seconds']:.0f} s).",
-        f"For the same {database['transactions']:,} transactions PostgreSQL used {database['without']:.1f} s of CPU without",
-        f"capture and {database['with']:.1f} s with it.",
+        f"For the same {database['transactions']:,} transactions PostgreSQL used {database['without']:.1f} s of CPU",
+        f"without capture and {database['with']:.1f} s with it.",
         f"{'Two' if machine['cores'] == 2 else machine['cores']} cores for all of it, brokers and databases included,",
         f"local Spark {machine['spark']}, Python {machine['python']}; `make bench-capture`,",
         "figures in [bench/results/capture.json](bench/results/capture.json).",

@@ -20,7 +20,7 @@ from headrace.capture.connector import Arrival, Connector, Description, Lag, Rea
 from headrace.capture.messages import Decode
 from headrace.catalog.catalog import Source
 from headrace.epoch.batch import Changes, Verdicts
-from headrace.epoch.calls import Call
+from headrace.epoch.calls import Basis, Call, Outdated
 from headrace.epoch.loop import Loop
 from headrace.errors import (
     HeadraceError,
@@ -32,7 +32,7 @@ from headrace.errors import (
     SourceUnavailable,
     ViewEvaluationError,
 )
-from headrace.sources.bulk import Backlog, Ways, call_of, prepare
+from headrace.sources.bulk import Backlog, Prepared, Ways, call_of, prepare
 from headrace.sources.connectors import lag_warning_of, most_bytes_of, positions_of
 from headrace.sources.intake import Decoded, Progress, Torn, call_for, decode, without, without_records
 from headrace.sources.pace import Pace
@@ -49,6 +49,8 @@ _MOST_RECORDS = 10_000
 _MOST_HELD = 1_000_000
 # So many changes of one batch may each make a view fail before the batch is halved instead.
 _GUILTY = 50
+# So often a backlog is made anew because its tables have been defined otherwise meanwhile.
+_ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
@@ -212,26 +214,36 @@ class Runner:
         ways = Ways(
             backlog.table_of, backlog.contract_of, backlog.columns_of, self._decoded, most_bytes, self._positions
         )
-        prepared = prepare(records, ways)
-        if prepared is None:
-            return False
-        raw = bool(self._options.get("raw", True))
-        call, reached = self._guarded(
-            dict(prepared.changes), lambda before: call_of(self.source.name, prepared, before, raw=raw)
-        )
+        self._pace.began([records.arrival(min(range(len(records)), key=records.timestamps.__getitem__))])
+        for _ in range(_ATTEMPTS):
+            core = self._loop.core
+            # Columns are those of the table as it is defined now: under other definitions they are made anew.
+            basis = Basis(core.epoch, core.definitions, frozenset())
+            prepared = prepare(records, ways)
+            if prepared is None:
+                return False
+            try:
+                self._commit_backlog(prepared, basis)
+                return True
+            except Outdated:
+                continue
+            except (Torn, ViewEvaluationError, MemoryExceeded):
+                # Which of them it is that cannot be taken shows when they come one by one.
+                return False
+            finally:
+                self._pending = 0
+        return False
+
+    def _commit_backlog(self, prepared: Prepared, basis: Basis) -> None:
+        name, raw = self.source.name, bool(self._options.get("raw", True))
+        changes = dict(prepared.changes)
+        call, reached = self._guarded(changes, lambda before: call_of(name, prepared, before, raw=raw))
+        call.basis = basis
         self._pending = prepared.received
-        oldest = min(range(len(records)), key=records.timestamps.__getitem__)
-        self._pace.began([records.arrival(oldest)])
-        try:
-            self._loop.receipt_of(self._loop.enter(call))
-        except (Torn, ViewEvaluationError, MemoryExceeded):
-            # Which of them it is that cannot be taken shows when they come one by one.
-            return False
-        finally:
-            self._pending = 0
-        self._pace.committed([records.arrival(len(records) - 1)], self._progress, reached(), len(records))
+        self._loop.receipt_of(self._loop.enter(call))
+        count = len(prepared.records)
+        self._pace.committed([prepared.records.arrival(count - 1)], self._progress, reached(), count)
         self._progress = reached()
-        return True
 
     def _look_at_lag(self, reading: Reading, force: bool) -> None:
         """Ask how far behind it is, now and then: that may cost a round trip."""

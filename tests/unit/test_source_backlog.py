@@ -1,0 +1,133 @@
+"""A backlog at work over a home in memory: it is taken as columns, or one by one where it cannot be."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+
+from headrace.capture.columns.debezium import ColumnDecoder
+from headrace.capture.columns.records import Records
+from headrace.capture.connector import Arrival, Connector, Description, Lag, Position
+from headrace.capture.formats import FORMATS
+from headrace.capture.options import FormatOptions
+from headrace.catalog.catalog import Source
+from headrace.epoch.calls import Basis
+from headrace.epoch.loop import Loop
+from headrace.sources import runner as runner_module
+from headrace.sources.bulk import Backlog
+from headrace.sources.runner import Runner
+from headrace.sources.running import progress_of
+from headrace.sources.system_tables import dead_letters_table, progress_table, raw_table
+from tests.debezium_events import envelope
+from tests.small_engine import Host, table
+from tests.unit.test_source_runner import Small, until
+
+
+class Waiting:
+    """A topic in which so many records wait."""
+
+    def __init__(self, values: Sequence[bytes], _: Description, position: Position) -> None:
+        self._values = values
+        self._at = int(position.get("t:0", 0))
+
+    def poll_records(self, most: int, large: int, seconds: float) -> Records:
+        begin, self._at = self._at, min(self._at + most, len(self._values))
+        count = self._at - begin
+        if not count:
+            time.sleep(0.01)
+        offsets = list(range(begin, self._at))
+        keys = [None] * count
+        advance = {"t:0": self._at} if count else {}
+        return Records(self._values[begin : self._at], keys, ["t"] * count, [0] * count, offsets, [1] * count, advance)
+
+    def poll(self, most: int, seconds: float) -> Sequence[Arrival]:
+        raise AssertionError("records are polled together")
+
+    def confirm(self, position: Position) -> None:
+        pass
+
+    def lag(self) -> Lag:
+        return Lag(len(self._values) - self._at)
+
+    def close(self) -> None:
+        pass
+
+
+class Redefined(Host):
+    """A home that is defined otherwise while the first changes are on their way."""
+
+    asked = 0
+
+    def stands(self, basis: Basis) -> bool:
+        self.asked += 1
+        return self.asked > 1
+
+
+def change(number: int) -> bytes:
+    source = {"lsn": number, "sequence": None}
+    return json.dumps(envelope("c", after={"id": number, "n": 1}, source=source), separators=(",", ":")).encode()
+
+
+def run(host: Host, values: Sequence[bytes], monkeypatch: pytest.MonkeyPatch) -> tuple[Any, list[int]]:
+    prepared: list[int] = []
+    prepare = runner_module.prepare
+
+    def noted(records: Any, ways: Any) -> Any:
+        prepared.append(len(records))
+        return prepare(records, ways)
+
+    monkeypatch.setattr(runner_module, "prepare", noted)
+    contract = host.catalog.table("t").contract
+    columns = ColumnDecoder(contract, FormatOptions())
+    single = FORMATS["debezium"](contract, FormatOptions())
+    source = Source("s", "t", "waiting", "", "", {"max_records": 10}, state="Running")
+    runner = Runner(
+        Loop(host),  # pyright: ignore[reportArgumentType]
+        source,
+        Connector("WAITING", {}, partial(Waiting, values), ordered=True),
+        Description("s", ""),
+        lambda _: "t",
+        lambda _: single.decode,
+        partial(progress_of, host, "s"),  # pyright: ignore[reportArgumentType]
+        backlog=Backlog(20, 100, lambda _: "t", lambda _: contract, lambda _: columns),
+    )
+    runner.start()
+    try:
+        until(lambda: runner.status.progress.received == len(values) or runner.status.state == "Error")
+        status = runner.status
+        assert (status.state, status.error) == ("Running", None)
+        return status.progress, prepared
+    finally:
+        runner.stop()
+
+
+def home(kind: type[Host]) -> Host:
+    return kind(table("t"), progress_table(), dead_letters_table(), raw_table("s"))
+
+
+def test_a_backlog_is_few_epochs_and_what_is_left_comes_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = home(Host)
+    progress, prepared = run(host, [change(number) for number in range(1, 215)], monkeypatch)
+    assert (progress.applied, progress.stale, progress.dead, progress.recorded) == (214, 0, 0, 214)
+    assert {row[0] for row in host.holds("t")} == set(range(1, 215))
+    # Two as columns; the last fourteen in pieces of ten.
+    assert (prepared, host.epoch) == ([100, 100], 4)
+
+
+def test_columns_are_made_anew_where_their_table_may_have_others_by_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = home(Redefined)
+    progress, prepared = run(host, [change(number) for number in range(1, 51)], monkeypatch)
+    assert (progress.applied, prepared, host.epoch) == (50, [50, 50], 1)
+
+
+def test_a_backlog_with_a_change_that_cannot_be_borne_goes_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = home(Small)
+    values = [change(number) for number in (*range(1, 40), 666)]
+    progress, prepared = run(host, values, monkeypatch)
+    assert (progress.applied, progress.dead, prepared) == (39, 1, [40])
+    assert {row[0] for row in host.holds("t")} == set(range(1, 40))
