@@ -9,18 +9,18 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from types import TracebackType
 
 from headrace.spark.jars import paths
 from headrace.spark.java import find_java
 from headrace.storage.objects import Bucket, ObjectPath
+from tests.stopped import Stopped
 
 BUCKET = "homes"
 _LOCK = Path(__file__).with_name("jars.lock")
 _PATIENCE = 60.0
 
 
-class ObjectStore:
+class ObjectStore(Stopped):
     """The server, as a process that lives as long as this context."""
 
     def __init__(self, authorization: str = "aws-v2-or-v4") -> None:
@@ -46,14 +46,6 @@ class ObjectStore:
             )
         self.endpoint = f"http://127.0.0.1:{self._port()}"
         (self.data / BUCKET).mkdir()
-
-    def __enter__(self) -> ObjectStore:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     @property
     def options(self) -> dict[str, str]:

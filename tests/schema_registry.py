@@ -11,13 +11,13 @@ import tarfile
 import tempfile
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import httpx
 
 from headrace.settings import read_settings
 from headrace.spark.java import find_java
+from tests.stopped import Stopped
 
 VERSION = "3.0.9"
 _SHA256 = "2b28181501a20cbf6efcd77f9b7153908fc01f3d3a7c32024c0bd9e1b04c8a43"
@@ -52,7 +52,7 @@ def installed() -> Path:
     return folder
 
 
-class SchemaRegistry:
+class SchemaRegistry(Stopped):
     """The server, as a process that lives as long as this context."""
 
     def __init__(self) -> None:
@@ -82,14 +82,6 @@ class SchemaRegistry:
         except BaseException:
             self.stop()
             raise
-
-    def __enter__(self) -> SchemaRegistry:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def register(self, subject: str, schema: str, references: list[dict[str, Any]] | None = None) -> int:
         """The id of a schema that is known under a subject from now on."""

@@ -19,10 +19,10 @@ import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from headrace.spark.java import find_java
+from tests.stopped import Stopped
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,7 +48,7 @@ def why_not() -> str | None:
     return None
 
 
-class Cluster:
+class Cluster(Stopped):
     """The processes of one cluster, which live as long as this context; `shared` is the folder that all may use."""
 
     def __init__(self, workers: int = 2, cores: int = 1, memory: str = "700m") -> None:
@@ -70,14 +70,6 @@ class Cluster:
         except BaseException:
             self.stop()
             raise
-
-    def __enter__(self) -> Cluster:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def options(self) -> dict[str, str]:
         """What a Spark needs to be told to work here."""
