@@ -196,6 +196,15 @@ def _command(*arguments: str) -> subprocess.Popen[str]:
     )
 
 
+def _await_ready(url: str) -> None:
+    """Once a server with relations has rehearsed a push and a query, it says so."""
+    until = time.monotonic() + 120
+    while (answer := httpx.get(f"{url}/readyz", timeout=60)).status_code != 200:
+        assert (answer.status_code, answer.json()["code"]) == (503, "not_ready")
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
 def test_other_machines_are_not_served_without_a_key(tmp_path: Path) -> None:
     command = _command("--host", "0.0.0.0", "--home", str(tmp_path / "home"))
     out, err = command.communicate(timeout=300)
@@ -261,6 +270,7 @@ def test_the_command_begins_is_killed_begins_again_and_ends(tmp_path: Path) -> N
     with _command(*arguments) as command:
         try:
             url = _url(command)
+            _await_ready(url)
             there = _ids(url, "a")
             assert set(there.values()) == {1}
             assert senders.acknowledged.keys() <= there.keys() <= senders.sent

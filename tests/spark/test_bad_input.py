@@ -139,6 +139,11 @@ def refused(hr: Any, kind: type[HeadraceError], *words: str) -> Iterator[pytest.
         ("SELECT 1 / 0 AS q FROM t", HeadraceError, []),
         ("SELECT * FROM t VERSION AS OF 'abc'", QueryError, ["epoch", "abc"]),
         ("SELECT * FROM t VERSION AS OF 1.5", QueryError, ["epoch", "1.5"]),
+        (
+            "SELECT * FROM t AS now JOIN t VERSION AS OF 1 ON true",
+            QueryError,
+            ["one query reads one epoch", "none for t"],
+        ),
         ("SELECT * FROM t TIMESTAMP AS OF 'yesterday'", QueryError, ["time", "yesterday"]),
     ],
 )

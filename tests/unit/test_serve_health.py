@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ from fastapi import FastAPI
 from headrace.errors import HomeBroken, OwnerLost
 from headrace.serving import health, problems
 from headrace.serving.auth import Guarded
+from headrace.serving.rehearsal import Rehearsal
 
 HERE = "http://127.0.0.1:8080"
 
@@ -26,9 +28,13 @@ def _home(**parts: Any) -> Any:
     return SimpleNamespace(core=SimpleNamespace(**{**well, **parts}), renewal=renewal)
 
 
-def _app(home: Any, lost: OwnerLost | None = None, keys: tuple[str, ...] = ()) -> FastAPI:
+def _app(
+    home: Any, lost: OwnerLost | None = None, keys: tuple[str, ...] = (), rehearsal: Rehearsal | None = None
+) -> FastAPI:
     app = FastAPI()
-    app.state.service = SimpleNamespace(home=home, submissions=SimpleNamespace(lost=lost))
+    app.state.service = SimpleNamespace(
+        home=home, submissions=SimpleNamespace(lost=lost), rehearsal=rehearsal or Rehearsal()
+    )
     problems.install(app)
     app.include_router(health.router)
     app.add_middleware(Guarded, keys=keys)
@@ -97,3 +103,26 @@ def test_why_spark_is_not_there_yet_is_told_to_those_who_may_use_the_server() ->
 def test_a_home_that_another_process_took_over_is_not_ready() -> None:
     answer = asyncio.run(_ready(_app(_home(), OwnerLost("taken over"))))
     assert "took the home over" in answer.json()["detail"]
+
+
+def test_it_is_ready_once_everything_is_rehearsed() -> None:
+    rehearsal, go_on, begun = Rehearsal(), threading.Event(), threading.Event()
+
+    def fail() -> None:
+        raise RuntimeError("nothing to try")
+
+    def wait() -> None:
+        begun.set()
+        assert go_on.wait(30)
+
+    app = _app(_home(), rehearsal=rehearsal)
+    assert asyncio.run(_ready(app)).status_code == 200
+    rehearsal.begin([wait, fail])
+    assert begun.wait(30)
+    told = asyncio.run(_ready(app))
+    assert (told.status_code, told.json()["detail"]) == (503, "The first epoch and the first query are rehearsed.")
+    go_on.set()
+    until = time.monotonic() + 30
+    while rehearsal.under_way and time.monotonic() < until:
+        time.sleep(0.01)
+    assert asyncio.run(_ready(app)).status_code == 200

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -143,3 +144,44 @@ def test_a_number_that_no_epoch_has_is_an_error_of_the_query() -> None:
     home: Any = None
     with pytest.raises(QueryError, match="needs the number of an epoch"):
         relations_of(home, query, None, lambda _: pa.table({"x": ["9" * 5000]}))
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SELECT * FROM t VERSION AS OF 3", ()),
+        ("SELECT * FROM t", ()),
+        ("SELECT * FROM T AS now JOIN t VERSION AS OF 3 AS before ON now.a = before.a", ("t",)),
+        ("SELECT * FROM t VERSION AS OF 3 JOIN `My S` ON true", ("my s",)),
+        ("SELECT * FROM t VERSION AS OF 3, s, u FOR VERSION AS OF 3", ("s",)),
+        ("SELECT * FROM (s JOIN t VERSION AS OF 3 USING (id))", ("s",)),
+        ("SELECT (SELECT max(a) FROM s) FROM t VERSION AS OF 3", ("s",)),
+        ("SELECT * FROM t VERSION AS OF 3 WHERE a IN (SELECT a FROM s)", ("s",)),
+        ("WITH t AS (SELECT a, b FROM t VERSION AS OF 3) SELECT a, b FROM t GROUP BY a, b", ()),
+        ("SELECT a, b FROM t VERSION AS OF 3 JOIN range(3) r ON f(a, b) WHERE a IS DISTINCT FROM b", ()),
+        ("SELECT * FROM t VERSION AS OF 3 JOIN s ON true VERSION AS OF 3", ()),
+    ],
+)
+def test_relations_without_one_of_their_own(sql: str, expected: tuple[str, ...]) -> None:
+    (query,) = parse(sql)
+    assert isinstance(query, Query)
+    assert tuple(name for name in query.undated if name != "select") == expected
+
+
+def test_a_query_that_would_read_two_epochs_is_refused() -> None:
+    home: Any = SimpleNamespace(
+        newest=lambda: (7, {"t": None, "s": None}), relations_at=lambda epoch, go_on: {"at": epoch}
+    )
+
+    def read(sql: str, epoch: int | None = None) -> object:
+        (query,) = parse(sql)
+        assert isinstance(query, Query)
+        return relations_of(home, query, epoch, lambda _: pa.table({}))
+
+    with pytest.raises(QueryError, match="one query reads one epoch") as refused:
+        read("SELECT * FROM t JOIN s VERSION AS OF 3 ON true")
+    assert refused.value.detail == "It names epoch 3 for some of its relations, and none for t."
+    assert read("SELECT * FROM t JOIN s VERSION AS OF 7 ON true") == (7, {"at": 7})
+    assert read("SELECT * FROM t JOIN s VERSION AS OF 3 ON true", 3) == (3, {"at": 3})
+    assert read("SELECT * FROM t JOIN s ON true VERSION AS OF 3") == (3, {"at": 3})
+    assert read("WITH x AS (SELECT * FROM t VERSION AS OF 3) SELECT * FROM x") == (3, {"at": 3})

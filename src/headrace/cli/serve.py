@@ -104,6 +104,7 @@ def serve(
         home_of(hr).offer(RUN_PROJECT, run_for_others(hr))
         app = build_app(hr, settings)
         app.state.service.answer_others()
+        app.state.service.rehearse()
         server = Server(app, host, port, listening)
         taken = server.bind()
         with Making(settings):

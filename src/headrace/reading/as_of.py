@@ -37,8 +37,21 @@ def relations_of(
         )
     if wanted:
         read = wanted.pop()
+        _refuse_undated(home, query, read, epoch)
         return read, home.relations_at(read, go_on)
     return home.newest()
+
+
+def _refuse_undated(home: Readings, query: Query, read: int, epoch: int | None) -> None:
+    """Refuse to read relations of several epochs, as AS OF after only some of their names would ask for."""
+    newest, relations = home.newest()
+    others = [name for name in query.undated if name in relations]
+    if others and epoch is None and read != newest:
+        raise QueryError(
+            "one query reads one epoch",
+            detail=f"It names epoch {read} for some of its relations, and none for {', '.join(others)}.",
+            hint="put AS OF at the very end, where it is for all of them, or ask for each epoch in a query of its own",
+        )
 
 
 def _epoch_of(home: Readings, kind: str, expression: str, evaluate: Callable[[str], pa.Table]) -> int:

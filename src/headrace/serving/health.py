@@ -22,7 +22,7 @@ async def healthz() -> dict[str, str]:
 
 @router.get("/readyz", responses=refusals(503))
 async def readyz(request: Request, service: Annotated[Service, Depends(service_of)]) -> dict[str, object]:
-    """Whether the home is open, still owned by this process, and Spark is there to follow its views.
+    """Whether the home is open, still owned by this process, and Spark is there and warm to follow its views.
 
     Whoever may use the server is also told the newest epoch.
     """
@@ -40,6 +40,8 @@ async def readyz(request: Request, service: Annotated[Service, Depends(service_o
         raise _not_ready(_renewing(renewal.failure, is_known(request)), hint="come back in a few seconds")
     if renewal.has_ended:
         raise _not_ready("Spark has stopped.")
+    if service.rehearsal.under_way:
+        raise _not_ready("The first epoch and the first query are rehearsed.", hint="come back in a few seconds")
     told: dict[str, object] = {"status": "ready"}
     if is_known(request):
         told["epoch"] = core.epoch

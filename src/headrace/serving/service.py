@@ -27,6 +27,7 @@ from headrace.serving.arrivals import Arrivals
 from headrace.serving.completions import Completions
 from headrace.serving.limits import Pushes
 from headrace.serving.metrics import Metrics
+from headrace.serving.rehearsal import Rehearsal
 from headrace.serving.source_metrics import SourceMetrics
 from headrace.serving.statement_runner import StatementRunner
 from headrace.serving.streams import Streams
@@ -54,6 +55,12 @@ class Service:
     statements: StatementRunner
     queries: ServedQueries
     streams: Streams
+    rehearsal: Rehearsal
+
+    def rehearse(self) -> None:
+        """Have the first push and the first query find what they need; the server is ready when they would."""
+        if self.readings.newest()[1]:
+            self.rehearsal.begin([self.home.renewal.rehearse, self.queries.rehearse])
 
     def answer_others(self) -> None:
         """Have queries of other processes, which would otherwise be asked of the home's own Spark, run with these."""
@@ -88,6 +95,7 @@ def service_for(home: Home, settings: Settings, processes: QueryProcesses) -> Se
         StatementRunner(settings.serve_queries),
         ServedQueries(home.core, processes),
         Streams(home.core, settings.serve_streams),
+        Rehearsal(),
     )
     home.loop.arriving = service.arrivals.expected
     metrics.gauge("headrace_pushes_under_way", "Requests with changes.", lambda: service.pushes.under_way)

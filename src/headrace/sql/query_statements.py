@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.sql.reader import Reader
 from headrace.sql.syntax import Query
-from headrace.sql.time_travel import blank, find_time_travel
+from headrace.sql.time_travel import blank, find_time_travel, undated_relations
 
 _QUERY_VERBS = ("SELECT", "FROM", "VALUES", "TABLE")
 _CHANGE_VERBS = ("INSERT", "UPDATE", "DELETE", "MERGE")
@@ -16,7 +16,16 @@ def read_query(reader: Reader) -> Query:
     first, tokens = reader.position(), reader.tokens[reader.index :]
     sql = reader.rest()
     time_travel = find_time_travel(reader.source, tokens)
-    return Query(sql=sql, line=first[0], column=first[1], time_travel=time_travel, plain_sql=blank(sql, time_travel))
+    # One at the end is for all of them.
+    for_some = bool(time_travel) and all(clause.relation is not None for clause in time_travel)
+    return Query(
+        sql=sql,
+        line=first[0],
+        column=first[1],
+        time_travel=time_travel,
+        plain_sql=blank(sql, time_travel),
+        undated=undated_relations(reader.source, tokens) if for_some else (),
+    )
 
 
 def _refuse_change_after_with(reader: Reader) -> None:

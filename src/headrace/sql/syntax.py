@@ -89,10 +89,14 @@ class TimeTravel:
 
 @dataclass(frozen=True, kw_only=True)
 class Query(Statement):
-    """A query; `plain_sql` is its text with the AS OF clauses blanked, so that positions stay the same."""
+    """A query; `plain_sql` is its text with the AS OF clauses blanked, so that positions stay the same.
+
+    Where some of its relations have an AS OF of their own, `undated` may be names of others that have none.
+    """
 
     time_travel: tuple[TimeTravel, ...]
     plain_sql: str
+    undated: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,12 +6,12 @@ after anything else, it holds for the whole statement.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from headrace.sql.reader import Reader
 from headrace.sql.syntax import TimeTravel
-from headrace.sql.tokens import Token, keywords
+from headrace.sql.tokens import Token, keywords, quoted_value
 
 _FORM = "FROM t VERSION AS OF 12, or at the end: SELECT ... VERSION AS OF 12 | TIMESTAMP AS OF '2025-01-31'"
 _KINDS: dict[str, Literal["version", "timestamp"]] = {
@@ -56,6 +56,46 @@ def find_time_travel(source: str, tokens: Sequence[Token]) -> tuple[TimeTravel, 
             _follow(reader, in_from)
             index += 1
     return tuple(clauses)
+
+
+def undated_relations(source: str, tokens: Sequence[Token]) -> tuple[str, ...]:
+    """The names, in lower case, that stand where relations do, without an AS OF of their own.
+
+    Some may be none: what a FROM inside a function's brackets is followed by looks the same. Names that the query gives
+    itself (WITH x AS ...) are left out.
+    """
+    reader = Reader(source, tokens, _FORM)
+    in_from = [False]
+    found: list[str] = []
+    own: set[str] = set()
+    for index, token in enumerate(tokens):
+        reader.index = index
+        if token.keyword == "AS" and reader.at_symbol("(", 1) and index > 0:
+            own.add(_spelled(tokens[index - 1]))
+        listed = in_from[-1] and reader.at_symbol(",")
+        _follow(reader, in_from)
+        if listed or token.keyword in ("JOIN", "TABLE") or _is_from(tokens, index):
+            found.extend(_undated(reader))
+    return tuple(dict.fromkeys(name for name in found if name not in own))
+
+
+def _undated(reader: Reader) -> Iterator[str]:
+    """The name that follows, if there is one, and neither AS OF nor a function's brackets come after it."""
+    reader.index += 1
+    while reader.accept_symbol("("):
+        pass
+    while reader.at_symbol(".", 1):
+        reader.index += 2
+    named = reader.peek()
+    if named is not None and named.kind in ("word", "quoted"):
+        reader.index += 1
+        reader.accept("FOR")
+        if not (_at_clause(reader) or reader.at_symbol("(")):
+            yield _spelled(named)
+
+
+def _spelled(token: Token) -> str:
+    return (quoted_value(token) if token.kind == "quoted" else token.text).lower()
 
 
 def blank(sql: str, clauses: Sequence[TimeTravel]) -> str:

@@ -135,6 +135,11 @@ class Renewal:
         if not self._is_gone():
             self._there.set()
 
+    def rehearse(self) -> None:
+        """Have the next epoch find what it needs planned and compiled; meanwhile calls wait, as they would for that."""
+        with self.working(busy=False):
+            self._loop.between_epochs(lambda: self._rehearse_epoch([]))
+
     def note_failure(self, error: Exception) -> None:
         """Remember why the home still waits."""
         self.failure = str(error) or type(error).__name__
@@ -162,12 +167,18 @@ class Renewal:
 
     def _rehearse(self, sessions: Sessions, views: list[View]) -> None:
         """Plan and compile what the first calls will need: they must not wait for it."""
+        self._rehearse_epoch(views)
+        try:
+            rehearse_query(sessions.queries, self._core.relations())
+        except (HeadraceError, *FAILURES) as error:
+            _log.info("the first query could not be rehearsed: %s", error)
+
+    def _rehearse_epoch(self, views: list[View]) -> None:
         core = self._core
         catalog = core.catalog.having(*views)
         try:
             work = core.begin(core.tick(), catalog)
             rehearse_epoch(work, [table.name for table in catalog.tables()], catalog.views(), _REHEARSAL_SECONDS)
-            rehearse_query(sessions.queries, core.relations())
         except (HeadraceError, *FAILURES) as error:
             _log.info("the first epoch could not be rehearsed: %s", error)
 

@@ -1,0 +1,40 @@
+"""The first push and the first query after a start, rehearsed: who sends the real ones waits for no plan of Spark."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+_log = logging.getLogger("headrace.serving")
+
+
+class Rehearsal:
+    """Inside, each of these is done once, side by side; until they are done, the server is not ready.
+
+    Nothing waits for it but /readyz, and what fails is left to the real push or query to tell.
+    """
+
+    def __init__(self) -> None:
+        self._left = 0
+        self._lock = threading.Lock()
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a part of it is not done yet."""
+        return self._left > 0
+
+    def begin(self, parts: Sequence[Callable[[], None]]) -> None:
+        """Do them in the background; nobody waits for them to end a process."""
+        self._left += len(parts)
+        for part in parts:
+            threading.Thread(target=self._do, args=(part,), name="headrace-rehearsal", daemon=True).start()
+
+    def _do(self, part: Callable[[], None]) -> None:
+        try:
+            part()
+        except Exception as error:
+            _log.info("a rehearsal failed: %s", error)
+        finally:
+            with self._lock:
+                self._left -= 1
