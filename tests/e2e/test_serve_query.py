@@ -44,6 +44,11 @@ def test_rows_come_in_the_form_that_is_asked_for(server: Served) -> None:
     }
     assert plain.json()["rows"] == [expected]
     assert [column["name"] for column in plain.json()["columns"]] == list(expected)
+    types = [column["type"] for column in plain.json()["columns"]]
+    assert (types[:2], types[10:13]) == (
+        ["int", "decimal(29,9)"],
+        ["array<int>", "map<string,int>", "struct<a:decimal(1,0)>"],
+    )
     lines = server.query(TYPES, "application/x-ndjson")
     assert [json.loads(line) for line in lines.text.splitlines()] == [expected]
     arrow = pa.ipc.open_stream(

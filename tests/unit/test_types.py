@@ -47,7 +47,7 @@ from headrace.ledger.delta_schema import delta_schema, stored_type
 from headrace.serving.feldera.json_rows import QUERY, column_texts
 from headrace.serving.feldera.schema import relation
 from headrace.state.arranged import Order, OrderColumn, sort_keys
-from headrace.state.arrow_types import arrow_type
+from headrace.state.arrow_types import arrow_type, sql_name
 from headrace.state.extremes import dense_ranks
 from headrace.state.hashing import identity
 from headrace.state.run import order_numbers
@@ -170,7 +170,7 @@ Room = Callable[[Example], bool]
 ROOMS: dict[str, Room] = {
     "catalog/make.py": lambda one: refuse_type("a column", one.kind) is None,
     "intake/values.py": is_offered,
-    "state/arrow_types.py": lambda one: column_of(one).to_pylist() is not None,
+    "state/arrow_types.py": lambda one: sql_name(column_of(one).type) == one.kind.simpleString(),
     "state/hashing.py": is_told_apart,
     "ledger/delta_schema.py": has_name_in_delta,
     "json_forms.py": has_json_form,

@@ -13,6 +13,7 @@ from pyarrow import csv, ipc
 from headrace.errors import QueryError
 from headrace.json_forms import json_column, json_rows, with_readable_text
 from headrace.serving.problems import Refusal
+from headrace.state.arrow_types import sql_name
 
 JSON, NDJSON, ARROW, CSV = "application/json", "application/x-ndjson", "application/vnd.apache.arrow.stream", "text/csv"
 _SLICE = 5_000
@@ -90,7 +91,7 @@ def _as_json(result: Result) -> Iterator[bytes]:
     head = {
         "epoch": result.epoch,
         "truncated": result.truncated,
-        "columns": [{"name": field.name, "type": str(field.type)} for field in result.table.schema],
+        "columns": [{"name": field.name, "type": sql_name(field.type)} for field in result.table.schema],
     }
     yield json.dumps(head, ensure_ascii=False)[:-1].encode() + b', "rows": ['
     separator = b""

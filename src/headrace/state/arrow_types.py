@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 
 def arrow_type(data_type_: DataType) -> pa.DataType:
     """How a Spark type travels in Arrow: everything may be NULL, so that equal types are equal everywhere."""
     return to_arrow_type(nullable_type(data_type_), timezone="UTC")
+
+
+def sql_name(kind: pa.DataType) -> str:
+    """What Spark SQL calls the type that travels so, as DESCRIBE tells it."""
+    return from_arrow_type(kind).simpleString()
 
 
 def nullable_type(kind: DataType) -> DataType:
