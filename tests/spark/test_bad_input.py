@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.logger import PySparkLogger
 
 import headrace
 from headrace import Headrace
@@ -311,6 +313,21 @@ def test_a_closed_home_says_that_it_is_closed(spark: SparkSession, tmp_path: Pat
     ):
         with pytest.raises(HomeClosed, match="is closed"):
             ask()
+
+
+@pytest.mark.parametrize("name", ["SQLQueryContextLogger", "DataFrameQueryContextLogger"])
+def test_an_error_is_told_once_and_no_stack_is_logged(shop: Any, name: str) -> None:
+    said: list[logging.LogRecord] = []
+    kept = logging.Handler()
+    kept.emit = said.append
+    PySparkLogger.getLogger(name).addHandler(kept)
+    try:
+        for sql in ("INSERT INTO bag VALUES ('x', 'y')", "SELECT 1 / (a - 1) AS b FROM bag"):
+            with pytest.raises(HeadraceError):
+                shop.execute(sql)
+    finally:
+        PySparkLogger.getLogger(name).removeHandler(kept)
+    assert said == []
 
 
 def test_no_error_advises_a_setting_that_is_not_offered(home: Headrace) -> None:

@@ -50,8 +50,8 @@ class TouchedKeysRule:
     input: Input
     key: tuple[int, ...]
     of_everything: bool
-    remembered: Remembered | None
     query: Query
+    remembered: Remembered | None
 
     def delta(self, epoch: Epoch) -> Delta:
         """New output minus old output for the touched keys."""
@@ -95,7 +95,7 @@ def build_touched(context: RuleContext, node: TouchedKeys, above: Above) -> Touc
         return _both_sides(context, node, above, read_leaf(context, one, leaf, [side]), side)
 
     query = context.query([shape_of(one, "side")], build_query)
-    return TouchedKeysRule(above.types, one, one.positions(node.keys), of_everything, remembered, query)
+    return TouchedKeysRule(above.types, one, one.positions(node.keys), of_everything, query, remembered)
 
 
 def _one_side(context: RuleContext, node: TouchedKeys, above: Above, plan: Java, keys: Sequence[Java]) -> Java:
