@@ -72,12 +72,18 @@ def emptied(hr: Any, *names: str) -> None:
 
 @cache
 def query_processes() -> Any:
-    """The query processes that the servers of a run share: each takes seconds to start."""
+    """The query processes that the servers of a run share: each takes seconds to start.
+
+    One is there before anybody asks: on a busy machine its start may take longer than a statement has time.
+    """
+    from headrace.query_processes.pool import Stop
     from headrace.query_processes.queries import processes_for
+    from headrace.query_processes.question import Question
     from headrace.settings import Settings
 
     processes = processes_for(Settings())
     atexit.register(processes.close)
+    processes.rows(Question("rows", "SELECT 1 AS one", {}), Stop())
     return processes
 
 
