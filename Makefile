@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-fast test-cluster check demo demo-cdc quickstart bench bench-epoch bench-capture bench-endurance judge soak crash siege jvm-loss lock clean
+.PHONY: help setup test test-fast test-cluster check demo demo-cdc quickstart bench bench-epoch bench-capture bench-endurance judge soak capture-check crash siege jvm-loss lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -85,6 +85,11 @@ judge: setup ## every view of the case book through every change sequence, and T
 
 soak: setup ## fresh seeds for MINUTES=20
 	@$(BIN)/python -m tests.judge.soak --minutes $(MINUTES)
+
+capture-check: MINUTES = 10
+capture-check: KILLS = 20
+capture-check: setup ## pgbench followed for MINUTES=10 with KILLS=20 of connector, broker and Headrace; WAY=kafka or engine
+	@$(BIN)/python -m tests.checks.capture --minutes $(MINUTES) --kills $(KILLS) --way $(or $(WAY),kafka)
 
 crash: setup ## kill -9 and errors at every named point, kill -9 at KILLS=200 random instants; nothing is lost
 	@$(BIN)/python -m tests.checks.crash --kills $(KILLS)

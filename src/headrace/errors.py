@@ -10,6 +10,7 @@ HeadraceError
 │   └── SystemTable       a table that Headrace itself keeps, and that users only read
 ├── ViewError             a view that cannot be maintained as asked
 ├── SourceError           a source that cannot be read, or whose columns do not fit
+│   ├── LogTruncated      one whose log was removed before it was read
 │   └── SourceUnavailable *   one, or a part of it, that does not answer for now
 ├── ProjectError          a project folder that is not as it must be
 ├── ChangesRejected       changes that break a table's contract, each with its reason
@@ -126,6 +127,12 @@ class SourceError(HeadraceError):
     """A source that cannot be read, or not into its table."""
 
     code = "source_error"
+
+
+class LogTruncated(SourceError):
+    """A source whose log no longer has what comes next: only a new snapshot of its tables makes them right again."""
+
+    code = "log_truncated"
 
 
 class SourceUnavailable(SourceError):

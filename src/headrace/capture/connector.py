@@ -71,6 +71,8 @@ class Description:
     name: str
     location: str
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    # The table that the source is for, if it is for one.
+    table: str = ""
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,14 @@ class Connector:
     check: Callable[[Description], object] = lambda _: None
     # Whether records tell which table they are of, so that one source may bring many.
     brings_many: bool = False
-    # Whether its records are bytes of a format.
+    # Whether its records are bytes of a format, and of which if nobody says.
     has_format: bool = False
+    format: str = "insert_delete"
+    # Takes away what the source has made elsewhere, when it is dropped.
+    forget: Callable[[Description], None] = lambda _: None
+    # The position at which all is read anew, after one that its log no longer has.
+    again: Callable[[Description, Position], Position] | None = None
+    # The position at which it goes on, and brings all rows of some tables besides; the text names what is asked for.
+    snapshot: Callable[[Description, Position, Sequence[str], str], Position] | None = None
     # Whether offsets order the records of a partition, and one may come again: then the last of each key is remembered.
     ordered: bool = False

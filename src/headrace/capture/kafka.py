@@ -8,16 +8,18 @@ but only for people and their tools to see: where the source goes on is what the
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from headrace.capture.columns.records import Records
 from headrace.capture.connector import Arrival, Connector, Description, Lag, Position
 from headrace.capture.record import Record
-from headrace.errors import SetupError, SourceError, SourceUnavailable
+from headrace.errors import LogTruncated, SetupError, SourceError, SourceUnavailable
 
 _LOOK_SECONDS = 5.0
 _ANSWER_SECONDS = 10.0
@@ -28,6 +30,8 @@ _GATHER_SECONDS = 0.3
 
 OPTIONS: Mapping[str, str] = {
     "start": "Where to begin: 'earliest' (the default), 'latest', 'offset:N', or a time such as '2026-01-31 12:00:00'.",
+    "signal_topic": "The topic of signals (signal.kafka.topic) of the Debezium connector, for SNAPSHOT SOURCE.",
+    "signal_key": "Its topic.prefix, if that is not what stands before the first dot of the topic.",
     "kafka.*": "Any setting of librdkafka, such as 'kafka.security.protocol' or 'kafka.sasl.password'.",
 }
 
@@ -46,10 +50,9 @@ class KafkaReading:
         self._looked_at = 0.0
         # When the last record of each partition was written that was read.
         self._read_at: dict[tuple[str, int], datetime] = {}
-        given = {name[6:]: value for name, value in description.options.items() if name.startswith("kafka.")}
         self._consumer: Any = self._kafka.Consumer(
             {
-                **{name: str(value) for name, value in given.items()},
+                **_given(description.options),
                 "bootstrap.servers": self._servers,
                 "group.id": f"headrace-{description.name}",
                 "enable.auto.commit": False,
@@ -141,6 +144,11 @@ class KafkaReading:
                 since.append(self._read_at[topic, partition])
         return Lag(behind, min(since, default=None))
 
+    @property
+    def position(self) -> Position:
+        """Where each partition is read on."""
+        return {_key(*partition): offset for partition, offset in self._next.items()}
+
     def close(self) -> None:
         """Leave the brokers."""
         self._consumer.close()
@@ -207,11 +215,12 @@ class KafkaReading:
                 self._kafka.TopicPartition(message.topic(), message.partition()), timeout=_ANSWER_SECONDS
             )
             wanted = self._next.get((message.topic(), message.partition()))
-            raise SourceError(
+            raise LogTruncated(
                 f"the log of {message.topic()} no longer has what comes next",
                 detail=f"Partition {message.partition()} is to be read from {wanted} on, and has {low} to {high}: "
                 "the rest was removed before it was read.",
-                hint="DROP SOURCE, have the source take a snapshot, and CREATE SOURCE again with start = 'earliest'",
+                hint=f"have its connector take a snapshot, then RESUME SOURCE {self._description.name} WITH SNAPSHOT, "
+                "which goes on from the oldest record that is there",
             )
         if error.fatal():
             raise SourceError(f"Kafka ended the consumer: {error.str()}")
@@ -226,6 +235,42 @@ def split_location(location: str) -> tuple[str, re.Pattern[str]]:
             f"{location!r} names no topic of a broker", hint="write 'host:9092/topic', or 'host:9092/prefix.*'"
         )
     return servers, re.compile(".*".join(map(re.escape, topic.split("*"))))
+
+
+def _again(description: Description, _: Position) -> Position:
+    """The oldest records that there are."""
+    reading = KafkaReading(replace(description, options={**description.options, "start": "earliest"}), {})
+    try:
+        return reading.position
+    finally:
+        reading.close()
+
+
+def _snapshot(description: Description, position: Position, tables: Sequence[str], asked: str) -> Position:
+    """Have the connector of Debezium behind the topics bring all rows of tables: it hears of it by a topic too."""
+    topic, options = str(description.options.get("signal_topic", "")), description.options
+    if not topic or not tables:
+        missing = "which tables" if topic else "where its connector hears signals"
+        raise SourceError(
+            f"source {description.name} does not say {missing}",
+            detail="Debezium's connector hears them on its signal.kafka.topic, with signal.enabled.channels = kafka.",
+            hint="write SNAPSHOT SOURCE s TABLE 'public.orders'"
+            if topic
+            else f"ALTER SOURCE {description.name} SET (signal_topic = '...')",
+        )
+    servers, _ = split_location(description.location)
+    prefix = description.location.rpartition("/")[2].partition(".")[0]
+    data = {"type": "INCREMENTAL", "data-collections": list(tables)}
+    producer = _library().Producer({**_given(options), "bootstrap.servers": servers})
+    key = str(options.get("signal_key", prefix))
+    producer.produce(topic, json.dumps({"id": asked, "type": "execute-snapshot", "data": data}), key)
+    if producer.flush(_ANSWER_SECONDS):
+        raise SourceUnavailable(f"Kafka at {servers} does not take the signal", hint="try again when it answers")
+    return position
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, str]:
+    return {name[6:]: str(value) for name, value in options.items() if name.startswith("kafka.")}
 
 
 def _check(description: Description) -> None:
@@ -268,4 +313,14 @@ def _library() -> Any:
         ) from error
 
 
-KAFKA = Connector("KAFKA", OPTIONS, KafkaReading, _check, brings_many=True, has_format=True, ordered=True)
+KAFKA = Connector(
+    "KAFKA",
+    OPTIONS,
+    KafkaReading,
+    _check,
+    brings_many=True,
+    has_format=True,
+    ordered=True,
+    again=_again,
+    snapshot=_snapshot,
+)

@@ -122,12 +122,38 @@ def pause(name: NameArgument, home: HomeOption = None, as_json: JsonOption = Fal
 
 @source.command()
 def resume(
-    name: NameArgument, home: HomeOption = None, as_json: JsonOption = False, debug: DebugOption = False
+    name: NameArgument,
+    with_snapshot: Annotated[
+        bool,
+        typer.Option(
+            "--with-snapshot", help="Read its tables anew first, since its log no longer has what comes next."
+        ),
+    ] = False,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
 ) -> None:
     """Have a source go on that was paused, or that stopped at an error."""
     with errors_reported(as_json=as_json, debug=debug):
-        _run(choose_home(home), f"RESUME SOURCE {_quoted(name)}")
+        _run(choose_home(home), f"RESUME SOURCE {_quoted(name)}{' WITH SNAPSHOT' if with_snapshot else ''}")
         _tell(f"source {name} goes on", as_json=as_json)
+
+
+@source.command()
+def snapshot(
+    name: NameArgument,
+    tables: Annotated[
+        list[str] | None, typer.Argument(metavar="[TABLE]...", help="Those to be read; all if none is named.")
+    ] = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Have a source bring all rows of tables once more, while their changes go on."""
+    with errors_reported(as_json=as_json, debug=debug):
+        named = f" TABLE {', '.join(map(_string, tables))}" if tables else ""
+        _run(choose_home(home), f"SNAPSHOT SOURCE {_quoted(name)}{named}")
+        _tell(f"source {name} is asked for the rows of {', '.join(tables or ('all its tables',))}", as_json=as_json)
 
 
 @source.command()

@@ -9,6 +9,8 @@ from dataclasses import fields
 from typing import Any
 
 from headrace.capture.connector import Connector, Description
+from headrace.capture.debezium.mysql import MYSQL
+from headrace.capture.debezium.postgres import POSTGRES
 from headrace.capture.delta_follow import DELTA
 from headrace.capture.files import FILES
 from headrace.capture.formats import FORMATS
@@ -21,7 +23,9 @@ from headrace.errors import SourceError
 from headrace.sources.intake import MOST_BYTES
 from headrace.sources.positions import Positions
 
-CONNECTORS: Mapping[str, Connector] = {one.keyword.lower(): one for one in (DELTA, FILES, KAFKA, PYTHON)}
+CONNECTORS: Mapping[str, Connector] = {
+    one.keyword.lower(): one for one in (DELTA, FILES, KAFKA, MYSQL, POSTGRES, PYTHON)
+}
 
 ORDERS = ("position", "arrival")
 _UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
@@ -56,7 +60,7 @@ def check(description: Description, connector: Connector) -> None:
                 hint=f"did you mean {near[0]}?" if near else f"its options are {', '.join(sorted(known))}",
             )
     if connector.has_format:
-        name = str(description.options.get("format", "insert_delete"))
+        name = str(description.options.get("format", connector.format))
         if name != "avro" and name not in FORMATS:
             raise SourceError(f"there is no format {name}", hint=f"there are {', '.join([*FORMATS, 'avro'])}")
         if name == "avro":

@@ -15,6 +15,7 @@ from headrace.errors import RelationNameError, SourceError
 from headrace.sources.connectors import CONNECTORS, check
 from headrace.sources.running import Sources
 from headrace.sources.secrets import looked_up, refuse_plain_secrets
+from headrace.sources.snapshots import ask_for_snapshot, begin_anew
 from headrace.sources.system_tables import (
     PROGRESS,
     dead_letters_table,
@@ -86,7 +87,7 @@ def following_source(catalog: Catalog, statement: CreateSource) -> Source:
     table = catalog.open_table(statement.table).name if statement.table else ""
     options = dict(statement.options)
     refuse_plain_secrets(options)
-    check(Description(statement.name, statement.location, looked_up(options)), connector)
+    check(Description(statement.name, statement.location, looked_up(options), table), connector)
     mode = str(options.pop("mode", "snapshot_and_follow"))
     return Source(statement.name, table, statement.connector, statement.location, mode, options, state="Running")
 
@@ -100,7 +101,7 @@ def alter_source(loop: Loop, statement: AlterSource) -> None:
     connector = CONNECTORS.get(source.connector)
     if connector is None or source.state == "Done":
         raise SourceError(f"source {source.name} was read once", hint="drop it and create it anew")
-    check(Description(source.name, source.location, looked_up(options)), connector)
+    check(Description(source.name, source.location, looked_up(options), source.table), connector)
     _redefine(loop, replace(source, options=options))
 
 
@@ -120,12 +121,26 @@ def change_source(loop: Loop, sources: Sources, statement: SourceAction) -> None
             detail=f"Its mode is 'snapshot', and it was read whole at epoch {source.epoch}.",
             hint=f"nothing is left to do; DROP SOURCE {source.name} forgets it and keeps the rows of {source.table}",
         )
+    if statement.with_snapshot:
+        begin_anew(loop, source)
+    if statement.verb == "snapshot":
+        ask_for_snapshot(loop, source, statement.tables)
+        if source.state == "Running":
+            sources.restart(source.name)
+        return
     state = "Paused" if statement.verb == "pause" else "Running"
     if state != source.state:
         _redefine(loop, replace(source, state=state))
     elif state == "Running":
         # It may have stopped by itself.
         sources.restart(source.name)
+
+
+def forget_source(source: Source) -> None:
+    """Take away what a source that was dropped has made elsewhere, such as a slot for which a log would be kept."""
+    connector = CONNECTORS.get(source.connector)
+    if connector is not None and source.state != "Done":
+        connector.forget(Description(source.name, source.location, looked_up(source.options), source.table))
 
 
 def _known(core: Core, name: str) -> Source:

@@ -13,7 +13,15 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from headrace.capture.connector import Arrival, Position
-from headrace.capture.messages import Decode, Message, RowChange, Truncation, Undecodable
+from headrace.capture.messages import (
+    Decode,
+    Message,
+    NoChange,
+    RowChange,
+    TransactionBoundary,
+    Truncation,
+    Undecodable,
+)
 from headrace.capture.record import Record
 from headrace.epoch.batch import Changes, Verdicts
 from headrace.epoch.calls import Call
@@ -131,6 +139,10 @@ def decode(
     decoded = Decoded(list(arrivals), most_bytes=most_bytes)
     for arrival in arrivals:
         table = ""
+        if isinstance(arrival.message, NoChange | TransactionBoundary):
+            # Of no table.
+            decoded.messages.append((arrival, arrival.message))
+            continue
         try:
             table = table_of(arrival)
             refuse_large(arrival.record, most_bytes)

@@ -102,7 +102,7 @@ class Sources:
         connector = CONNECTORS[source.connector]
         core = self._loop.core
         options = {"mode": source.mode, **looked_up(source.options)}
-        description = Description(source.name, source.location, options)
+        description = Description(source.name, source.location, options, source.table)
         return Runner(
             self._loop,
             source,
@@ -159,7 +159,7 @@ def decoders(core: Core, source: Source, connector: Connector) -> Any:
     """How the records of each table are read; anew when a table has other columns."""
     options = looked_up(source.options)
     format_options = read_options({name: value for name, value in options.items() if name in FORMAT_OPTIONS})
-    name = str(options.get("format", "insert_delete"))
+    name = str(options.get("format", connector.format))
     registry = registry_of(options) if name == "avro" else None
 
     @lru_cache(maxsize=1000)

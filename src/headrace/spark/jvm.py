@@ -108,13 +108,14 @@ class Guard:
         command: Sequence[str],
         environment: Mapping[str, str],
         *,
-        output: IO[bytes] | None = None,
+        output: IO[bytes] | int | None = None,
+        errors: int = subprocess.STDOUT,
         account: Account | None = None,
     ) -> subprocess.Popen[bytes]:
         """Start the process that is guarded: it says its own number before it becomes the command.
 
-        With `output`, that is where it says everything, and it has a session of its own, which no signal of a terminal
-        reaches. With `account`, it runs as that user.
+        With `output`, that is where it says everything, or all but `errors`, and it has a session of its own, which no
+        signal of a terminal reaches. With `account`, it runs as that user.
         """
         assert self._process.stdin is not None
         # A line of its own, because the other is closed in whatever is forked off; a command never inherits it.
@@ -130,7 +131,7 @@ class Guard:
                 command,
                 stdin=subprocess.PIPE,
                 stdout=output,
-                stderr=None if output is None else subprocess.STDOUT,
+                stderr=None if output is None else errors,
                 env=environment,
                 preexec_fn=begin,
                 start_new_session=output is not None,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from headrace.errors import StatementError
 from headrace.sql.reader import Reader, near_miss
 from headrace.sql.syntax import (
@@ -52,13 +54,44 @@ def read_create_source(reader: Reader, sql: str, line: int, column: int) -> Crea
     )
 
 
+_ACTION_FORMS: Mapping[SourceVerb, str] = {
+    "drop": "DROP SOURCE [IF EXISTS] s",
+    "pause": "PAUSE SOURCE s",
+    "resume": "RESUME SOURCE s [WITH SNAPSHOT]",
+    "snapshot": "SNAPSHOT SOURCE s [TABLE t, 'schema.t', ...]",
+}
+
+
 def read_source_action(reader: Reader, verb: SourceVerb, sql: str, line: int, column: int) -> SourceAction:
-    """What stands after DROP, PAUSE or RESUME SOURCE."""
-    reader.form = f"{verb.upper()} SOURCE {'[IF EXISTS] ' if verb == 'drop' else ''}s"
+    """What stands after DROP, PAUSE, RESUME or SNAPSHOT SOURCE."""
+    reader.form = _ACTION_FORMS[verb]
     if_exists = verb == "drop" and reader.accept("IF", "EXISTS")
     name = reader.relation("source").name
+    with_snapshot = verb == "resume" and reader.accept("WITH", "SNAPSHOT")
+    tables: list[str] = []
+    if verb == "snapshot" and reader.accept("TABLE"):
+        tables.append(_table_name(reader))
+        while reader.accept_symbol(","):
+            tables.append(_table_name(reader))
     reader.expect_end()
-    return SourceAction(sql=sql, line=line, column=column, verb=verb, name=name, if_exists=if_exists)
+    return SourceAction(
+        sql=sql,
+        line=line,
+        column=column,
+        verb=verb,
+        name=name,
+        if_exists=if_exists,
+        with_snapshot=with_snapshot,
+        tables=tuple(tables),
+    )
+
+
+def _table_name(reader: Reader) -> str:
+    """A table as its database calls it: with its schema it is no name of ours, and stands as a string."""
+    token = reader.peek()
+    if token is not None and token.kind == "string":
+        return reader.string("the name of a table")
+    return reader.relation("table").name
 
 
 def read_alter_source(reader: Reader, sql: str, line: int, column: int) -> AlterSource:

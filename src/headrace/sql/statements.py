@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from headrace.errors import StatementError
 from headrace.sql.change_statements import DELETE_FORM, read_delete, read_insert, read_update
 from headrace.sql.flow_statements import FLOW_FORM, read_create_flow, read_drop_flow
@@ -40,6 +42,7 @@ from headrace.sql.syntax import (
     Show,
     ShowKind,
     SourceAction,
+    SourceVerb,
     Statement,
     TimeTravel,
     Update,
@@ -155,16 +158,19 @@ def read_statement(source: str, piece: ScriptStatement) -> Statement:
         ) from None
 
 
+_SOURCE_VERBS: Mapping[str, SourceVerb] = {"PAUSE": "pause", "RESUME": "resume", "SNAPSHOT": "snapshot"}
+
+
 def _read_statement(reader: Reader, piece: ScriptStatement) -> Statement:
     if reader.at_query():
         return read_query(reader)
     verb = reader.keyword()
     origin = (piece.text, piece.line, piece.column)
-    if verb in ("PAUSE", "RESUME"):
+    if verb in ("PAUSE", "RESUME", "SNAPSHOT"):
         if reader.keyword(1) != "SOURCE":
             raise _unavailable(reader, verb)
         reader.index += 2
-        return read_source_action(reader, "pause" if verb == "PAUSE" else "resume", *origin)
+        return read_source_action(reader, _SOURCE_VERBS[verb], *origin)
     if verb in ("REPLAY", "DISCARD"):
         reader.index += 1
         return read_dead_letter_action(reader, "replay" if verb == "REPLAY" else "discard", *origin)

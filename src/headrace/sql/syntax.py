@@ -14,7 +14,7 @@ from headrace.sql.flows import AutoCdc
 Policy = Literal["auto", "incremental", "full"]
 DropKind = Literal["table", "view", "materialized view"]
 ShowKind = Literal["tables", "views", "sources", "flows", "changefeeds"]
-SourceVerb = Literal["drop", "pause", "resume"]
+SourceVerb = Literal["drop", "pause", "resume", "snapshot"]
 OptionValue = str | int | bool
 DeadLetterVerb = Literal["replay", "discard"]
 
@@ -244,11 +244,14 @@ class CreateSource(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class SourceAction(Statement):
-    """DROP, PAUSE or RESUME SOURCE."""
+    """DROP, PAUSE, RESUME or SNAPSHOT SOURCE."""
 
     verb: SourceVerb
     name: str
     if_exists: bool
+    # Of RESUME: its tables are read anew. Of SNAPSHOT: those that are, all if none is named.
+    with_snapshot: bool = False
+    tables: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ from headrace.errors import (
 )
 from headrace.reading.as_of import relations_of
 from headrace.sources.dead_letters import act
-from headrace.sources.define import alter_source, change_source, create_sources
+from headrace.sources.define import alter_source, change_source, create_sources, forget_source
 from headrace.sql.statements import (
     AlterSource,
     AlterTable,
@@ -152,8 +152,11 @@ def _run_statement(engine: Engine, statement: Statement) -> Ran:
         receipt = engine.loop.change(lambda: work_out(core, statement))
         return receipt, receipt.epoch
     if isinstance(statement, SourceAction):
+        dropped = core.catalog.sources.get(statement.name) if statement.verb == "drop" else None
         changed = _define(engine, lambda: change_source(engine.loop, engine.sources, statement))
         engine.sources.wait_for_stopped()
+        if dropped is not None:
+            forget_source(dropped)
         return changed
     if isinstance(statement, AlterSource):
         return _define(engine, lambda: alter_source(engine.loop, statement))

@@ -1,0 +1,207 @@
+"""A database that a connector of Debezium reads: first its tables as they are, then each change of them.
+
+A position is what the connector itself calls its offset. It is confirmed to the database only when an epoch has it: so
+the log is kept for us until then. With it goes a number, which is the next record's; the topics that have come; and,
+where the connector needs it to read its log, how its tables came to be what they are.
+
+Whoever is killed within the first reading of the tables begins it anew, from empty tables: what was deleted in between
+would else stay for ever, since no log tells of it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.capture.connector import Arrival, Description, Lag, Position
+from headrace.capture.debezium.failures import failed
+from headrace.capture.debezium.frames import FrameReader, Sent
+from headrace.capture.debezium.jars import class_path
+from headrace.capture.debezium.process import Engine, EngineFailed
+from headrace.capture.messages import Message, NoChange, TransactionBoundary, Truncation
+from headrace.capture.record import Record
+from headrace.storage.scratch import Scratch
+
+_HISTORY_FILE = "schema.history.internal.file.filename"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a connector is run: its task, its settings, and what is asked of the database before it begins."""
+
+    connector: str
+    task: str
+    config: Mapping[str, str]
+    database: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    # Before it begins anew, and before it goes on from an offset.
+    before_first: Sequence[str] = ()
+    before_next: Callable[[Mapping[str, Any]], Sequence[str]] = lambda _: ()
+    keeps_history: bool = False
+
+
+class DebeziumReading:
+    """A connector that runs in a process of its own."""
+
+    def __init__(self, description: Description, position: Position, plan: Plan) -> None:
+        self._name = description.name
+        self._prefix = plan.config["topic.prefix"]
+        self._frames = FrameReader()
+        self._waiting: deque[Arrival] = deque()
+        self._topics: set[str] = set(position.get("topics", ()))
+        self._number = int(position.get("number", 0))
+        self._inside = False
+        self._confirmed: Any = None
+        offset: Mapping[str, Any] = position.get("offset") or {}
+        begins = not offset or is_unfinished(offset)
+        asked = position.get("asked")
+        self._asked = bool(asked)
+        if begins:
+            self._waiting.extend(self._emptied(topic) for topic in sorted(self._topics))
+        config = dict(plan.config)
+        if position.get("again"):
+            config["snapshot.mode"] = "initial"
+        jars, scratch = class_path(plan.connector), Scratch()
+        if plan.keeps_history:
+            file = scratch.path / "history"
+            file.write_text("" if begins else unpacked(str(position.get("history", ""))))
+            config[_HISTORY_FILE] = str(file)
+            self._frames.history = file.read_text() or None
+        self._history = self._frames.history
+        self._offset: Mapping[str, Any] | None = None if begins else offset
+        told = {
+            "verb": "run",
+            "task": plan.task,
+            "config": config,
+            "offset": self._offset,
+            "database": plan.database,
+            "before": list(plan.before_first if begins else plan.before_next(offset)),
+        }
+        self._engine = Engine(self._name, jars, told, scratch)
+        if asked and not begins and not is_between(offset):
+            self._engine.tell({"signal": {"id": asked["id"], "type": "execute-snapshot", "data": _wanted(asked)}})
+
+    @property
+    def pid(self) -> int | None:
+        """The process of the connector."""
+        return self._engine.pid
+
+    def poll(self, most: int, seconds: float) -> Sequence[Arrival]:
+        """What has come, in the order of its source."""
+        while len(self._waiting) < most:
+            try:
+                # What is there already comes along; only for the first is waited.
+                batch = self._engine.batch(0.0 if self._waiting else seconds)
+            except EngineFailed as error:
+                if self._waiting:
+                    break
+                raise failed(self._name, error) from error
+            if batch is None:
+                break
+            self._waiting.extend(found for sent in self._frames.records(batch) if (found := self._arrival(sent)))
+        return [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
+
+    def confirm(self, position: Position) -> None:
+        """Let the database forget what is before a position."""
+        offset = position.get("offset")
+        if offset is not None and offset != self._confirmed:
+            self._engine.tell({"confirm": offset})
+            self._confirmed = offset
+
+    def lag(self) -> Lag:
+        """A log has no number of records that could be asked for."""
+        return Lag(len(self._waiting) or None)
+
+    def close(self) -> None:
+        """End the connector; its database keeps for us what was not confirmed."""
+        self._engine.close()
+
+    def _arrival(self, sent: Sent) -> Arrival | None:
+        message = self._said_between(sent)
+        if message is None:
+            self._number += 1
+        elif isinstance(message, NoChange) and sent.offset == self._offset:
+            return None
+        self._offset = sent.offset
+        advance: dict[str, Any] = {"offset": sent.offset, "number": self._number}
+        if message is None and sent.topic not in self._topics:
+            self._topics.add(sent.topic)
+            advance["topics"] = sorted(self._topics)
+        if self._asked and is_between(sent.offset):
+            # From here on the offset itself tells how far it is.
+            self._asked = False
+            advance["asked"] = None
+        if self._frames.history != self._history:
+            self._history = self._frames.history
+            advance["history"] = packed(self._history or "")
+        record = Record(sent.value, sent.key, topic=sent.topic, offset=self._number)
+        return Arrival(record, advance, message, whole=not self._inside)
+
+    def _said_between(self, sent: Sent) -> Message | None:
+        """What a record says that is of no table; None for all others."""
+        if sent.topic == f"{self._prefix}.transaction":
+            content = _payload(sent.value)
+            self._inside = content.get("status") == "BEGIN"
+            return TransactionBoundary("BEGIN" if self._inside else "END", str(content.get("id")))
+        if sent.topic == f"{self._prefix}.message":
+            return NoChange("message")
+        return NoChange("heartbeat") if sent.topic.startswith("__debezium-heartbeat") else None
+
+    def _emptied(self, topic: str) -> Arrival:
+        return Arrival(Record(None, topic=topic, offset=self._number), {}, Truncation())
+
+
+def is_unfinished(offset: Mapping[str, Any]) -> bool:
+    """Whether an offset is of a first reading of the tables that had not come to its end."""
+    return bool(offset.get("snapshot")) and not offset.get("snapshot_completed", offset.get("last_snapshot_record"))
+
+
+def is_between(offset: Mapping[str, Any]) -> bool:
+    """Whether rows of a table are being read between its changes."""
+    return any(name.startswith("incremental_snapshot") for name in offset)
+
+
+def again(_: Description, position: Position) -> Position:
+    """The position of a source that begins anew: its numbers go on, and its tables are known, to be emptied first."""
+    return {"again": True, "number": position.get("number", 0), "topics": position.get("topics", [])}
+
+
+def with_snapshot(tables: Sequence[str], position: Position, asked: str) -> Position:
+    """The position of a source that is to bring all rows of some tables."""
+    return {**position, "asked": {"id": asked, "tables": list(tables)}}
+
+
+def _wanted(asked: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "INCREMENTAL", "data-collections": list(asked["tables"])}
+
+
+def packed(text: str) -> str:
+    """A long text as a short one."""
+    return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+
+
+def unpacked(text: str) -> str:
+    """The text that was packed."""
+    return zlib.decompress(base64.b64decode(text)).decode() if text else ""
+
+
+def _payload(value: bytes | None) -> Mapping[str, Any]:
+    content = json.loads(value or b"{}")
+    return content.get("payload", content)
+
+
+def ask(description: Description, plan: Plan, statements: Sequence[str], seconds: float = 60.0) -> None:
+    """Run statements in the database of a source, by the driver that its connector has."""
+    told = {"verb": "ask", "database": plan.database, "statements": list(statements)}
+    engine = Engine(description.name, class_path(plan.connector), told, Scratch())
+    try:
+        if engine.batch(seconds) is None:
+            raise TimeoutError(f"the database of {description.name} gave no answer within {seconds:.0f} seconds")
+    except EngineFailed as error:
+        raise failed(description.name, error) from error
+    finally:
+        engine.close()

@@ -1,0 +1,74 @@
+"""Reading tables anew: all of a source, whose log lost what comes next, or some of them while changes go on.
+
+What is asked for is written into the source's position, in an epoch like any other: so it is asked for once, and done
+also when whoever does it is killed. Whoever reads the source sees that its position is another, and goes on from there.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from headrace.capture.connector import Connector, Description, Position
+from headrace.catalog.catalog import Source
+from headrace.epoch.batch import Changes, Verdicts
+from headrace.epoch.calls import Call
+from headrace.epoch.loop import Loop
+from headrace.errors import SourceError
+from headrace.sources.connectors import CONNECTORS
+from headrace.sources.running import progress_of
+from headrace.sources.secrets import looked_up
+from headrace.sources.system_tables import PROGRESS
+
+
+def begin_anew(loop: Loop, source: Source) -> None:
+    """Have a source begin with its tables once more, whatever its position was."""
+    connector = _connector(source)
+    again = connector.again
+    if again is None:
+        raise _refused(source, connector, "read anew")
+    described = _described(source)
+    _move(loop, source, lambda position: again(described, position))
+
+
+def ask_for_snapshot(loop: Loop, source: Source, tables: Sequence[str]) -> None:
+    """Have a source bring all rows of some of its tables, or of all, while their changes go on."""
+    connector = _connector(source)
+    snapshot = connector.snapshot
+    if snapshot is None:
+        raise _refused(source, connector, "asked for a snapshot")
+    described = _described(source)
+    asked = uuid.uuid4().hex
+    _move(loop, source, lambda position: snapshot(described, position, tables, asked))
+
+
+def _move(loop: Loop, source: Source, moved: Callable[[Position], Position]) -> None:
+    core = loop.core
+    wanted = moved(progress_of(core, source.name).position)
+
+    def after(_: Verdicts) -> Changes:
+        moved_on = replace(progress_of(core, source.name), position=wanted)
+        return {PROGRESS: [{"insert": moved_on.row(source.name, datetime.now(UTC))}]}
+
+    loop.submit(Call({}, after=after))
+
+
+def _connector(source: Source) -> Connector:
+    connector = CONNECTORS.get(source.connector)
+    if connector is None or source.state == "Done":
+        raise SourceError(f"source {source.name} was read once", hint="drop it and create it anew")
+    return connector
+
+
+def _described(source: Source) -> Description:
+    return Description(source.name, source.location, looked_up(source.options), source.table)
+
+
+def _refused(source: Source, connector: Connector, what: str) -> SourceError:
+    return SourceError(
+        f"source {source.name} cannot be {what}",
+        detail=f"A source from {connector.keyword} has no way to do that.",
+        hint=f"DROP SOURCE {source.name} and create it anew",
+    )
