@@ -7,15 +7,17 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from deltalake import DeltaTable
 
 import headrace
 from headrace.definitions import adopt
+from headrace.definitions.alter import alter_table
 from headrace.errors import EpochExpired, HeadraceError, RelationNameError, StatementError
 from headrace.face import home_of
+from headrace.sql.statements import AlterTable, parse
 from tests.changes import delete, insert, rows
 
 SIGNS = {"insert": 1, "update_postimage": 1, "delete": -1, "update_preimage": -1}
@@ -462,3 +464,49 @@ def test_columns_that_a_list_of_a_subquery_reads_are_known(home: Any) -> None:
     home.apply({"t": [{"insert": {"id": 1, "g": "a"}}], "u": [{"insert": {"g": "a", "w": 2}}]})
     assert home.query("SELECT * FROM some").to_pylist() == [{"id": 1}]
     assert home.verify().ok
+
+
+def test_a_column_may_come_to_take_null_and_views_that_counted_on_none_are_made_again(reopen: Reopen) -> None:
+    hr = reopen()
+    hr.execute("CREATE TABLE t (id INT PRIMARY KEY, n INT NOT NULL); CREATE TABLE u (n INT NOT NULL)")
+    hr.execute("CREATE VIEW v AS SELECT id FROM t WHERE n NOT IN (SELECT n FROM u)")
+    hr.apply({"t": [insert(id=1, n=1), insert(id=2, n=2)], "u": [insert(n=2)]})
+    hr.execute("ALTER TABLE t ALTER COLUMN n DROP NOT NULL; ALTER TABLE u ALTER COLUMN n DROP NOT NULL")
+    before = hr.epoch
+    hr.execute("ALTER TABLE t ALTER COLUMN n DROP NOT NULL")
+    assert hr.epoch == before
+    hr.apply({"t": [insert(id=3, n=None)]})
+    assert rows(hr, "SELECT * FROM v") == [(1,)]
+    hr.apply({"u": [insert(n=None)]})
+    assert rows(hr, "SELECT * FROM v") == []
+    agree(hr)
+    agree(reopen())
+    with pytest.raises(StatementError, match="belongs to its key"):
+        reopen().execute("ALTER TABLE t ALTER COLUMN id DROP NOT NULL")
+
+
+def test_several_changes_of_a_table_are_one_epoch_or_none(reopen: Reopen) -> None:
+    hr = reopen()
+    hr.execute(
+        "CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT, c INT NOT NULL); CREATE VIEW v AS SELECT id, b FROM t"
+    )
+    hr.apply({"t": [insert(id=1, a=1, b=2, c=3)]})
+    home, before = home_of(hr), hr.epoch
+
+    def alter(*sql: str) -> None:
+        listed = [one for text in sql for one in parse(f"ALTER TABLE t {text}")]
+        home.loop.define(lambda: alter_table(home.core, *cast("list[AlterTable]", listed)))
+
+    alter("ADD COLUMN d INT", "DROP COLUMN a", "ALTER COLUMN b TYPE BIGINT", "RENAME COLUMN c TO e", "ADD COLUMN a INT")
+    assert hr.epoch == before + 1
+    hr.apply({"t": [insert(id=2, a=7, b=2**40, e=5, d=6)]})
+    expected = [{"id": 1, "b": 2, "e": 3, "d": None, "a": None}, {"id": 2, "b": 2**40, "e": 5, "d": 6, "a": 7}]
+    assert hr.query("SELECT * FROM t ORDER BY id").to_pylist() == expected
+    agree(hr)
+    before = hr.epoch
+    with pytest.raises(RelationNameError, match=r"column b of t cannot be dropped"):
+        alter("ADD COLUMN f INT", "DROP COLUMN b")
+    assert hr.epoch == before
+    hr = reopen()
+    assert hr.query("SELECT * FROM t ORDER BY id").to_pylist() == expected
+    agree(hr)

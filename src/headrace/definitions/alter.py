@@ -7,7 +7,8 @@ they were written for; those whose inputs moved or became wider are made again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from headrace.errors import RelationNameError, StatementError
 from headrace.intake.table import TableContract
 from headrace.ledger.names import cut_content_name
 from headrace.sql.resolve import columns_read, register
-from headrace.sql.syntax import AddColumn, AlterColumnType, AlterTable, DropColumn, RenameColumn
+from headrace.sql.syntax import AddColumn, AlterColumnType, AlterTable, DropColumn, DropNotNull, RenameColumn
 from headrace.sql.widening import is_wider, wider_types
 from headrace.state.delta import consolidate
 from headrace.state.store import Store
@@ -33,28 +34,41 @@ from headrace.state.store import Store
 
 @dataclass(frozen=True)
 class _Altered:
-    """A table's new columns, and what they mean for those who read it."""
+    """A table's new columns, and what they mean for those who read it: the ids of those that hold other values now."""
 
     contract: TableContract
     ids: tuple[int, ...]
     dropped: bool = False
-    widened: int | None = None
+    widened: frozenset[int] = frozenset()
 
 
-def alter_table(core: Core, statement: AlterTable) -> None:
-    """Give a table another column list, or refuse it with a reason."""
-    table = core.catalog.open_table(statement.table)
-    if isinstance(statement, AddColumn):
-        altered = _add(core, table, statement)
-    elif isinstance(statement, RenameColumn):
-        altered = _rename(core, table, statement)
-    elif isinstance(statement, DropColumn):
-        altered = _drop(core, table, statement)
-    else:
-        assert isinstance(statement, AlterColumnType)
-        altered = _widen(core, table, statement)
-    if altered is not None:
+def alter_table(core: Core, *statements: AlterTable) -> None:
+    """Give a table another column list, by all of these changes in one epoch; or refuse them all with a reason."""
+    table = core.catalog.open_table(statements[0].table)
+    altered = _Altered(table.contract, table.ids)
+    for statement in statements:
+        # As the table will be after the changes before this one; it holds what it held.
+        draft = replace(table, contract=altered.contract, ids=altered.ids)
+        step = _alter(core, draft, statement)
+        if step is not None:
+            altered = replace(
+                step, dropped=altered.dropped or step.dropped, widened=altered.widened.union(step.widened)
+            )
+    if altered != _Altered(table.contract, table.ids):
         _adopt(core, table, altered)
+
+
+def _alter(core: Core, table: Table, statement: AlterTable) -> _Altered | None:
+    if isinstance(statement, AddColumn):
+        return _add(core, table, statement)
+    if isinstance(statement, RenameColumn):
+        return _rename(core, table, statement)
+    if isinstance(statement, DropColumn):
+        return _drop(core, table, statement)
+    if isinstance(statement, DropNotNull):
+        return _drop_not_null(table, statement)
+    assert isinstance(statement, AlterColumnType)
+    return _widen(core, table, statement)
 
 
 def _add(core: Core, table: Table, statement: AddColumn) -> _Altered:
@@ -68,7 +82,7 @@ def _add(core: Core, table: Table, statement: AddColumn) -> _Altered:
             column=column.column,
         )
     fields = [*table.schema.fields, column_field(core.sessions.catalyst, column)]
-    fresh = core.catalog.history.fresh_id(table.name)
+    fresh = max(core.catalog.history.fresh_id(table.name), 1 + max(table.ids))
     return _Altered(_contract(table, fields), (*table.ids, fresh))
 
 
@@ -123,7 +137,25 @@ def _widen(core: Core, table: Table, statement: AlterColumnType) -> _Altered | N
         )
     fields = list(table.schema.fields)
     fields[index] = StructField(old.name, kind, old.nullable)
-    return _Altered(_contract(table, fields), table.ids, widened=index)
+    return _Altered(_contract(table, fields), table.ids, widened=frozenset({table.ids[index]}))
+
+
+def _drop_not_null(table: Table, statement: DropNotNull) -> _Altered | None:
+    index = _column_index(table, statement.column_name, statement)
+    old = table.schema.fields[index]
+    if old.nullable:
+        return None
+    if old.name in table.contract.key:
+        raise StatementError(
+            f"column {old.name} of {table.name} belongs to its key, which is never NULL",
+            hint="create a new table with another key and INSERT INTO it",
+            line=statement.line,
+            column=statement.column,
+        )
+    fields = list(table.schema.fields)
+    fields[index] = StructField(old.name, old.dataType, True)
+    # Who reads it may have counted on there being no NULL.
+    return _Altered(_contract(table, fields), table.ids, widened=frozenset({table.ids[index]}))
 
 
 def _contract(table: Table, fields: list[StructField]) -> TableContract:
@@ -159,9 +191,18 @@ def _refuse_taken(table: Table, name: str, statement: AlterTable) -> None:
         )
 
 
+def readers(catalog: Catalog, table: str, column: int) -> list[str]:
+    """The views that read a column, by its id, of a table as it is."""
+    ids = catalog.table(table).ids
+    if column not in ids:
+        return []
+    index = ids.index(column)
+    return [view.name for view in catalog.users(table) if (table, index) in columns_read(view.resolved)]
+
+
 def _refuse_read(core: Core, table: Table, index: int, what: str) -> None:
     """A column that views read, if only through a star, keeps its name and stays."""
-    users = [view.name for view in core.catalog.users(table.name) if (table.name, index) in columns_read(view.resolved)]
+    users = readers(core.catalog, table.name, table.ids[index])
     if users:
         raise RelationNameError(
             f"column {table.schema.names[index]} of {table.name} cannot be {what}",
@@ -181,8 +222,9 @@ def _adopt(core: Core, old: Table, altered: _Altered) -> None:
     follows: list[View] = []
     register(core.sessions.catalyst, table.name, table.schema)
     try:
-        if altered.dropped or altered.widened is not None:
-            catalog = _remake_views(core, catalog, table, altered.widened, made, follows)
+        if altered.dropped or altered.widened:
+            moved = [index for index, one in enumerate(old.ids) if one in altered.widened]
+            catalog = _remake_views(core, catalog, table, moved, made, follows)
         logs = decide_logs(made, before.relations)
         work = Work({store.name: store for store in (core.clock, *catalog.stores())}, core.settings.small_bound)
         if altered.dropped:
@@ -234,7 +276,7 @@ def _carried(old: Store | None, new: Store | None, work: Work, logs: LogDecision
 
 
 def _remake_views(
-    core: Core, catalog: Catalog, table: Table, widened: int | None, filled: list[View], kept: list[View]
+    core: Core, catalog: Catalog, table: Table, widened: Collection[int], filled: list[View], kept: list[View]
 ) -> Catalog:
     """The catalog with the views over a table made again, each after what it reads: those that must be filled anew,
     and those that hold what they held."""
@@ -243,7 +285,7 @@ def _remake_views(
         if not follows and table.name not in view.resolved.reads:
             continue
         remade = remake(core, catalog, view, table.name)
-        reads = widened is not None and (table.name, widened) in columns_read(view.resolved)
+        reads = any((table.name, index) in columns_read(view.resolved) for index in widened)
         if follows or reads or not _same_stores(view, remade):
             filled.append(remade)
             register(core.sessions.catalyst, view.name, remade.schema)

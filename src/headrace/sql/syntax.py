@@ -170,6 +170,13 @@ class AlterColumnType(AlterTable):
 
 
 @dataclass(frozen=True, kw_only=True)
+class DropNotNull(AlterTable):
+    """ALTER TABLE t ALTER COLUMN c DROP NOT NULL."""
+
+    column_name: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Insert(Statement):
     """INSERT INTO; either `query` or `values` (the text after VALUES) is set.
 

@@ -16,11 +16,15 @@ from headrace.sql.syntax import (
     ColumnDefinition,
     CreateTable,
     DropColumn,
+    DropNotNull,
     RenameColumn,
 )
 
 CREATE_FORM = "CREATE TABLE t (id BIGINT PRIMARY KEY, name STRING NOT NULL, ...) [SEQUENCE BY column]"
-ALTER_FORM = "ALTER TABLE t ADD COLUMN c TYPE | RENAME COLUMN a TO b | DROP COLUMN c | ALTER COLUMN c TYPE wider"
+ALTER_FORM = (
+    "ALTER TABLE t ADD COLUMN c TYPE | RENAME COLUMN a TO b | DROP COLUMN c | ALTER COLUMN c TYPE wider | "
+    "ALTER COLUMN c DROP NOT NULL"
+)
 
 _COLUMN_OPTIONS = ("NOT NULL", "PRIMARY KEY", "COMMENT")
 _COLUMN_WORDS = ("NOT", "NULL", "PRIMARY", "COMMENT")
@@ -164,10 +168,13 @@ def read_alter_table(reader: Reader, sql: str, line: int, column: int) -> AlterT
     elif reader.accept("ALTER") or reader.accept("CHANGE"):
         reader.expect("COLUMN")
         altered = reader.column().name
+        if reader.accept("DROP", "NOT", "NULL"):
+            reader.expect_end()
+            return DropNotNull(sql=sql, line=line, column=column, table=table, column_name=altered)
         if reader.keyword() in ("SET", "DROP", "COMMENT", "FIRST", "AFTER"):
             raise reader.unsupported(
-                "only the type of a column can be altered",
-                hint="write ALTER TABLE t ALTER COLUMN c TYPE wider",
+                "only the type of a column can be altered, and NOT NULL be dropped",
+                hint="write ALTER TABLE t ALTER COLUMN c TYPE wider, or ALTER COLUMN c DROP NOT NULL",
             )
         reader.expect("TYPE")
         found = AlterColumnType(
