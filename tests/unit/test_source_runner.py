@@ -14,6 +14,7 @@ from headrace.catalog.catalog import Source
 from headrace.epoch.loop import Loop
 from headrace.epoch.work import Work
 from headrace.errors import MemoryExceeded
+from headrace.sources.decoders import Decoders
 from headrace.sources.runner import Runner
 from headrace.sources.running import progress_of
 from headrace.sources.system_tables import dead_letters_table, progress_table, raw_table
@@ -61,11 +62,8 @@ def runner_over(host: Host, rows: Sequence[dict[str, Any]]) -> Runner:
     source = Source("s", "t", "listed", "", "", {}, state="Running")
     connector = Connector("LISTED", {}, partial(Listed, rows))
     read = partial(progress_of, host, "s")  # pyright: ignore[reportArgumentType]
-
-    def never(name: str) -> Any:
-        raise AssertionError(name)
-
-    return Runner(loop, source, connector, Description("s", ""), lambda _: "t", never, read)
+    decoders = Decoders(host, source, connector)  # pyright: ignore[reportArgumentType]
+    return Runner(loop, source, connector, Description("s", ""), lambda _: "t", decoders, read)
 
 
 def until(true: Callable[[], bool]) -> None:

@@ -99,3 +99,5 @@ class Connector:
     snapshot: Callable[[Description, Position, Sequence[str], str], Position] | None = None
     # Whether offsets order the records of a partition, and one may come again: then the last of each key is remembered.
     ordered: bool = False
+    # Whether a source reads a topic, if there is one of that name.
+    reads_topic: Callable[[Description, str], bool] = lambda *_: True

@@ -32,6 +32,7 @@ OPTIONS: Mapping[str, str] = {
     "start": "Where to begin: 'earliest' (the default), 'latest', 'offset:N', or a time such as '2026-01-31 12:00:00'.",
     "signal_topic": "The topic of signals (signal.kafka.topic) of the Debezium connector, for SNAPSHOT SOURCE.",
     "signal_key": "Its topic.prefix, if that is not what stands before the first dot of the topic.",
+    "transactions": "Whether transactions are taken whole or not at all (TRUE), or the topic that has their ends.",
     "kafka.*": "Any setting of librdkafka, such as 'kafka.security.protocol' or 'kafka.sasl.password'.",
 }
 
@@ -43,6 +44,7 @@ class KafkaReading:
         self._kafka = _library()
         self._description = description
         self._servers, self._topics = split_location(description.location)
+        self._ends = transaction_topic(description)
         self._start = str(description.options.get("start", "earliest"))
         self._next: dict[tuple[str, int], int] = {_partition(key): int(offset) for key, offset in position.items()}
         self._begun = bool(self._next)
@@ -175,7 +177,8 @@ class KafkaReading:
                 detail=f"{error.args[0]}.",
                 hint="it is tried again; see that the brokers are up and the address is right",
             ) from error
-        names = [name for name in listed if self._topics.fullmatch(name) and not name.startswith("__")]
+        matching = [name for name in listed if self._topics.fullmatch(name) or name == self._ends]
+        names = [name for name in matching if not name.startswith("__")]
         return {(name, partition) for name in names for partition in listed[name].partitions}
 
     def _begin(self, partitions: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
@@ -273,8 +276,27 @@ def _given(options: Mapping[str, Any]) -> dict[str, str]:
     return {name[6:]: str(value) for name, value in options.items() if name.startswith("kafka.")}
 
 
+def transaction_topic(description: Description) -> str:
+    """The topic in which Debezium tells the ends of transactions, if they are asked for: that of the first topic's
+    prefix, where none is named."""
+    wanted = description.options.get("transactions", False)
+    if not wanted:
+        return ""
+    topic = description.location.removeprefix("kafka://").partition("/")[2]
+    return wanted if isinstance(wanted, str) else f"{topic.partition('.')[0]}.transaction"
+
+
+def _reads_topic(description: Description, topic: str) -> bool:
+    return split_location(description.location)[1].fullmatch(topic) is not None
+
+
 def _check(description: Description) -> None:
     split_location(description.location)
+    if "*" in transaction_topic(description):
+        raise SourceError(
+            "the topic of the ends of transactions cannot be told from a pattern",
+            hint="name it: transactions = 'prefix.transaction'",
+        )
     start = str(description.options.get("start", "earliest"))
     if start.startswith("offset:"):
         if not start[7:].isdigit():
@@ -323,4 +345,5 @@ KAFKA = Connector(
     ordered=True,
     again=_again,
     snapshot=_snapshot,
+    reads_topic=_reads_topic,
 )

@@ -18,7 +18,7 @@ def created(after: Image, origin: Origin, table: TableContract | None, *, read: 
         changes = updated(None, after, origin, table).changes
     else:
         changes = ({"insert": after.row},)
-    return RowChange("read" if read else "create", changes, None, after.row, after.unavailable, origin)
+    return RowChange("read" if read else "create", changes, None, after.whole, after.unavailable, origin)
 
 
 def updated(
@@ -38,7 +38,8 @@ def updated(
     row = {**after.row, **{name: before.row[name] for name in kept if name in before.row}}
     kept = kept.difference(row)
     changes.append({"update" if kept else "insert": row})
-    return RowChange("update", tuple(changes), before.row or None, row, kept, origin)
+    whole = {**row, **after.left_out} if after.left_out else row
+    return RowChange("update", tuple(changes), before.whole or None, whole, kept, origin)
 
 
 def deleted(before: Image, origin: Origin, table: TableContract | None) -> RowChange:
@@ -47,7 +48,7 @@ def deleted(before: Image, origin: Origin, table: TableContract | None) -> RowCh
         row = _whole(before, table)
     else:
         row = _carried(before.row, before.row, table)
-    return RowChange("delete", ({"delete": row},), before.row, None, before.unavailable, origin)
+    return RowChange("delete", ({"delete": row},), before.whole, None, before.unavailable, origin)
 
 
 def deleted_key(key: Row, table: TableContract | None) -> tuple[Change, ...]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
 from pyspark.sql.types import DataType
 
 from headrace.capture.messages import Row, Undecodable
+from headrace.capture.moved_columns import column_for
 from headrace.capture.options import FormatOptions
+from headrace.capture.unknown_columns import UnknownColumns
 from headrace.capture.values.encoding import PLAIN, Encoding, spark_type
 from headrace.capture.values.reading import Reader, reader
 from headrace.intake.reasons import BadValue, shown
@@ -25,6 +28,13 @@ class Image(NamedTuple):
 
     row: Row
     unavailable: frozenset[str]
+    # What the record has and the table has no column for.
+    left_out: Row = MappingProxyType[str, Any]({})
+
+    @property
+    def whole(self) -> Row:
+        """All that the record has of the row."""
+        return {**self.row, **self.left_out} if self.left_out else self.row
 
 
 class RowReader:
@@ -41,12 +51,16 @@ class RowReader:
         assume: Assume,
         described: Mapping[str, Encoding] | None = None,
         is_unavailable: Callable[[Any], bool] | None = None,
+        unknown: UnknownColumns | None = None,
     ) -> None:
         self._table = table
         self._options = options
         self._assume = assume
         self._described = described or {}
         self._is_unavailable = is_unavailable
+        # Where it is noted what is left out.
+        self._unknown = unknown
+        self._types = {} if table is None else {one.name.lower(): (one.name, one.dataType) for one in table.schema}
         self._declared = {} if table is None else {name.lower(): name for name in table.schema.names}
         self._columns: dict[str, tuple[str, Reader] | None] = {}
 
@@ -56,9 +70,11 @@ class RowReader:
             raise Undecodable(f"{what} is no object by column name, but {shown(image)}")
         values: dict[str, Any] = {}
         lacking: list[str] = []
+        left_out: dict[str, Any] = {}
         for given, value in cast("dict[Any, Any]", image).items():
             column = self._column(given)
             if column is None:
+                left_out[str(given)] = self._left_out(given, value)
                 continue
             name, read = column
             if name in values or name in lacking:
@@ -72,7 +88,21 @@ class RowReader:
                     values[name] = read(value)
                 except BadValue as bad:
                     raise Undecodable(bad.within(f"column {name}").reason, "values") from None
-        return Image(values, frozenset(lacking))
+        return Image(values, frozenset(lacking), left_out)
+
+    def _left_out(self, given: Any, value: Any) -> Any:
+        """The value of a column that the table has not, as what describes it says; it is noted that it is left out."""
+        encoding = self._described.get(given)
+        if value is None or (self._is_unavailable is not None and self._is_unavailable(value)):
+            return value
+        if self._unknown is not None:
+            self._unknown.note(str(given), value, described=encoding is not None)
+        if encoding is None or encoding == PLAIN:
+            return value
+        try:
+            return reader(encoding, spark_type(encoding), self._assumed)(value)
+        except BadValue:
+            return value
 
     def _column(self, given: Any) -> tuple[str, Reader] | None:
         """The name of a column in the table, and what reads it; None if it is to be left out."""
@@ -90,6 +120,8 @@ class RowReader:
         encoding = self._described.get(given)
         truncate = self._options.excess_precision == "truncate"
         if name is not None and self._table is not None:
+            if encoding is not None and encoding != PLAIN:
+                name = column_for(name, spark_type(encoding), self._types)
             data_type = self._table.schema[name].dataType
             unit = self._options.time_units.get(name.lower())
             found = encoding or self._assume(data_type, unit)

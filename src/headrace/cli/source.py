@@ -1,4 +1,4 @@
-"""`headrace source`: sources listed, made, paused, resumed and dropped."""
+"""`headrace source`: sources listed, made, paused, resumed, replayed and dropped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import typer
 
 from headrace.cli.homes import ChosenHome, choose_home
 from headrace.cli.opening import errors_reported, opened, through_owner
-from headrace.cli.options import DebugOption, HomeOption, JsonOption
+from headrace.cli.options import DebugOption, HomeOption, JsonOption, ProgressOption
+from headrace.cli.progress import shown
 from headrace.cli.reading import reading
 from headrace.cli.show import show_json, show_rows
 from headrace.errors import RelationNameError, SourceError
@@ -181,9 +182,41 @@ def drop(name: NameArgument, home: HomeOption = None, as_json: JsonOption = Fals
         _tell(f"source {name} is dropped; what it brought stays", as_json=as_json)
 
 
-def _run(home: ChosenHome, sql: str) -> None:
+@source.command()
+def replay(
+    name: NameArgument,
+    since: Annotated[
+        str, typer.Option("--since", metavar="EVENT|TIME", help="An event_id of NAME_raw, or a time of arrival.")
+    ] = "",
+    until: Annotated[
+        str, typer.Option("--until", metavar="EVENT|TIME", help="The last one; only with --into another table.")
+    ] = "",
+    into: Annotated[
+        str, typer.Option("--into", metavar="TABLE", help="Another table, which is made if it is not there.")
+    ] = "",
+    progress: ProgressOption = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Apply again what a source brought, from what NAME_raw has kept of it.
+
+    Examples:
+
+        headrace source replay orders
+
+        headrace source replay orders --since '2026-01-31 12:00' --into orders_again
+    """
+    with errors_reported(as_json=as_json, debug=debug):
+        parts = {"FROM": _string(since), "UNTIL": _string(until), "INTO": _quoted(into)}
+        given = [f" {word} {part}" for word, part in parts.items() if part.strip("'`")]
+        _run(choose_home(home), f"REPLAY SOURCE {_quoted(name)}{''.join(given)}", f"Replaying {name}", progress)
+        _tell(f"source {name} is replayed", as_json=as_json)
+
+
+def _run(home: ChosenHome, sql: str, what: str = "", progress: bool | None = False) -> None:
     if through_owner(home, "execute", sql=sql) is None:
-        with opened(home, write=True) as hr:
+        with opened(home, write=True) as hr, shown(hr, what, progress):
             hr.execute(sql)
 
 

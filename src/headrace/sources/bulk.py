@@ -139,7 +139,7 @@ def prepare(records: Records, ways: Ways) -> Prepared | None:
             positions.filter(chosen),
         )
         changed.setdefault(table, _Changed()).pieces.append(piece)
-        prepared.raw.append(_raw_columns(records, mine[columns.raw_places], columns.raw))
+        prepared.raw.append(_raw_columns(records, mine[columns.raw_places], columns))
     if not _add_alone(prepared, ways, np.flatnonzero(alone), changed):
         return None
     if ways.positions is not None:
@@ -384,8 +384,9 @@ def _one_by_one(contract: TableContract, piece: _Piece, chosen: Places) -> list[
     return listed
 
 
-def _raw_columns(records: Records, places: Places, raw: pa.Table) -> pa.Table:
+def _raw_columns(records: Records, places: Places, changes: ChangeColumns) -> pa.Table:
     """Rows of the raw table, but for when they arrived."""
+    raw, logged = changes.raw, changes.logged
     chosen = pa.array(places)
     topics = pa.array(records.topics, pa.string()).take(chosen)
     numbers = (
@@ -396,7 +397,8 @@ def _raw_columns(records: Records, places: Places, raw: pa.Table) -> pa.Table:
     columns["source_at"] = columns["source_at"].cast(_RAW.field("source_at").type)
     columns["position"] = pc.coalesce(columns["position"].cast(pa.string()), ids)
     arrived = pa.nulls(len(places), _RAW.field("arrived_at").type)
-    return pa.table({"event_id": ids, **columns, "arrived_at": arrived}).cast(_RAW)
+    order = pc.binary_join_element_wise(logged.column("log").cast(pa.string()), logged.column("order"), " ")
+    return pa.table({"event_id": ids, **columns, "arrived_at": arrived, "log_order": order}).cast(_RAW)
 
 
 def _with_arrival(parts: Sequence[pa.Table], now: datetime) -> pa.Table:

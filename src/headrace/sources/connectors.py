@@ -22,6 +22,8 @@ from headrace.catalog.catalog import Source
 from headrace.errors import SourceError
 from headrace.sources.intake import MOST_BYTES
 from headrace.sources.positions import Positions
+from headrace.sources.retention import retention_of
+from headrace.sources.schema_policy import policy_of
 
 CONNECTORS: Mapping[str, Connector] = {
     one.keyword.lower(): one for one in (DELTA, FILES, KAFKA, MYSQL, POSTGRES, PYTHON)
@@ -40,11 +42,14 @@ COMMON_OPTIONS: Mapping[str, str] = {
     "max_records": "How many records are taken into one epoch at most.",
     "bulk_records": "How many records of a backlog are taken into one epoch as columns at most; 0 for none.",
     "raw": "Whether all that comes is kept in <source>_raw.",
+    "raw_retention": "How long that is kept, such as '30 days', or how much of it, such as '1000000 rows'.",
     "max_record_bytes": "A larger record is a dead letter, of which so much is kept.",
     "lag_warning": "How long the source may be behind before that is told as a warning: '60 seconds', or seconds.",
     "dead_letter_limit": "With more dead letters than this the source stops and says so.",
     "order": "Which of two changes of a key is newer: by 'position' in the source, or by 'arrival'.",
     "schema_change": "What to do when a record has other columns: lenient, evolve, try_evolve, exception, ignore.",
+    "include_schema_changes": "The changes that schema_change is for, such as 'add.column, alter'; all if not given.",
+    "exclude_schema_changes": "The changes that are ignored, such as 'drop'.",
 }
 
 
@@ -72,6 +77,8 @@ def check(description: Description, connector: Connector) -> None:
     for name in ("max_records", "bulk_records", "dead_letter_limit", "max_record_bytes"):
         _refuse_no_number(name, description.options.get(name))
     lag_warning_of(description.options)
+    policy_of(description.options)
+    retention_of(description.options)
     connector.check(description)
 
 

@@ -24,8 +24,9 @@ from headrace.errors import MemoryExceeded, RelationNameError, SourceError, View
 from headrace.reading.held_rows import HeldRows
 from headrace.reading.point_read import rows_where
 from headrace.sources.connectors import CONNECTORS, most_bytes_of, positions_of
+from headrace.sources.decoders import Decoders
 from headrace.sources.intake import Progress, Torn, call_for, decode, payload_bytes
-from headrace.sources.running import decoders, progress_of, table_of
+from headrace.sources.running import progress_of, table_of
 from headrace.sources.system_tables import DEAD_LETTERS, PROGRESS
 from headrace.sql.syntax import DeadLetterAction
 from headrace.state.state import BEGIN
@@ -167,7 +168,7 @@ def _worked_out(
     decoded = decode(
         arrivals,
         lambda one: tables[one.advance[_ID]] or table_of(core, source, one),
-        decoders(core, source, connector),
+        Decoders(core, source, connector),
         most_bytes=most_bytes_of(source.options),
         positions=positions_of(source, connector),
     )

@@ -14,10 +14,12 @@ from headrace.epoch.loop import Loop
 from headrace.errors import RelationNameError, SourceError
 from headrace.sources.connectors import CONNECTORS, check
 from headrace.sources.running import Sources
+from headrace.sources.schema_changes import forgotten
 from headrace.sources.secrets import looked_up, refuse_plain_secrets
 from headrace.sources.snapshots import ask_for_snapshot, begin_anew
 from headrace.sources.system_tables import (
     PROGRESS,
+    SCHEMAS,
     dead_letters_table,
     is_kept,
     progress_table,
@@ -113,6 +115,8 @@ def change_source(loop: Loop, sources: Sources, statement: SourceAction) -> None
     source = _known(core, statement.name)
     if statement.verb == "drop":
         gone = {PROGRESS: [{"delete": {"source": source.name}}]} if PROGRESS in core.catalog else {}
+        if schemas := forgotten(core, source.name):
+            gone[SCHEMAS] = schemas
         loop.submit(Call(gone, head={"drop_sources": [source.name]}))
         return
     if source.state == "Done":

@@ -7,7 +7,8 @@ committed. The position goes into the same epoch: either all of it is there, or 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -17,20 +18,24 @@ from headrace.capture.messages import (
     Decode,
     Message,
     NoChange,
+    Origin,
     RowChange,
+    SchemaChange,
     TransactionBoundary,
     Truncation,
     Undecodable,
 )
+from headrace.capture.options import UNAVAILABLE_VALUE
 from headrace.capture.record import Record
 from headrace.epoch.batch import Changes, Verdicts
 from headrace.epoch.calls import Call
 from headrace.errors import Rejection
-from headrace.intake.positions import Captured, Emptied, SourcePosition
+from headrace.intake.positions import Captured, Emptied, SourcePosition, numbered, sortable
 from headrace.json_forms import json_form
 from headrace.sources.positions import Positions
 from headrace.sources.system_tables import DEAD_LETTERS, PROGRESS, raw_name
 
+_log = logging.getLogger("headrace.sources")
 # A larger record is a dead letter, of which so much is kept: one of a gigabyte must not take the home down with it.
 MOST_BYTES = 10_000_000
 _REASON = 10_000
@@ -73,6 +78,14 @@ class Progress:
         return Progress(json.loads(row["position"] or "{}"), **counts, source_at=row["source_at"])
 
 
+class NoTable(Undecodable):
+    """A record is of a table that is not there."""
+
+    def __init__(self, table: str, topic: str) -> None:
+        super().__init__(f"there is no table {table} for the records of {topic}", "schema")
+        self.table = table
+
+
 @dataclass(frozen=True)
 class Letter:
     """A record that cannot be applied, and why; how many changes it stands for, one if they cannot be told."""
@@ -112,6 +125,9 @@ class Decoded:
     letters: list[Letter] = field(default_factory=list[Letter])
     # How much of a letter's payload is kept.
     most_bytes: int = MOST_BYTES
+    # Records that tell of other columns, and those of tables that are not there: by their index among all.
+    schema_changes: dict[int, SchemaChange] = field(default_factory=dict[int, SchemaChange])
+    without_table: dict[int, str] = field(default_factory=dict[int, str])
 
     @property
     def received(self) -> int:
@@ -131,26 +147,37 @@ def decode(
     *,
     most_bytes: int = MOST_BYTES,
     positions: Positions | None = None,
+    truncates: bool = True,
 ) -> Decoded:
     """What the records mean; those that mean nothing, or are too large, become dead letters, and stop nobody.
 
-    With `positions`, changes that are older than the last of their key in the source are stale.
+    With `positions`, changes that are older than the last of their key in the source are stale. Without `truncates`,
+    what empties a table is left out.
     """
     decoded = Decoded(list(arrivals), most_bytes=most_bytes)
-    for arrival in arrivals:
+    for index, arrival in enumerate(arrivals):
         table = ""
         if isinstance(arrival.message, NoChange | TransactionBoundary):
             # Of no table.
             decoded.messages.append((arrival, arrival.message))
             continue
         try:
-            table = table_of(arrival)
+            table, missing = _table(arrival, table_of)
             refuse_large(arrival.record, most_bytes)
             message = arrival.message or decode_of(table)(arrival.record)
+            # What is no change of a row needs no table.
+            if missing is not None and not isinstance(message, (SchemaChange, TransactionBoundary, NoChange)):
+                decoded.without_table[index] = missing.table
+                raise missing
         except Undecodable as error:
             decoded.letters.append(Letter(arrival, 0, table or None, error.stage, error.reason))
             continue
         decoded.messages.append((arrival, message))
+        if isinstance(message, SchemaChange):
+            decoded.schema_changes[index] = message
+        if isinstance(message, Truncation) and not truncates:
+            _log.warning("a TRUNCATE of table %s is not taken", table)
+            continue
         first = None if positions is None else positions.of(message, arrival.record)
         changes = (Emptied(),) if isinstance(message, Truncation) else message.changes
         for number, change in enumerate(changes):
@@ -158,6 +185,13 @@ def decode(
             position = first._replace(number=number) if first is not None and number else first
             decoded.origins.setdefault(table, []).append(Whence(arrival, number, position))
     return decoded
+
+
+def _table(arrival: Arrival, table_of: Callable[[Arrival], str]) -> tuple[str, NoTable | None]:
+    try:
+        return table_of(arrival), None
+    except NoTable as missing:
+        return "", missing
 
 
 def refuse_large(record: Record, most_bytes: int) -> None:
@@ -321,17 +355,27 @@ def raw_rows(decoded: Decoded, now: datetime) -> list[dict[str, Any]]:
                 "event_id": arrival.record.event_id,
                 "operation": message.operation,
                 "before": _image(message.before),
-                "after": _image(message.after),
+                "after": _image(message.after, message.kept),
                 "source_at": message.origin.committed_at,
                 "position": message.origin.position.text or arrival.record.event_id,
                 "arrived_at": now,
+                "log_order": _log_order(message.origin),
             }
         )
     return rows
 
 
-def _image(row: Mapping[str, Any] | None) -> str | None:
-    return None if row is None else json.dumps(row, default=json_form, ensure_ascii=False)
+def _image(row: Mapping[str, Any] | None, kept: Collection[str] = ()) -> str | None:
+    """An image of a row as JSON; what the record did not have, and what therefore stays, is marked as Debezium does."""
+    if row is None:
+        return None
+    marked = {**row, **{name: UNAVAILABLE_VALUE for name in kept if name not in row}} if kept else row
+    return json.dumps(marked, default=json_form, ensure_ascii=False)
+
+
+def _log_order(origin: Origin) -> str | None:
+    order = sortable(origin.position.order)
+    return f"{numbered(f'{origin.connector}:{origin.server}:{origin.table}')} {order}" if order else None
 
 
 def _source_at(message: Message) -> datetime | None:

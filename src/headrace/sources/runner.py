@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from headrace.capture.columns.records import Records, RecordsReading
 from headrace.capture.connector import Arrival, Connector, Description, Lag, Reading
-from headrace.capture.messages import Decode
+from headrace.capture.messages import Message
 from headrace.catalog.catalog import Source
 from headrace.epoch.batch import Changes, Verdicts
 from headrace.epoch.calls import Basis, Call, Outdated
@@ -34,9 +34,14 @@ from headrace.errors import (
 )
 from headrace.sources.bulk import Backlog, Prepared, Ways, call_of, prepare
 from headrace.sources.connectors import lag_warning_of, most_bytes_of, positions_of
-from headrace.sources.intake import Decoded, Progress, Torn, call_for, decode, without, without_records
+from headrace.sources.decoders import Decoders
+from headrace.sources.intake import Decoded, NoTable, Progress, Torn, call_for, decode, without, without_records
 from headrace.sources.pace import Pace
+from headrace.sources.retention import outlived, retention_of
+from headrace.sources.schema_changes import SchemaChanges
+from headrace.sources.schema_policy import policy_of
 from headrace.sources.system_tables import DEAD_LETTERS
+from headrace.sources.transactions import Transactions
 
 State = Literal["Running", "Paused", "Error", "Done"]
 
@@ -46,6 +51,7 @@ _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 30.0
 _LAG_SECONDS = 2.0
 _MOST_RECORDS = 10_000
+_LET_GO_SECONDS = 10.0
 _MOST_HELD = 1_000_000
 # So many changes of one batch may each make a view fail before the batch is halved instead.
 _GUILTY = 50
@@ -77,7 +83,7 @@ class Runner:
         connector: Connector,
         description: Description,
         table_of: Callable[[Arrival], str],
-        decode_of: Callable[[str], Decode],
+        decode_of: Decoders,
         read_progress: Callable[[], Progress],
         before: Runner | None = None,
         totals: Counter[str] | None = None,
@@ -89,11 +95,14 @@ class Runner:
         self._description = description
         self._table_of = table_of
         self._decode_of = decode_of
+        self._schemas = SchemaChanges(loop, source.name, policy_of(source.options), decode_of)
         self._read_progress = read_progress
         # Who read the source until now, and may still be at its last epoch.
         self._before = before
         self._backlog = backlog
         self._options: Mapping[str, Any] = source.options
+        self._retention = retention_of(source.options)
+        self._let_go_at = 0.0
         self._positions = positions_of(source, connector)
         self._stopped = threading.Event()
         self._state: State = "Running"
@@ -161,20 +170,25 @@ class Runner:
 
     def _read(self) -> None:
         reading = self._connector.open(self._description, self._progress.position)
-        # Of a transaction that has not come whole yet; it is read again after a restart.
+        # Of transactions that have not come whole yet; they are read again after a restart.
         held: list[Arrival] = []
+        waiting = Transactions(self._reads_topic, _MOST_HELD) if self._options.get("transactions") else None
         most = int(self._options.get("max_records", _MOST_RECORDS))
         try:
             while not self._stopped.is_set():
                 arrivals: Sequence[Arrival] = ()
                 records: Records | None = None
-                if self._backlog is not None and not held and isinstance(reading, RecordsReading):
+                if self._backlog is not None and waiting is None and not held and isinstance(reading, RecordsReading):
                     records = reading.poll_records(self._backlog.most, self._backlog.large, _POLL_SECONDS)
                 else:
                     arrivals = reading.poll(most, _POLL_SECONDS)
                 if self._stopped.is_set():
                     return
                 self._look_at_lag(reading, force=not (arrivals or records))
+                self._let_go()
+                if waiting is not None:
+                    self._take_transactions(waiting, arrivals, reading)
+                    continue
                 if not (arrivals or records):
                     continue
                 self._error = None
@@ -211,16 +225,24 @@ class Runner:
         if backlog is None or len(records) < backlog.large:
             return False
         most_bytes = most_bytes_of(self._options)
+        alone: list[Decoded] = []
+
+        def decode_alone(arrivals: Sequence[Arrival]) -> Decoded:
+            alone.append(self._decoded(arrivals))
+            return alone[-1]
+
         ways = Ways(
-            backlog.table_of, backlog.contract_of, backlog.columns_of, self._decoded, most_bytes, self._positions
+            backlog.table_of, backlog.contract_of, backlog.columns_of, decode_alone, most_bytes, self._positions
         )
         self._pace.began([records.arrival(min(range(len(records)), key=records.timestamps.__getitem__))])
         for _ in range(_ATTEMPTS):
             core = self._loop.core
             # Columns are those of the table as it is defined now: under other definitions they are made anew.
             basis = Basis(core.epoch, core.definitions, frozenset())
+            alone.clear()
             prepared = prepare(records, ways)
-            if prepared is None:
+            # Other columns than the table has show in those that were read alone.
+            if prepared is None or any(self._schemas.first_need(one, self._table_of) is not None for one in alone):
                 return False
             try:
                 self._commit_backlog(prepared, basis)
@@ -245,6 +267,44 @@ class Runner:
         self._pace.committed([prepared.records.arrival(count - 1)], self._progress, reached(), count)
         self._progress = reached()
 
+    def _take_transactions(self, waiting: Transactions, arrivals: Sequence[Arrival], reading: Reading) -> None:
+        """Bring the transactions into epochs that have come whole."""
+        if arrivals:
+            self._error = None
+        waiting.add(arrivals, self._message_of)
+        ready = waiting.take(at_head=not arrivals or (self._lag.records or 0) <= len(arrivals))
+        if ready:
+            self._pace.began(ready)
+            self._take(ready)
+            self._confirm(reading)
+        self._pending = waiting.held
+
+    def _let_go(self) -> None:
+        """Let go of what was kept long enough, now and then, a part at a time."""
+        now = time.monotonic()
+        if self._retention is None or not self._options.get("raw", True) or now < self._let_go_at:
+            return
+        self._let_go_at = now + _LET_GO_SECONDS
+        core, name, retention = self._loop.core, self.source.name, self._retention
+        receipt = self._loop.change_alone(lambda: outlived(core, name, retention, self._read_progress()))
+        if receipt.applied:
+            self._progress = self._read_progress()
+            # There may be more of it.
+            self._let_go_at = now
+
+    def _reads_topic(self, topic: str) -> bool:
+        return self._connector.reads_topic(self._description, topic)
+
+    def _message_of(self, arrival: Arrival) -> Message:
+        """What a record says, whether or not there is a table for it."""
+        if arrival.message is not None:
+            return arrival.message
+        try:
+            table = self._table_of(arrival)
+        except NoTable:
+            table = ""
+        return self._decode_of(table)(arrival.record)
+
     def _look_at_lag(self, reading: Reading, force: bool) -> None:
         """Ask how far behind it is, now and then: that may cost a round trip."""
         now = time.monotonic()
@@ -253,11 +313,22 @@ class Runner:
             self._pace.looked(self._lag)
 
     def _take(self, arrivals: Sequence[Arrival]) -> None:
-        """Bring records into epochs: one, unless a view fails on some of them."""
-        decoded = self._decoded(arrivals)
-        self._pending = decoded.received
-        self._submit(decoded)
-        self._pending = 0
+        """Bring records into epochs: one, unless columns change between them, or a view fails on some."""
+        rest = list(arrivals)
+        while rest:
+            decoded = self._decoded(rest)
+            need = self._schemas.first_need(decoded, self._table_of)
+            # What comes before is committed under the columns that it has, but no transaction is split for that.
+            split = need is not None and not self._options.get("transactions")
+            before = len(rest) if need is None else _whole(rest[: need.index]) if split else 0
+            if before:
+                decoded = decoded if need is None else self._decoded(rest[:before])
+                self._pending = decoded.received
+                self._submit(decoded)
+                self._pending = 0
+            if need is not None:
+                self._schemas.make(need)
+            del rest[:before]
 
     def _decoded(self, arrivals: Sequence[Arrival]) -> Decoded:
         return decode(
@@ -266,6 +337,7 @@ class Runner:
             self._decode_of,
             most_bytes=most_bytes_of(self._options),
             positions=self._positions,
+            truncates=self._schemas.takes_truncation,
         )
 
     def _submit(self, decoded: Decoded) -> None:
@@ -318,9 +390,13 @@ class Runner:
             assert call.after is not None
             kept = call.after(verdicts)
             reached[0] = known()
-            return kept
+            return {**kept, **self._schemas.unsaved()}
 
-        return Call(changes, after=after), lambda: reached[0]
+        def done() -> Progress:
+            self._schemas.saved()
+            return reached[0]
+
+        return Call(changes, after=after), done
 
     def _halve(self, decoded: Decoded, stage: str, reason: str) -> None:
         """Find what is not to be taken by halves; a half that can be is committed, with its position."""

@@ -13,18 +13,16 @@ import pyarrow as pa
 
 from headrace.capture.columns.debezium import ColumnDecoder, can_be_columns
 from headrace.capture.connector import Arrival, Connector, Description
-from headrace.capture.formats import FORMATS, avro
-from headrace.capture.messages import Decode, Undecodable
 from headrace.capture.options import read_options
 from headrace.catalog.catalog import Source
 from headrace.epoch.core import Core
 from headrace.epoch.loop import Loop
-from headrace.errors import SourceError
 from headrace.intake.table import TableContract
 from headrace.reading.point_read import rows_where
 from headrace.sources.bulk import Backlog
-from headrace.sources.connectors import CONNECTORS, FORMAT_OPTIONS, registry_of
-from headrace.sources.intake import Progress
+from headrace.sources.connectors import CONNECTORS, FORMAT_OPTIONS
+from headrace.sources.decoders import Decoders
+from headrace.sources.intake import NoTable, Progress
 from headrace.sources.runner import Runner, State, Status
 from headrace.sources.secrets import looked_up
 from headrace.sources.system_tables import PROGRESS, raw_name
@@ -109,7 +107,7 @@ class Sources:
             connector,
             description,
             partial(table_of, core, source),
-            decoders(core, source, connector),
+            Decoders(core, source, connector),
             partial(progress_of, core, source.name),
             before,
             self.totals[source.name],
@@ -127,7 +125,7 @@ def _table_of_topic(core: Core, source: Source, topic: str) -> str:
         return source.table
     name = topic.rpartition(".")[2].lower()
     if name not in core.catalog:
-        raise Undecodable(f"there is no table {name} for the records of {topic}", "schema")
+        raise NoTable(name, topic)
     return core.catalog.table(name).name
 
 
@@ -153,31 +151,6 @@ def backlog_of(core: Core, source: Source, connector: Connector) -> Backlog | No
         return made(contract_of(table))
 
     return Backlog(least, most, partial(_table_of_topic, core, source), contract_of, columns_of)
-
-
-def decoders(core: Core, source: Source, connector: Connector) -> Any:
-    """How the records of each table are read; anew when a table has other columns."""
-    options = looked_up(source.options)
-    format_options = read_options({name: value for name, value in options.items() if name in FORMAT_OPTIONS})
-    name = str(options.get("format", connector.format))
-    registry = registry_of(options) if name == "avro" else None
-
-    @lru_cache(maxsize=1000)
-    def made(contract: Any) -> Decode:
-        if registry is not None:
-            return avro.decoder(contract, format_options, registry).decode
-        return FORMATS[name](contract, format_options).decode
-
-    def decode_of(table: str) -> Decode:
-        return made(core.catalog.table(table).contract)
-
-    if not connector.has_format:
-        return _brings_messages
-    return decode_of
-
-
-def _brings_messages(table: str) -> Decode:
-    raise SourceError(f"the records of table {table} have no format")
 
 
 def progress_of(core: Core, source: str) -> Progress:

@@ -15,6 +15,7 @@ from headrace.intake.table import TableContract
 
 PROGRESS = "source_progress"
 DEAD_LETTERS = "dead_letters"
+SCHEMAS = "source_schemas"
 
 _TEXT, _NUMBER, _TIME = StringType(), LongType(), TimestampType()
 _PROGRESS = StructType(
@@ -44,6 +45,18 @@ _DEAD_LETTERS = StructType(
         StructField("arrived_at", _TIME),
     ]
 )
+_SCHEMAS = StructType(
+    [
+        StructField("source", _TEXT, False),
+        StructField("table", _TEXT, False),
+        StructField("described_by", _TEXT, False),
+        StructField("columns", _TEXT),
+        StructField("note", _TEXT),
+        StructField("source_at", _TIME),
+        StructField("position", _TEXT),
+        StructField("changed_at", _TIME),
+    ]
+)
 RAW_SCHEMA = StructType(
     [
         StructField("event_id", _TEXT, False),
@@ -53,6 +66,8 @@ RAW_SCHEMA = StructType(
         StructField("source_at", _TIME),
         StructField("position", _TEXT),
         StructField("arrived_at", _TIME),
+        # By which it was told whether it came late: the log, and a text that sorts as its positions do.
+        StructField("log_order", _TEXT),
     ]
 )
 
@@ -65,7 +80,9 @@ def is_kept(catalog: Catalog, table: Table) -> bool:
     if isinstance(held, Table) and (held.system or held.contract == table.contract):
         return True
     kind = "table" if isinstance(held, Table) else "view"
-    other = "give its rows another name" if table.name in (PROGRESS, DEAD_LETTERS) else "name the source otherwise"
+    other = (
+        "give its rows another name" if table.name in (PROGRESS, DEAD_LETTERS, SCHEMAS) else "name the source otherwise"
+    )
     raise RelationNameError(
         f"{table.name} is a {kind} of yours, and sources keep a table of that name",
         hint=f"drop {table.name}, or {other}",
@@ -77,7 +94,7 @@ def refuse_drop(catalog: Catalog, table: Table) -> None:
     if not table.system:
         return
     followed = [one.name for one in catalog.sources.values() if one.state != "Done"]
-    users = [one for one in followed if table.name in (PROGRESS, DEAD_LETTERS, raw_name(one))]
+    users = [one for one in followed if table.name in (PROGRESS, DEAD_LETTERS, SCHEMAS, raw_name(one))]
     if users:
         raise SystemTable(
             f"{table.name} is kept by source {', '.join(users)}",
@@ -99,6 +116,11 @@ def progress_table() -> Table:
 def dead_letters_table() -> Table:
     """Changes that could not be applied, with the reason."""
     return make_table(TableContract(DEAD_LETTERS, _DEAD_LETTERS, ("id",)), system=True)
+
+
+def schemas_table() -> Table:
+    """The columns that each source last described for each of its tables, and what was not taken of them."""
+    return make_table(TableContract(SCHEMAS, _SCHEMAS, ("source", "table", "described_by")), system=True)
 
 
 def raw_table(source: str) -> Table:

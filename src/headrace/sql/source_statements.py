@@ -12,6 +12,7 @@ from headrace.sql.syntax import (
     DeadLetterAction,
     DeadLetterVerb,
     OptionValue,
+    ReplaySource,
     SourceAction,
     SourceVerb,
 )
@@ -117,6 +118,18 @@ def read_dead_letter_action(reader: Reader, verb: DeadLetterVerb, sql: str, line
     else:
         reader.expect_end()
     return DeadLetterAction(sql=sql, line=line, column=column, verb=verb, where=where)
+
+
+def read_replay_source(reader: Reader, sql: str, line: int, column: int) -> ReplaySource:
+    """What stands after REPLAY SOURCE."""
+    reader.form = "REPLAY SOURCE s [FROM 'event id or time'] [UNTIL 'event id or time'] [INTO t]"
+    name = reader.relation("source").name
+    where = "an event id or a time, as a string"
+    since = reader.string(where) if reader.accept("FROM") else ""
+    until = reader.string(where) if reader.accept("UNTIL") else ""
+    into = reader.relation("table", new=True).name if reader.accept("INTO") else ""
+    reader.expect_end()
+    return ReplaySource(sql=sql, line=line, column=column, name=name, since=since, until=until, into=into)
 
 
 def read_options(reader: Reader) -> dict[str, OptionValue]:

@@ -15,6 +15,7 @@ from headrace.sql.source_statements import (
     read_alter_source,
     read_create_source,
     read_dead_letter_action,
+    read_replay_source,
     read_source_action,
 )
 from headrace.sql.syntax import (
@@ -40,6 +41,7 @@ from headrace.sql.syntax import (
     Policy,
     Query,
     RenameColumn,
+    ReplaySource,
     Show,
     ShowKind,
     SourceAction,
@@ -75,6 +77,7 @@ __all__ = [
     "Policy",
     "Query",
     "RenameColumn",
+    "ReplaySource",
     "Show",
     "ShowKind",
     "SourceAction",
@@ -175,6 +178,8 @@ def _read_statement(reader: Reader, piece: ScriptStatement) -> Statement:
         return read_source_action(reader, _SOURCE_VERBS[verb], *origin)
     if verb in ("REPLAY", "DISCARD"):
         reader.index += 1
+        if verb == "REPLAY" and reader.accept("SOURCE"):
+            return read_replay_source(reader, *origin)
         return read_dead_letter_action(reader, "replay" if verb == "REPLAY" else "discard", *origin)
     if verb not in _VERBS:
         raise _unknown_verb(reader)

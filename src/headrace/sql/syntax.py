@@ -270,6 +270,16 @@ class AlterSource(Statement):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ReplaySource(Statement):
+    """REPLAY SOURCE: from an event or a time, until another, into another table; each is empty where it is not said."""
+
+    name: str
+    since: str
+    until: str
+    into: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class DeadLetterAction(Statement):
     """REPLAY or DISCARD DEAD LETTERS; `where` is a condition over their columns, empty for all of them."""
 

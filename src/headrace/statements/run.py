@@ -24,6 +24,7 @@ from headrace.errors import (
 from headrace.reading.as_of import relations_of
 from headrace.sources.dead_letters import act
 from headrace.sources.define import alter_source, change_source, create_sources, forget_source
+from headrace.sources.replay import replay_source
 from headrace.sql.statements import (
     AlterSource,
     AlterTable,
@@ -39,6 +40,7 @@ from headrace.sql.statements import (
     ExplainQuery,
     Insert,
     Query,
+    ReplaySource,
     Show,
     SourceAction,
     Statement,
@@ -162,6 +164,9 @@ def _run_statement(engine: Engine, statement: Statement) -> Ran:
         return _define(engine, lambda: alter_source(engine.loop, statement))
     if isinstance(statement, DeadLetterAction):
         receipt = act(engine.loop, statement)
+        return receipt, receipt.epoch
+    if isinstance(statement, ReplaySource):
+        receipt = replay_source(engine.loop, statement)
         return receipt, receipt.epoch
     if isinstance(statement, CreateTable):
         return _define(engine, lambda: create_table(core, statement))

@@ -26,6 +26,7 @@ from headrace.capture.record import Record
 from headrace.capture.row_changes import created
 from headrace.capture.rows import Image, RowReader
 from headrace.capture.unavailable import unavailable_test
+from headrace.capture.unknown_columns import UnknownColumns
 from headrace.capture.values.assumed import debezium_values, text_values
 from headrace.capture.values.encoding import Encoding, Kind, spark_type
 from headrace.errors import SetupError
@@ -63,33 +64,37 @@ class Avro:
         self._is_unavailable = unavailable_test(options.unavailable_value)
         self._library = _library()
         self._schemas: OrderedDict[int, _Schema] = OrderedDict()
+        self.unknown = UnknownColumns()
+        self._used: dict[int, _Schema] = {}
 
     def decode(self, record: Record) -> Message:
         """What a record says."""
         if record.value is None:
             return tombstone(self._table, lambda: self._key(record))
         schema, value = self._read(record.value)
+        self._used[id(schema)] = schema
         if schema.envelope is not None:
             return schema.envelope.decode(value, lambda: self._key(record))
         return created(schema.rows.read(value, "the record"), Origin(), self._table)
+
+    def used_columns(self) -> list[tuple[DescribedColumn, ...]]:
+        """The columns of the schemas that records came with since this was last asked."""
+        used = [columns for schema in self._used.values() if (columns := _columns(schema))]
+        self._used.clear()
+        return used
 
     def describe(self, record: Record) -> DescribedTable | None:
         """The table as the schema of a record describes it."""
         if record.value is None:
             return None
         schema, value = self._read(record.value)
-        encoding = schema.encoding
+        columns = _columns(schema)
+        if not columns:
+            return None
         name = ""
         if schema.envelope is not None:
-            found = dict(encoding.fields).get("after")
             source = cast("dict[str, Any]", value).get("source")
             name = text(cast("dict[str, Any]", source).get("table")) if isinstance(source, dict) else ""
-            if found is None:
-                return None
-            encoding = found
-        if encoding.kind is not Kind.STRUCT:
-            return None
-        columns = tuple(DescribedColumn(name, spark_type(inner)) for name, inner in encoding.fields)
         key: tuple[str, ...] = ()
         if record.key is not None and record.key.startswith(b"\x00"):
             key = tuple(one for one, _ in self._read(record.key)[0].encoding.fields)
@@ -151,7 +156,7 @@ class Avro:
     def _envelope(self, fields: Mapping[str, Encoding]) -> Envelope:
         before, after = (dict(fields.get(name, Encoding()).fields) for name in ("before", "after"))
         options = replace(self._options, unknown_columns="ignore") if self._options.document_column else self._options
-        documents = RowReader(self._table, options, text_values(options.binary_mode))
+        documents = RowReader(self._table, options, text_values(options.binary_mode), unknown=self.unknown)
         return Envelope(
             self._table,
             self._rows(before),
@@ -162,7 +167,17 @@ class Avro:
     def _rows(self, described: Mapping[str, Encoding], options: FormatOptions | None = None) -> RowReader:
         options = options or self._options
         assume = debezium_values(options.time_precision, options.decimal_mode, options.binary_mode)
-        return RowReader(self._table, options, assume, described, self._is_unavailable)
+        return RowReader(self._table, options, assume, described, self._is_unavailable, self.unknown)
+
+
+def _columns(schema: _Schema) -> tuple[DescribedColumn, ...]:
+    """The columns of the rows that records of a schema bring; none where they bring no rows."""
+    encoding: Encoding | None = schema.encoding
+    if schema.envelope is not None:
+        encoding = dict(schema.encoding.fields).get("after")
+    if encoding is None or encoding.kind is not Kind.STRUCT:
+        return ()
+    return tuple(DescribedColumn(name, spark_type(inner)) for name, inner in encoding.fields)
 
 
 def _library() -> Any:

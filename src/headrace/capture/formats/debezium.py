@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-from headrace.capture.described import DescribedTable
+from headrace.capture.described import DescribedColumn, DescribedTable
 from headrace.capture.exact_json import DEEPEST, SPACE, as_text, decode_at, read_record, refuse_depth
 from headrace.capture.formats.connect import described_columns, encodings_of, fields_of, split_wrapper
 from headrace.capture.formats.debezium_envelope import Envelope, tombstone
@@ -21,6 +21,7 @@ from headrace.capture.options import FormatOptions
 from headrace.capture.record import NO_RECORD, Record
 from headrace.capture.rows import Image, RowReader
 from headrace.capture.unavailable import unavailable_test
+from headrace.capture.unknown_columns import UnknownColumns
 from headrace.capture.values.assumed import debezium_values, text_values
 from headrace.capture.values.encoding import Encoding
 from headrace.intake.table import TableContract
@@ -33,9 +34,10 @@ _CONNECTORS = frozenset({"postgresql", "mysql", "mariadb", "sqlserver", "oracle"
 class _Known:
     """A schema, how what it describes is read, and the bytes by which a record with it is known."""
 
-    def __init__(self, schema: Any, envelope: Envelope) -> None:
+    def __init__(self, schema: Any, envelope: Envelope, columns: tuple[DescribedColumn, ...]) -> None:
         self.schema = schema
         self.envelope = envelope
+        self.columns = columns
         # No JSON begins with this.
         self.prefix = b"\x00"
 
@@ -50,6 +52,8 @@ class DebeziumJson:
         self._plain: dict[str, Envelope] = {}
         self._known: list[_Known] = []
         self._key_reader: tuple[Any, RowReader] | None = None
+        self.unknown = UnknownColumns()
+        self._used: dict[int, _Known] = {}
 
     def decode(self, record: Record) -> Message:
         """What a record says."""
@@ -60,6 +64,7 @@ class DebeziumJson:
             if content.startswith(known.prefix):
                 payload = _payload_after(content, len(known.prefix))
                 if payload is not None:
+                    self._used[id(known)] = known
                     return self._decode(payload, known.envelope, record)
         value = read_record(content)
         message = self.decode_json(value, record)
@@ -70,6 +75,12 @@ class DebeziumJson:
         """What a record says whose value was read as JSON already."""
         payload, schema = split_wrapper(value)
         return self._decode(payload, None if schema is None else self._envelope(schema), record)
+
+    def used_columns(self) -> list[tuple[DescribedColumn, ...]]:
+        """The columns of the schemas that records came with since this was last asked."""
+        used = [known.columns for known in self._used.values() if known.columns]
+        self._used.clear()
+        return used
 
     def describe(self, record: Record) -> DescribedTable | None:
         """The table as the schema of a record describes it; None where the record has none."""
@@ -107,8 +118,10 @@ class DebeziumJson:
         if known is None:
             images = [_image_schema(schema, name) for name in ("before", "after")]
             before, after = (self._rows({} if image is None else encodings_of(image), "") for image in images)
-            known = _Known(schema, self._build(before, after))
+            columns = () if images[1] is None else described_columns(images[1])
+            known = _Known(schema, self._build(before, after), columns)
             self._known = [known, *self._known[: _KEPT_SCHEMAS - 1]]
+        self._used[id(known)] = known
         return known.envelope
 
     def _find(self, schema: Any) -> _Known | None:
@@ -117,7 +130,7 @@ class DebeziumJson:
     def _build(self, before: RowReader, after: RowReader) -> Envelope:
         # Documents have no schema, and their values say themselves what they are.
         options = replace(self._options, unknown_columns="ignore") if self._options.document_column else self._options
-        rows = RowReader(self._table, options, text_values(options.binary_mode))
+        rows = RowReader(self._table, options, text_values(options.binary_mode), unknown=self.unknown)
         return Envelope(self._table, before, after, DocumentReader(self._table, rows, options.document_column))
 
     def _rows(
@@ -125,7 +138,7 @@ class DebeziumJson:
     ) -> RowReader:
         options = options or self._options
         assume = debezium_values(options.time_precision, options.decimal_mode, options.binary_mode, connector)
-        return RowReader(self._table, options, assume, described, self._is_unavailable)
+        return RowReader(self._table, options, assume, described, self._is_unavailable, self.unknown)
 
     def _key(self, record: Record) -> Image | None:
         """The key of a record as a row, with or without its schema."""

@@ -92,7 +92,9 @@ def with_key(image: Image | None, table: TableContract | None, read_key: ReadKey
         if image is None:
             raise Undecodable("a delete has neither a before nor a key")
         return image
-    return Image({**({} if image is None else image.row), **key.row}, frozenset())
+    return Image(
+        {**({} if image is None else image.row), **key.row}, frozenset(), {} if image is None else image.left_out
+    )
 
 
 def _without_operation(content: Mapping[str, Any]) -> Message:

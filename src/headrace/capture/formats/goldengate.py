@@ -12,6 +12,7 @@ from headrace.capture.options import FormatOptions
 from headrace.capture.record import NO_RECORD, Record
 from headrace.capture.row_changes import created, deleted, updated
 from headrace.capture.rows import Image, RowReader
+from headrace.capture.unknown_columns import UnknownColumns
 from headrace.capture.values.assumed import text_values
 from headrace.intake.reasons import shown
 from headrace.intake.table import TableContract
@@ -28,7 +29,8 @@ class GoldenGate:
     def __init__(self, table: TableContract | None, options: FormatOptions) -> None:
         self._table = table
         self._part = options.missing_columns != "null"
-        self._rows = RowReader(table, options, text_values(options.binary_mode))
+        self.unknown = UnknownColumns()
+        self._rows = RowReader(table, options, text_values(options.binary_mode), unknown=self.unknown)
         self._columns = frozenset[str]() if table is None else frozenset(name.lower() for name in table.schema.names)
 
     def decode(self, record: Record) -> Message:

@@ -1,0 +1,91 @@
+"""How the records of a source are read, table by table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Protocol, runtime_checkable
+
+from headrace.capture.connector import Connector
+from headrace.capture.described import DescribedColumn, DescribedTable
+from headrace.capture.formats import FORMATS, avro
+from headrace.capture.messages import Decode, Message
+from headrace.capture.options import read_options
+from headrace.capture.record import Record
+from headrace.capture.unknown_columns import UnknownColumns
+from headrace.catalog.catalog import Source
+from headrace.epoch.core import Core
+from headrace.errors import SourceError
+from headrace.intake.table import TableContract
+from headrace.sources.connectors import FORMAT_OPTIONS, registry_of
+from headrace.sources.secrets import looked_up
+
+
+class Decoder(Protocol):
+    """What reads the records of one table."""
+
+    def decode(self, record: Record) -> Message:
+        """What a record says."""
+        ...
+
+
+@runtime_checkable
+class NotesUnknown(Protocol):
+    """A decoder that notes what it leaves out, since the table has no such column."""
+
+    unknown: UnknownColumns
+
+
+@runtime_checkable
+class Describes(Protocol):
+    """A decoder whose records come with their schema."""
+
+    def used_columns(self) -> Sequence[tuple[DescribedColumn, ...]]:
+        """The columns of the schemas that records came with since this was last asked."""
+        ...
+
+    def describe(self, record: Record) -> DescribedTable | None:
+        """The table as the schema of a record describes it; None where the record has none."""
+        ...
+
+
+class Decoders:
+    """The decoders of a source, made when they are first asked for, and anew when a table has other columns."""
+
+    def __init__(self, core: Core, source: Source, connector: Connector) -> None:
+        options = looked_up(source.options)
+        self._core = core
+        self._has_format = connector.has_format
+        self._format = str(options.get("format", connector.format))
+        self._registry = registry_of(options) if self._format == "avro" else None
+        self._options = read_options({name: value for name, value in options.items() if name in FORMAT_OPTIONS})
+        if "unknown_columns" not in options:
+            # What a table has no column for is noted, and is for the schema policy of the source to decide about.
+            self._options = replace(self._options, unknown_columns="ignore")
+        self._made = lru_cache(maxsize=1000)(self._make)
+
+    def __call__(self, table: str) -> Decode:
+        """What decodes the records of a table."""
+        return self.of(table).decode
+
+    def of(self, table: str) -> Decoder:
+        """What reads the records of a table; without one, of which columns they are is left to them."""
+        if not self._has_format:
+            return _NO_FORMAT
+        return self._made(self._core.catalog.table(table).contract if table else None)
+
+    def _make(self, contract: TableContract | None) -> Decoder:
+        if self._registry is not None:
+            return avro.decoder(contract, self._options, self._registry)
+        return FORMATS[self._format](contract, self._options)
+
+
+class _NoFormat:
+    """Stands for the decoder of a connector that brings messages, and no bytes."""
+
+    def decode(self, record: Record) -> Message:
+        raise SourceError(f"the record {record.event_id} has no format")
+
+
+_NO_FORMAT = _NoFormat()
