@@ -11,11 +11,25 @@ from pathlib import Path
 
 from pyspark.sql.types import LongType, StructField, StructType
 
+import headrace
 from headrace.query_processes.pool import QueryProcesses, Stop
 from headrace.query_processes.question import Question
 from headrace.reading.frames import Content
 
-PROGRAM = (sys.executable, str(Path(__file__).with_name("unit") / "query_child.py"))
+# Without the face of the package, which brings all of Headrace: tests start many of these, and each would load it.
+_RUN = """
+import runpy, sys, types
+package = sys.modules["headrace"] = types.ModuleType("headrace")
+package.__path__ = [sys.argv.pop(1)]
+runpy.run_path(sys.argv.pop(1), run_name="__main__")
+"""
+PROGRAM = (
+    sys.executable,
+    "-c",
+    _RUN,
+    str(Path(headrace.__file__).parent),
+    str(Path(__file__).with_name("unit") / "query_child.py"),
+)
 ONE = StructType([StructField("a", LongType())])
 
 

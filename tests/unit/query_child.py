@@ -5,7 +5,7 @@ wait S         the rows [] after S seconds, or a stopped query
 hang           no answer, whatever is said        die        end for want of memory
 fall G         do so once there is a file G       fall G once F    so, and make a file F; if there is one, hang
 late G         its number, once there is a file G
-hang once F    so, if there is no file F yet      again F    so, until it is stopped, which is noted in F
+hang once F    so, if there is no file F yet      again F    so the first time, until it is stopped, noted in F
 die once F     do so, if there is no file F yet   fill       take 300 MB and more
 vanish         be killed, nobody knows by whom    vanish once F
 lie            an answer that says it is longer than may be
@@ -64,7 +64,8 @@ def main() -> None:
             os._exit(OUT_OF_MEMORY)
         if verb == "late":
             wait_for(Path(arguments[0]))
-        if verb == "again" and not Path(arguments[0]).exists():
+        if verb == "again" and not (asked := Path(f"{arguments[0]}.asked")).exists():
+            asked.touch()
             stopped[number].wait()
             Path(arguments[0]).write_text(str(os.getpid()))
         if verb == "hang" and not (arguments and Path(arguments[1]).exists()):

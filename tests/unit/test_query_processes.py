@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.errors import HeadraceError, QueryStopped, WorkFailed
+from headrace.errors import HeadraceError, QueryError, QueryStopped, WorkFailed
 from headrace.query_processes import pool as query_processes
 from headrace.query_processes.child import Child, ProcessLost
 from headrace.query_processes.pool import Stop
@@ -79,13 +79,13 @@ with open({begun!r}, "a") as begun:
     begun.write(f"{{os.getpid()}} ")
 count = len(open({begun!r}).read().split())
 {then}
-os.execv({program!r}, [{program!r}, {child!r}, sys.argv[-1]])
+os.execv({program!r}[0], [*{program!r}, sys.argv[-1]])
 """
 
 
 def starting(begun: Path, then: str) -> tuple[str, ...]:
     """A program that notes its number, and does `then` by the `count` of those before it become the stand-in."""
-    return (sys.executable, "-c", STARTS.format(begun=str(begun), then=then, program=PROGRAM[0], child=PROGRAM[1]))
+    return (sys.executable, "-c", STARTS.format(begun=str(begun), then=then, program=PROGRAM))
 
 
 def test_a_process_that_is_killed_while_it_starts_is_started_again(
@@ -189,6 +189,36 @@ def test_a_query_behind_a_long_one_goes_elsewhere(
         stop.stop()
         with pytest.raises(QueryStopped):
             long.result(120)
+
+
+def test_a_query_goes_where_fewest_are(pool_of: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside another it would share whatever becomes of that one."""
+    pool = pool_of()
+    with pytest.raises(QueryError, match="more memory"):
+        pool.ask("die")
+    until(lambda: len(pool.pids()) == 2 and all(process.ready for process in pool._processes))
+    monkeypatch.setattr(query_processes, "_LONG_SECONDS", 300.0)
+    with asking(pool) as threads:
+        stop = Stop()
+        other = threads.submit(pool.ask, "wait 300", stop)
+        until(lambda: running(pool) == 1)
+        (taken,) = (process.child.pid for process in pool._processes if process.running)
+        assert [pool.ask("pid") for _ in range(3)] == [[str(pid)] for pid in pool.pids() if pid != taken] * 3
+        stop.stop()
+        with pytest.raises(QueryStopped):
+            other.result(120)
+
+
+def test_two_are_started_at_once_when_two_are_wanted(pool_of: Callable[..., Pool], tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    go = tmp_path / "go"
+    wait = f"import time\nwhile count > 1 and not os.path.exists({str(go)!r}): time.sleep(0.05)"
+    pool = pool_of(program=starting(begun, wait))
+    with pytest.raises(QueryError, match="more memory"):
+        pool.ask("die")
+    until(lambda: len(begun.read_text().split()) == 3)
+    go.touch()
+    assert pool.ask("echo x") == ["x"]
 
 
 def test_a_process_that_goes_on_with_a_query_that_was_moved_is_ended(

@@ -222,10 +222,9 @@ class QueryProcesses:
                 self._changed.wait(_LOOK_SECONDS)
 
     def _free(self) -> _Process | None:
-        """The process that a query may go into now."""
-        clear = next((process for process in self._processes if process.clear), None)
-        shared = (process for process in self._processes if process.open)
-        return clear or min(shared, key=lambda process: len(process.running), default=None)
+        """The process that a query may go into now: of those that are clear, or else of all, the one that has fewest."""
+        shared = [process for process in self._processes if process.open]
+        return min(shared, key=lambda process: (not process.clear, len(process.running)), default=None)
 
     def _free_alone(self) -> _Process | None:
         """The process that a query may have for itself, and not the only one that others can go into."""
@@ -316,10 +315,9 @@ class QueryProcesses:
                     elif idle:
                         process.child.kill("idle")
             resting = self._failures >= _FAILURES and now - self._failed_at < _START_AGAIN_SECONDS
-            starting = any(not process.child.ready.is_set() for process in self._processes)
+            # One that starts counts as well.
             free = sum(not process.crowded for process in self._processes)
-            wanted = len(self._processes) < self._most and free < kept
-            return wanted and not (resting or starting)
+            return len(self._processes) < self._most and free < kept and not resting
 
     def _start(self) -> None:
         """Start another process, while nobody who asks waits for that alone."""

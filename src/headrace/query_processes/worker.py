@@ -45,8 +45,9 @@ from headrace.statements.changes import ChangeQuery, read_rows
 from headrace.storage.scratch import Scratch
 
 # Epochs come first, then a process that starts, for which the next query may wait, then those that run queries: where
-# they want the processor together, each thread gets a tenth of what an epoch's gets, and a thirtieth.
-_STARTING_NICENESS = 10
+# they want the processor together, each thread gets a third of what an epoch's gets, and a tenth. Not less: they would
+# never be answered on a machine that has other work.
+_STARTING_NICENESS = 5
 _WORKING_NICENESS = 5
 # How long it is looked whether somebody waited for it, and for how long that one's query comes before others.
 _LOOK_SECONDS = 0.3
