@@ -222,7 +222,7 @@ class QueryProcesses:
                 self._changed.wait(_LOOK_SECONDS)
 
     def _free(self) -> _Process | None:
-        """The process that a query may go into now: of those that are clear, or else of all, the one that has fewest."""
+        """The process that a query may go into now: the one with fewest, among those that are clear if any is."""
         shared = [process for process in self._processes if process.open]
         return min(shared, key=lambda process: (not process.clear, len(process.running)), default=None)
 
