@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from bench.readme import with_figures
+from headrace.sql.statements import VERBS
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -32,3 +33,9 @@ def test_the_tour_and_the_picture_name_every_folder() -> None:
     assert [folder for folder in drawn if folder not in folders] == []
     # What all others stand on is left out of the picture.
     assert sorted(set(folders) - set(drawn)) == ["ir", "local", "owner", "spark"]
+
+
+def test_the_reference_of_sql_knows_every_verb() -> None:
+    page = (ROOT / "docs" / "reference" / "sql.md").read_text(encoding="utf-8")
+    read = {*VERBS, "REPLAY", "DISCARD"} - {"WITH", "VALUES", "TABLE", "FROM", "DESC"}
+    assert sorted(verb for verb in read if not re.search(rf"`?{verb}\b", page)) == []

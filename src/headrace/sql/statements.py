@@ -97,7 +97,7 @@ _DROP_FORM = "DROP TABLE | VIEW | MATERIALIZED VIEW | SOURCE | FLOW [IF EXISTS] 
 _SHOW_FORM = "SHOW TABLES | VIEWS | SOURCES | FLOWS | CHANGEFEEDS"
 _DESCRIBE_FORM = "DESCRIBE x"
 
-_VERBS = (
+VERBS = (
     "CREATE",
     "DROP",
     "ALTER",
@@ -181,7 +181,7 @@ def _read_statement(reader: Reader, piece: ScriptStatement) -> Statement:
         if verb == "REPLAY" and reader.accept("SOURCE"):
             return read_replay_source(reader, *origin)
         return read_dead_letter_action(reader, "replay" if verb == "REPLAY" else "discard", *origin)
-    if verb not in _VERBS:
+    if verb not in VERBS:
         raise _unknown_verb(reader)
     reader.index += 1
     match verb:
@@ -372,11 +372,11 @@ def _unknown_verb(reader: Reader) -> StatementError:
     if verb in _UNSUPPORTED_VERBS:
         return reader.unsupported(f"{verb} is not offered", hint=_UNSUPPORTED_VERBS[verb] or _known_verbs())
     token = reader.peek()
-    meant = near_miss(verb, _VERBS)
+    meant = near_miss(verb, VERBS)
     found = token.text if token else ""
     hint = f"did you mean {meant}?" if meant else _known_verbs()
     return reader.fail(f"'{found[:40]}' begins no statement", hint=hint)
 
 
 def _known_verbs() -> str:
-    return "a statement begins with " + ", ".join(verb for verb in _VERBS if verb not in ("DESC", "PAUSE", "RESUME"))
+    return "a statement begins with " + ", ".join(verb for verb in VERBS if verb not in ("DESC", "PAUSE", "RESUME"))
