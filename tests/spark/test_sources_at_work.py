@@ -217,3 +217,17 @@ def test_a_transient_fault_is_tried_again(home: Any) -> None:
     assert shown(home)["state"] == "Running"
     LOG[1] = put(3)
     until(lambda: shown(home)["applied"] == 3)
+
+
+def test_a_truncate_empties_its_table_among_the_other_changes_of_its_batch(home: Any) -> None:
+    def record(op: str, number: int) -> bytes:
+        after = None if op == "t" else {"id": number, "n": 0}
+        return json.dumps({"op": op, "before": None, "after": after, "source": {"lsn": number}}).encode()
+
+    shop(home, "WITH (format = 'debezium')")
+    LOG.extend([record("c", 1), record("c", 2), record("t", 3), record("c", 4)])
+    until(lambda: taken(home) == 4)
+    assert rows(home, "SELECT id FROM v") == [(4,)]
+    told = shown(home)
+    assert (told["applied"], told["stale"], told["dead"]) == (4, 0, 0)
+    assert home.verify().ok
