@@ -61,3 +61,14 @@ def test_a_statement_rounds_a_decimal_as_spark_does_and_changes_refuse_it(home: 
         home.execute("INSERT INTO prices VALUES (5, 123456789.00)")
     with pytest.raises(HeadraceError):
         home.execute("INSERT INTO prices VALUES (5, 'much')")
+
+
+def test_a_condition_that_is_one_word_is_a_condition(home: Any) -> None:
+    """Spark reads FROM t WHERE (flag) as a table called WHERE that has one column: every row would go."""
+    home.execute("CREATE TABLE flags (flag BOOLEAN); INSERT INTO flags VALUES (TRUE), (FALSE), (NULL)")
+    home.execute("CREATE TABLE wide (id INT PRIMARY KEY, flag BOOLEAN); INSERT INTO wide VALUES (1, TRUE), (2, FALSE)")
+    assert home.execute("DELETE FROM flags WHERE flag").applied == {"flags": 1}
+    assert home.query("SELECT * FROM flags ORDER BY flag").to_pylist() == [{"flag": None}, {"flag": False}]
+    assert home.execute("UPDATE wide SET flag = FALSE WHERE flag").applied == {"wide": 1}
+    assert home.execute("DELETE FROM wide WHERE TRUE").applied == {"wide": 2}
+    assert home.execute("DELETE FROM wide w WHERE w.flag").applied == {"wide": 0}

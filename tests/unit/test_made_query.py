@@ -23,6 +23,11 @@ def test_names_are_quoted_and_expressions_stay_between_brackets() -> None:
     )
 
 
+def test_a_condition_cannot_pass_for_an_alias() -> None:
+    made = make_query(["flag"], [], "t", None, Expression("flag", 1, 1))
+    assert made.sql == "SELECT `flag` FROM `t` AS `t` WHERE (\nflag\n)"
+
+
 def test_a_place_in_an_expression_is_found_in_the_script() -> None:
     first, where = Expression("a +\n  b", 3, 20), Expression("c > 0", 7, 8)
     made = make_query(["line\nbreak"], [(first, "INT")], "t", None, where)

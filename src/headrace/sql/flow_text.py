@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.errors import StatementError
-from headrace.sql.flows import quoted
+from headrace.sql.names import quoted
 
 
 def auto_cdc_text(

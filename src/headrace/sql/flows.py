@@ -17,6 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.sql.names import quoted
+
 START_AT, END_AT = "__START_AT", "__END_AT"
 # What is added to the columns of the stream on the way.
 _SEQUENCE, _DELETE, _NUMBER = "__flow_sequence", "__flow_delete", "__flow_number"
@@ -72,11 +74,6 @@ def flow_of(kept: Mapping[str, Any]) -> AutoCdc:
     parts["columns"] = columns(kept["columns"])
     parts["tracked"] = None if kept["tracked"] is None else columns(kept["tracked"])
     return AutoCdc(**parts)
-
-
-def quoted(name: str) -> str:
-    """A name as it is written in SQL, whatever is in it."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _events(flow: AutoCdc) -> str:

@@ -65,7 +65,8 @@ def make_query(
         else:
             text.append(quoted(value))
         text.append(f" AS {kind})")
-    text.append(f" FROM {quoted(table)}{f' AS {quoted(alias)}' if alias else ''}")
+    # Without an alias Spark would read WHERE (flag) as one: a table called WHERE, with one column, and no condition.
+    text.append(f" FROM {quoted(table)} AS {quoted(alias or table)}")
     if where is not None:
         text.append(" WHERE ")
         add(where)
