@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
+import confluent_kafka.admin
 import psycopg
 import pytest
 
@@ -140,3 +141,47 @@ def test_a_topic_that_is_read_again_changes_nothing_and_a_late_change_is_stale(
     home.execute(f"CREATE SOURCE s3 {where} WITH (order = 'arrival')")
     until(lambda: shown(home, "s3")["applied"] == 5)
     assert shown(home, "s3")["stale"] == 0
+
+
+def test_a_table_is_read_once_more_between_its_changes(home: Any, local_servers: Servers) -> None:
+    with psycopg.connect(local_servers.postgres_dsn, autocommit=True) as database:
+        database.execute("CREATE TABLE again (id INT PRIMARY KEY, n INT)")
+        database.execute("INSERT INTO again SELECT n, n FROM generate_series(1, 50) n")
+        channel = {
+            "signal.enabled.channels": "kafka",
+            "signal.kafka.topic": "signals",
+            "signal.kafka.bootstrap.servers": local_servers.bootstrap,
+            "read.only": "true",
+        }
+        local_servers.create_topic("signals")
+        local_servers.capture("sig", ["public.again"], {**channel, "heartbeat.interval.ms": "500"})
+        home.execute("CREATE TABLE again (id INT PRIMARY KEY, n INT)")
+        home.execute(
+            f"CREATE SOURCE s INTO again FROM KAFKA '{local_servers.bootstrap}/sig.public.again' "
+            "WITH (format = 'debezium', signal_topic = 'signals')"
+        )
+        until(lambda: shown(home)["applied"] == 50)
+        home.execute("SNAPSHOT SOURCE s TABLE 'public.again'")
+        until(lambda: shown(home)["received"] == 100)
+        database.execute("UPDATE again SET n = -1 WHERE id = 7")
+        until(lambda: rows(home, "SELECT id FROM again WHERE n = -1") == [(7,)])
+        local_servers.delete_connector("sig")
+
+
+def test_a_topic_that_lost_what_comes_next_goes_on_from_what_it_has(home: Any, local_servers: Servers) -> None:
+    local_servers.create_topic("short")
+    produce(local_servers, "short", [(None, put(number)) for number in range(10)])
+    home.execute("CREATE TABLE t (id INT PRIMARY KEY, n INT)")
+    home.execute(f"CREATE SOURCE s INTO t FROM KAFKA '{local_servers.bootstrap}/short'")
+    until(lambda: shown(home)["applied"] == 10)
+    home.execute("PAUSE SOURCE s")
+    produce(local_servers, "short", [(None, put(number)) for number in range(10, 20)])
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": local_servers.bootstrap})
+    for removed in admin.delete_records([confluent_kafka.TopicPartition("short", 0, 15)]).values():
+        removed.result(30)
+    home.execute("RESUME SOURCE s")
+    until(lambda: shown(home)["state"] == "Error")
+    assert "no longer has what comes next" in shown(home)["error"]
+    home.execute("RESUME SOURCE s WITH SNAPSHOT")
+    until(lambda: [one for (one,) in rows(home, "SELECT id FROM t")] == [*range(10), *range(15, 20)])
+    assert shown(home)["state"] == "Running"

@@ -42,6 +42,8 @@ CONNECTORS = {
         "debezium-storage-file",
         "mariadb-java-client",
         "mysql-binlog-connector-java",
+        # Events of a binlog may be compressed.
+        "zstd-jni",
     ),
 }
 
