@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _OTHER_USER = "nobody"
 _PATIENCE = 60.0
+_APPLICATIONS = 2
 _DIE_WITH_PARENT = 1
 _REGISTERED = r"(Successfully registered) with master"
 _MASTER, _WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
@@ -49,11 +50,14 @@ def why_not() -> str | None:
 
 
 class Cluster(Stopped):
-    """The processes of one cluster, which live as long as this context; `shared` is the folder that all may use."""
+    """The processes of one cluster, which live as long as this context; `shared` is the folder that all may use.
 
-    def __init__(self, workers: int = 2, cores: int = 1, memory: str = "700m") -> None:
-        self.memory = memory
-        self._cores = cores
+    Each worker has room for one executor of each of two applications: a session of the tests, and a command beside it.
+    """
+
+    def __init__(self, workers: int = 2, megabytes: int = 700) -> None:
+        self._megabytes = megabytes
+        self._cores = workers
         self.folder = Path(tempfile.mkdtemp(prefix="spark-cluster-"))
         self.folder.chmod(0o755)
         self.shared = self.folder / "shared"
@@ -74,7 +78,8 @@ class Cluster(Stopped):
     def options(self) -> dict[str, str]:
         """What a Spark needs to be told to work here."""
         return {
-            "spark.executor.memory": self.memory,
+            "spark.executor.memory": f"{self._megabytes}m",
+            "spark.cores.max": str(self._cores),
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             # Folders that the driver makes in the shared one are for executors to write into, who are another user.
@@ -89,14 +94,8 @@ class Cluster(Stopped):
         name = f"worker-{self._started}"
         self._started += 1
         arguments = [_WORKER, "--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
-        arguments += [
-            "--cores",
-            str(self._cores),
-            "--memory",
-            self.memory,
-            "--work-dir",
-            str(self.folder / name / "work"),
-        ]
+        arguments += ["--cores", str(_APPLICATIONS), "--memory", f"{_APPLICATIONS * self._megabytes}m"]
+        arguments += ["--work-dir", str(self.folder / name / "work")]
         process, said = self._start(name, [*arguments, self.url])
         self.workers.append(process)
         return process, said

@@ -50,7 +50,7 @@ def spark(cluster: Cluster) -> Iterator[SparkSession]:
     """A session as a user brings it: no Delta, and settings that are not ours."""
     from pyspark.sql import SparkSession
 
-    options = {**cluster.options(), **OF_THE_USER, "spark.ui.enabled": "false", "spark.cores.max": "2"}
+    options = {**cluster.options(), **OF_THE_USER, "spark.ui.enabled": "false"}
     session = SparkSession.builder.master(cluster.url).config(map=options).getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     yield session

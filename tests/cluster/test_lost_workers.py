@@ -26,7 +26,7 @@ def tasks_run(spark: Any) -> bool:
 
 
 def kill_while_tasks_run(spark: Any, cluster: Cluster, number: int, wanted: threading.Event) -> None:
-    until = time.monotonic() + 60
+    until = time.monotonic() + 180
     while not (wanted.is_set() and tasks_run(spark)):
         assert time.monotonic() < until, "no task ran"
         time.sleep(0.01)

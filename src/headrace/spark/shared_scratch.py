@@ -23,7 +23,7 @@ def open_scratch(home: Location, spark: SparkSession, settings: Settings, *, swe
     """A folder of this machine's own where executors live in the driver; elsewhere one that they are seen to share."""
     if is_local(spark):
         return Scratch()
-    folder = _folder(home, settings.shared_scratch)
+    folder = folder_for(home, settings.shared_scratch)
     try:
         scratch = Scratch(folder, shared=True, sweeping=sweeping)
     except OSError as error:
@@ -40,7 +40,8 @@ def open_scratch(home: Location, spark: SparkSession, settings: Settings, *, swe
     return scratch
 
 
-def _folder(home: Location, given: str | None) -> Path:
+def folder_for(home: Location, given: str | None) -> Path:
+    """The folder around what each process leaves: the one that is named, or that of the home."""
     scheme, found, _ = (given or "").partition("://")
     if given is not None and (not found or scheme == "file"):
         folder = Path(urlsplit(given).path if found else given).resolve()
