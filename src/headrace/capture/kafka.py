@@ -94,7 +94,8 @@ class KafkaReading:
         if time.monotonic() - self._looked_at > _LOOK_SECONDS:
             self._assign()
         messages = self._consumed(most, seconds)
-        if large <= len(messages) < most:
+        many = len(messages) >= large or (messages and len(messages) + self._waiting(messages) >= large)
+        if many and len(messages) < most:
             messages += self._consumed(most - len(messages), _GATHER_SECONDS, together=True)
         parts = [
             (one.value(), one.key(), one.topic(), one.partition(), one.offset(), one.timestamp()[1]) for one in messages
@@ -109,6 +110,15 @@ class KafkaReading:
             if timestamps[index] > 0:
                 self._read_at[topic, partition] = datetime.fromtimestamp(timestamps[index] / 1000, UTC)
         return Records(values, keys, topics, partitions, offsets, timestamps, advanced)
+
+    def _waiting(self, messages: list[Any]) -> int:
+        """How many records the partitions have after these, as far as the broker has told by now."""
+        reached = {**self._next, **{(one.topic(), one.partition()): one.offset() + 1 for one in messages}}
+        highs = {
+            one: self._consumer.get_watermark_offsets(self._kafka.TopicPartition(*one), cached=True)[1]
+            for one in self._assigned
+        }
+        return sum(max(0, high - reached.get(one, high)) for one, high in highs.items())
 
     def _consumed(self, most: int, seconds: float, *, together: bool = False) -> list[Any]:
         """The messages that come within so many seconds: as soon as there are some, or all of that time."""
