@@ -131,3 +131,13 @@ def test_a_backlog_with_a_change_that_cannot_be_borne_goes_one_by_one(monkeypatc
     progress, prepared = run(host, values, monkeypatch)
     assert (progress.applied, progress.dead, prepared) == (39, 1, [40])
     assert {row[0] for row in host.holds("t")} == set(range(1, 40))
+
+
+def test_what_was_read_ahead_is_taken_after_a_batch_that_went_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = home(Small)
+    values = [change(number) for number in (*range(1, 60), 666, *range(60, 260))]
+    progress, prepared = run(host, values, monkeypatch)
+    assert (progress.applied, progress.dead) == (259, 1)
+    assert {row[0] for row in host.holds("t")} == set(range(1, 260))
+    # The first is read ahead of, and what was read is made into columns again.
+    assert prepared == [100, 100, 100, 60]

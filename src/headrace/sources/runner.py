@@ -32,6 +32,7 @@ from headrace.errors import (
     SourceUnavailable,
     ViewEvaluationError,
 )
+from headrace.sources.ahead import Ahead, Ready
 from headrace.sources.bulk import Backlog, Prepared, Ways, call_of, prepare
 from headrace.sources.connectors import lag_warning_of, most_bytes_of, positions_of
 from headrace.sources.decoders import Decoders
@@ -103,6 +104,7 @@ class Runner:
         self._options: Mapping[str, Any] = source.options
         self._retention = retention_of(source.options)
         self._let_go_at = 0.0
+        self._most = int(self._options.get("max_records", _MOST_RECORDS))
         self._positions = positions_of(source, connector)
         self._stopped = threading.Event()
         self._state: State = "Running"
@@ -170,41 +172,60 @@ class Runner:
 
     def _read(self) -> None:
         reading = self._connector.open(self._description, self._progress.position)
-        # Of transactions that have not come whole yet; they are read again after a restart.
-        held: list[Arrival] = []
         waiting = Transactions(self._reads_topic, _MOST_HELD) if self._options.get("transactions") else None
-        most = int(self._options.get("max_records", _MOST_RECORDS))
         try:
-            while not self._stopped.is_set():
-                arrivals: Sequence[Arrival] = ()
-                records: Records | None = None
-                if self._backlog is not None and waiting is None and not held and isinstance(reading, RecordsReading):
-                    records = reading.poll_records(self._backlog.most, self._backlog.large, _POLL_SECONDS)
-                else:
-                    arrivals = reading.poll(most, _POLL_SECONDS)
-                if self._stopped.is_set():
-                    return
-                self._look_at_lag(reading, force=not (arrivals or records))
-                self._let_go()
-                if waiting is not None:
-                    self._take_transactions(waiting, arrivals, reading)
-                    continue
-                if not (arrivals or records):
-                    continue
-                self._error = None
-                if records and not self._take_backlog(records, self._backlog):
-                    # They go the way of single records, no more of them at once than that takes.
-                    for start in range(0, len(records), most):
-                        piece = range(start, min(start + most, len(records)))
-                        self._take_whole(held, [records.arrival(index) for index in piece], reading)
-                elif records:
-                    self._confirm(reading)
-                else:
-                    self._take_whole(held, arrivals, reading)
+            if self._backlog is not None and waiting is None and isinstance(reading, RecordsReading):
+                self._read_backlog(reading, reading, self._backlog)
+            else:
+                self._read_arrivals(reading, waiting)
         finally:
             self._pending = 0
             self._pace.rest()
             reading.close()
+
+    def _read_arrivals(self, reading: Reading, waiting: Transactions | None) -> None:
+        # Of transactions that have not come whole yet; they are read again after a restart.
+        held: list[Arrival] = []
+        while not self._stopped.is_set():
+            arrivals = reading.poll(self._most, _POLL_SECONDS)
+            if self._stopped.is_set():
+                return
+            self._look_at_lag(reading, force=not arrivals)
+            self._let_go()
+            if waiting is not None:
+                self._take_transactions(waiting, arrivals, reading)
+            elif arrivals:
+                self._error = None
+                self._take_whole(held, arrivals, reading)
+
+    def _read_backlog(self, reading: Reading, records: RecordsReading, backlog: Backlog) -> None:
+        """Read records together; many of them are taken as columns, and others one by one."""
+        held: list[Arrival] = []
+        ahead = Ahead(
+            self.source.name,
+            lambda: records.poll_records(backlog.most, backlog.large, _POLL_SECONDS),
+            lambda polled: self._made(polled, backlog),
+        )
+        try:
+            while not self._stopped.is_set():
+                ready = ahead.next()
+                if self._stopped.is_set():
+                    return
+                self._look_at_lag(reading, force=not ready.records)
+                self._let_go()
+                if not ready.records:
+                    continue
+                self._error = None
+                if held or not self._take_backlog(ready, ahead, backlog):
+                    # They go the way of single records, no more of them at once than that takes.
+                    ahead.settle()
+                    for start in range(0, len(ready.records), self._most):
+                        piece = range(start, min(start + self._most, len(ready.records)))
+                        self._take_whole(held, [ready.records.arrival(index) for index in piece], reading)
+                else:
+                    self._confirm(reading)
+        finally:
+            ahead.close()
 
     def _take_whole(self, held: list[Arrival], arrivals: Sequence[Arrival], reading: Reading) -> None:
         """Bring records into epochs, with those held before them, but for what a transaction holds back."""
@@ -220,10 +241,12 @@ class Runner:
         reading.confirm(self._progress.position)
         self._refuse_too_many_letters()
 
-    def _take_backlog(self, records: Records, backlog: Backlog | None) -> bool:
-        """Bring many records into one epoch as columns; False if they must go the way of single ones."""
-        if backlog is None or len(records) < backlog.large:
-            return False
+    def _made(self, records: Records, backlog: Backlog) -> Ready:
+        """Many records as columns, under the definitions of now; few of them as they are."""
+        core = self._loop.core
+        basis = Basis(core.epoch, core.definitions, frozenset())
+        if len(records) < backlog.large:
+            return Ready(records, None, basis)
         most_bytes = most_bytes_of(self._options)
         alone: list[Decoded] = []
 
@@ -234,21 +257,28 @@ class Runner:
         ways = Ways(
             backlog.table_of, backlog.contract_of, backlog.columns_of, decode_alone, most_bytes, self._positions
         )
-        self._pace.began([records.arrival(min(range(len(records)), key=records.timestamps.__getitem__))])
-        for _ in range(_ATTEMPTS):
-            core = self._loop.core
-            # Columns are those of the table as it is defined now: under other definitions they are made anew.
-            basis = Basis(core.epoch, core.definitions, frozenset())
-            alone.clear()
-            prepared = prepare(records, ways)
-            # Other columns than the table has show in those that were read alone.
-            if prepared is None or any(self._schemas.first_need(one, self._table_of) is not None for one in alone):
+        prepared = prepare(records, ways)
+        # Other columns than the table has show in those that were read alone.
+        if any(self._schemas.first_need(one, self._table_of) is not None for one in alone):
+            prepared = None
+        return Ready(records, prepared, basis)
+
+    def _take_backlog(self, ready: Ready, ahead: Ahead, backlog: Backlog) -> bool:
+        """Bring many records into one epoch as columns; False if they must go the way of single ones."""
+        times = ready.records.timestamps
+        for attempt in range(_ATTEMPTS):
+            if ready.prepared is None:
                 return False
+            self._pace.began([ready.records.arrival(min(range(len(times)), key=times.__getitem__))])
+            if attempt == 0:
+                ahead.begin()
             try:
-                self._commit_backlog(prepared, basis)
+                self._commit_backlog(ready.prepared, ready.basis)
                 return True
             except Outdated:
-                continue
+                # Columns are those of the table as it was defined when they were made.
+                ahead.settle()
+                ready = self._made(ready.records, backlog)
             except (Torn, ViewEvaluationError, MemoryExceeded):
                 # Which of them it is that cannot be taken shows when they come one by one.
                 return False
