@@ -19,6 +19,8 @@ from pyspark.sql.types import (
     DataType,
     DateType,
     DecimalType,
+    DoubleType,
+    FloatType,
     IntegerType,
     LongType,
     ShortType,
@@ -59,6 +61,9 @@ TYPES: dict[str, DataType] = {
     "day": DateType(),
     "clock": TimeType(6),
     "flag": BooleanType(),
+    "ratio": DoubleType(),
+    "part": FloatType(),
+    "rate": DecimalType(9, 4),
     "bytes": BinaryType(),
     "seq": LongType(),
 }
@@ -280,6 +285,11 @@ class Stream:
             ),
             "clock": choose.choice([None, 0, 86_399_999_999, *([86_400_000_000, -1] if odd else [])]),
             "flag": choose.choice([None, True, False, *([0, 1, "true", 2] if odd else [])]),
+            "ratio": choose.choice(
+                [None, 0.5, -0.0, 1.5e10, 1e-7, 12345678.125, 3, -7, *(["NaN", 10**20] if odd else [])]
+            ),
+            "part": choose.choice([None, 0.5, 0.1, -2.25, 3, *([1e39, 2**31 + 1, "x"] if odd else [])]),
+            "rate": choose.choice([None, 1.5, -0.25, 12345.6789, 3, 0, *([1e-5, 123456.0, "AQ=="] if odd else [])]),
             "bytes": choose.choice([None, "", "AAH/", "AB==", *(["%%", 5] if odd else [])]),
             "seq": choose.choice([1, 2, 3, 4, 5, 5, *([None] if odd else [])]),
         }

@@ -143,6 +143,8 @@ class ColumnDecoder:
 
     def _read(self, shape: Shape, texts: pa.Array, places: Places) -> _Part:
         """The changes of records of one shape; the places are those of the records."""
+        if shape.quoting:
+            texts = pc.replace_substring_regex(texts, shape.quoting, r'\1"\2"')
         parsed = _parsed(texts, shape.parsed)
         if parsed is None:
             return self._nothing()
@@ -196,7 +198,7 @@ class ColumnDecoder:
         for number, column in enumerate(shape.columns):
             parsed = image.field(number)
             read = column.form.read(parsed)
-            refused |= read.refused | self._placeholders(parsed)
+            refused |= read.refused | (not column.form.quoted and self._placeholders(parsed))
             values[column.index], texts[column.index] = read.values, read.texts
             names.append(self._table.schema.names[column.index])
         return _Image(values, texts, row_text(names, [texts[one.index] for one in shape.columns], len(image)), refused)

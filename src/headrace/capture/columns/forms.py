@@ -22,6 +22,8 @@ from pyspark.sql.types import (
     DataType,
     DateType,
     DecimalType,
+    DoubleType,
+    FloatType,
     IntegralType,
     StringType,
     TimestampNTZType,
@@ -56,6 +58,7 @@ class Form(StrEnum):
 
     TEXT = "text"
     INTEGER = "integer"
+    NUMBER = "number"
     BOOLEAN = "boolean"
 
 
@@ -74,6 +77,8 @@ class ColumnForm:
     pattern: str
     parsed: pa.DataType
     read: Callable[[pa.Array], Read]
+    # Whether it is a number that Arrow reads as text, for its digits.
+    quoted: bool = False
 
 
 def usual_form(data_type: DataType) -> Form:
@@ -83,12 +88,16 @@ def usual_form(data_type: DataType) -> Form:
             return Form.INTEGER
         case BooleanType():
             return Form.BOOLEAN
+        case DoubleType() | FloatType():
+            return Form.NUMBER
         case _:
             return Form.TEXT
 
 
-def form_of(value: Any) -> Form | None:
+def form_of(value: Any, data_type: DataType) -> Form | None:
     """The form of a value that was read as JSON; None for those that have none here."""
+    if type(value) in (int, Decimal) and isinstance(data_type, (DoubleType, FloatType, DecimalType)):
+        return Form.NUMBER
     return {str: Form.TEXT, int: Form.INTEGER, bool: Form.BOOLEAN}.get(type(value))
 
 
@@ -104,6 +113,14 @@ def column_form(form: Form, encoding: Encoding, data_type: DataType, assume: Ass
             return ColumnForm(pattern.INTEGER, pa.int64(), _days)
         case Form.INTEGER, _:
             return ColumnForm(pattern.INTEGER, pa.int64(), alone)
+        case Form.NUMBER, DecimalType():
+            wanted = pattern.decimal_number(data_type.precision, data_type.scale)
+            return ColumnForm(wanted, pa.string(), _numbers(data_type), quoted=True)
+        case Form.NUMBER, DoubleType():
+            return ColumnForm(pattern.NUMBER, pa.string(), _numbers(data_type), quoted=True)
+        case Form.NUMBER, _:
+            numbers = _one_by_one(encoding, data_type, assume, truncate=truncate, given=_number)
+            return ColumnForm(pattern.NUMBER, pa.string(), numbers, quoted=True)
         case Form.BOOLEAN, BooleanType():
             return ColumnForm(pattern.BOOLEAN, pa.bool_(), _booleans)
         case Form.BOOLEAN, _:
@@ -111,7 +128,7 @@ def column_form(form: Form, encoding: Encoding, data_type: DataType, assume: Ass
         case _, StringType() if encoding.kind is Kind.PLAIN:
             return ColumnForm(pattern.TEXT, pa.string(), _texts)
         case _, DecimalType() if encoding.kind is Kind.PLAIN:
-            wanted = pattern.decimal_text(data_type.precision, data_type.scale)
+            wanted = f'"{pattern.decimal_number(data_type.precision, data_type.scale)}"'
             return ColumnForm(wanted, pa.string(), _or_alone(_decimal_texts(data_type), alone))
         case _, DecimalType() if encoding.kind is Kind.DECIMAL_BYTES:
             return ColumnForm(pattern.BASE64, pa.string(), _digits(data_type, encoding.scale))
@@ -154,6 +171,33 @@ def _decimal_texts(data_type: DecimalType) -> Callable[[pa.Array], Read]:
     wanted = arrow_type(data_type)
     # The text is kept as it came: of these characters none needs to be escaped.
     return lambda array: Read(array.cast(wanted), or_null(join('"', array.cast(pa.large_string()), '"')), _none(array))
+
+
+def _numbers(data_type: DataType) -> Callable[[pa.Array], Read]:
+    wanted = arrow_type(data_type)
+
+    def read(array: pa.Array) -> Read:
+        digits = array.cast(pa.large_string())
+        # A whole zero has no sign, which the digits have.
+        signed = np.asarray(pc.fill_null(pc.equal(digits, "-0"), False))
+        return Read(array.cast(wanted), _number_texts(digits), signed)
+
+    return read
+
+
+def _number_texts(digits: pa.Array) -> pa.Array:
+    """What is kept of numbers: whole ones as they are, others as text without an exponent, for they are decimals."""
+    texts = pc.if_else(pc.match_substring_regex(digits, "[.eE]"), join('"', digits, '"'), digits)
+    exponents = pc.fill_null(pc.match_substring_regex(digits, "[eE]"), False)
+    if pc.any(exponents).as_py():
+        plain_ones = [f'"{Decimal(one):f}"' for one in digits.filter(exponents).to_pylist()]
+        texts = pc.replace_with_mask(texts, exponents, pa.array(plain_ones, pa.large_string()))
+    return or_null(texts)
+
+
+def _number(digits: str) -> int | Decimal:
+    """A number as the reader of JSON gives it."""
+    return int(digits) if digits.removeprefix("-").isdigit() else Decimal(digits)
 
 
 def _digits(data_type: DecimalType, scale: int) -> Callable[[pa.Array], Read]:
@@ -234,7 +278,12 @@ def _or_alone(read: Callable[[pa.Array], Read], alone: Callable[[pa.Array], Read
 
 
 def _one_by_one(
-    encoding: Encoding, data_type: DataType, assume: Assume, *, truncate: bool
+    encoding: Encoding,
+    data_type: DataType,
+    assume: Assume,
+    *,
+    truncate: bool,
+    given: Callable[[Any], Any] = lambda value: value,
 ) -> Callable[[pa.Array], Read]:
     read_value = reader(encoding, data_type, assume, truncate=truncate)
     convert = converter(data_type)
@@ -247,7 +296,7 @@ def _one_by_one(
         bad: list[bool] = []
         for value in numbered.dictionary.to_pylist():
             try:
-                image = read_value(value)
+                image = read_value(given(value))
                 exact.append(convert(plain(image)))
                 texts.append(json.dumps(image, default=json_form, ensure_ascii=False))
                 bad.append(False)

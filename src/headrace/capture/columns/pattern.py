@@ -14,6 +14,8 @@ TEXT = r'"(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u(?:[0-9abcefABCEF][0-9a-fA-F]{3}|[
 # Of 19 digits those that surely fit into 64 bits.
 INTEGER = r"-?(?:0|[1-9][0-9]{0,17}|[1-8][0-9]{18})"
 BOOLEAN = r"true|false"
+# Of whole ones only those that a double surely holds.
+NUMBER = r"-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,2})?"
 _NUMBER = r"-?(?:0|[1-9][0-9]{0,30})(?:\.[0-9]{1,40})?(?:[eE][+-]?[0-9]{1,3})?"
 SCALAR = rf"{TEXT}|{_NUMBER}|{BOOLEAN}|null"
 BASE64 = r'"(?:[A-Za-z0-9+/]{4}){0,5}(?:[A-Za-z0-9+/]{4}|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{2}==)"'
@@ -25,12 +27,18 @@ UTC_TIME = (
 LSN_PAIR = r'"\[(?:null|\\"[0-9]{1,18}\\"),\\"[0-9]{1,18}\\"\]"'
 
 
-def decimal_text(precision: int, scale: int) -> str:
-    """Text of a number that a decimal holds as it is."""
+def decimal_number(precision: int, scale: int) -> str:
+    """A number that a decimal holds as it is."""
     whole = precision - scale
     before = rf"(?:0|[1-9][0-9]{{0,{whole - 1}}})" if whole > 0 else "0"
     after = rf"(?:\.[0-9]{{1,{scale}}})?" if scale else ""
-    return rf'"-?{before}{after}"'
+    return f"-?{before}{after}"
+
+
+def quoting(names: Sequence[str]) -> str:
+    """Numbers of fields of these names, with what stands before each."""
+    named = "|".join(re.escape(json.dumps(name, ensure_ascii=False)[1:-1]) for name in names)
+    return f'("(?:{named})": ?)(-?[0-9][-+.eE0-9]*)'
 
 
 def optional(pattern: str) -> str:

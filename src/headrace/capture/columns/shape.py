@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import pyarrow as pa
+from pyspark.sql.types import DataType
 
 from headrace.capture.columns import pattern
 from headrace.capture.columns.forms import ColumnForm, Form, column_form, form_of, usual_form
@@ -43,6 +44,8 @@ class Shape:
     """What an accepted record is like, and how its columns are read."""
 
     pattern: str
+    # What finds the numbers that are read as text; empty if there are none.
+    quoting: str
     parsed: pa.Schema
     columns: tuple[Column, ...]
     block: Block
@@ -118,7 +121,11 @@ def _shape(
     # The same as of one record alone, whose names are joined there.
     table_name = ".".join(one for one in (text_of_block(origin.get(name)) for name in _OF_TABLE) if one)
     log = numbered(f"{connector}:{text_of_block(origin.get('name'))}:{table_name}")
-    return Shape(written, parsed, columns, block, log, (written,))
+    quoted = [one.given for one in columns if one.form.quoted]
+    if any(name in origin or name in envelope for name in quoted):
+        # A number of that name outside of the rows would be taken for one of theirs.
+        return None
+    return Shape(written, pattern.quoting(quoted) if quoted else "", parsed, columns, block, log, (written,))
 
 
 def _literal(value: Any) -> str:
@@ -143,7 +150,7 @@ def _image_fields(
             fields.append((given, pattern.SCALAR))
             continue
         field = table.schema.fields[index]
-        form = _form([row[given] for row in images], usual_form(field.dataType))
+        form = _form([row[given] for row in images], field.dataType)
         if form is None or any(one.index == index for one in columns):
             return None
         encoding = assume(field.dataType, options.time_units.get(field.name.lower()))
@@ -154,7 +161,7 @@ def _image_fields(
     return pattern.json_object(fields), tuple(columns)
 
 
-def _form(values: Sequence[Any], usual: Form) -> Form | None:
+def _form(values: Sequence[Any], data_type: DataType) -> Form | None:
     """The form of the first value that is there; None if it has none here."""
     first = next((value for value in values if value is not None), None)
-    return usual if first is None else form_of(first)
+    return usual_form(data_type) if first is None else form_of(first, data_type)
