@@ -112,7 +112,10 @@ class Home:
 
     def take_as_columns(self, records: Records) -> None:
         prepared = prepare(records, self.ways)
-        assert prepared is not None
+        if prepared is None:
+            self.bounced += 1
+            self.take_one_by_one(records)
+            return
         try:
             self._run(*call_of("s", prepared, self.progress, raw=True))
         except Torn:
@@ -134,10 +137,13 @@ class Home:
     def content(self) -> dict[str, Any]:
         """All that it holds, but for the times of arrival, which are those of the call."""
         found: dict[str, Any] = {}
+        times = {"s_raw": "arrived_at", DEAD_LETTERS: "arrived_at", "source_progress": "updated_at"}
         for store in self.catalog.stores():
-            last = store.name in ("s_raw", DEAD_LETTERS, "source_progress")
+            relation = self.catalog.relations.get(store.name)
+            names = list(range(len(store.schema))) if relation is None else relation.schema.names
+            kept = [index for index, name in enumerate(names) if name != times.get(store.name)]
             held = rows(store.snapshot())  # pyright: ignore[reportArgumentType]
-            found[store.name] = sorted((str(row[:-1] if last else row), count) for row, count in held.items())
+            found[store.name] = sorted((str([row[index] for index in kept]), count) for row, count in held.items())
         return found | {"progress": self.progress}
 
 

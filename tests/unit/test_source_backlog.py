@@ -13,13 +13,13 @@ import pytest
 from headrace.capture.columns.debezium import ColumnDecoder
 from headrace.capture.columns.records import Records
 from headrace.capture.connector import Arrival, Connector, Description, Lag, Position
-from headrace.capture.formats import FORMATS
 from headrace.capture.options import FormatOptions
 from headrace.catalog.catalog import Source
 from headrace.epoch.calls import Basis
 from headrace.epoch.loop import Loop
 from headrace.sources import runner as runner_module
 from headrace.sources.bulk import Backlog
+from headrace.sources.decoders import Decoders
 from headrace.sources.runner import Runner
 from headrace.sources.running import progress_of
 from headrace.sources.system_tables import dead_letters_table, progress_table, raw_table
@@ -84,15 +84,15 @@ def run(host: Host, values: Sequence[bytes], monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(runner_module, "prepare", noted)
     contract = host.catalog.table("t").contract
     columns = ColumnDecoder(contract, FormatOptions())
-    single = FORMATS["debezium"](contract, FormatOptions())
-    source = Source("s", "t", "waiting", "", "", {"max_records": 10}, state="Running")
+    source = Source("s", "t", "waiting", "", "", {"max_records": 10, "format": "debezium"}, state="Running")
+    connector = Connector("WAITING", {}, partial(Waiting, values), has_format=True, ordered=True)
     runner = Runner(
         Loop(host),  # pyright: ignore[reportArgumentType]
         source,
-        Connector("WAITING", {}, partial(Waiting, values), ordered=True),
+        connector,
         Description("s", ""),
         lambda _: "t",
-        lambda _: single.decode,
+        Decoders(host, source, connector),  # pyright: ignore[reportArgumentType]
         partial(progress_of, host, "s"),  # pyright: ignore[reportArgumentType]
         backlog=Backlog(20, 100, lambda _: "t", lambda _: contract, lambda _: columns),
     )

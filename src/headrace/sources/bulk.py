@@ -271,6 +271,9 @@ def _add_alone(prepared: Prepared, ways: Ways, places: Places, changed: dict[str
         for index in sorted(reasons):
             arrival = decoded.origins[table][index].arrival
             by_record.setdefault(id(arrival), (arrival, []))[1].append(reasons[index])
+        if by_record and not ways.contract_of(table).key:
+            # Whether the rest of such a record would be refused too, for there is no such row, shows one by one.
+            return False
         # A record is applied whole or not at all.
         refused += [
             Letter(arrival, 0, table, "contract", "; ".join(dict.fromkeys(told)))
