@@ -36,7 +36,7 @@ from headrace.reading.judge import Verdict, recompute
 from headrace.reading.sessions import open_sessions
 from headrace.settings import Settings
 from headrace.sources.conservation import imbalances
-from headrace.sources.dead_letters import Filter, discard, find_letters, refuse_unknown, replay
+from headrace.sources.dead_letters import Filter, count_letters, discard, find_letters, refuse_unknown, replay
 from headrace.sources.running import Sources
 from headrace.spark.shared_scratch import open_scratch
 from headrace.sql.one_row import CLOCK, CLOCK_SCHEMA
@@ -276,15 +276,18 @@ class Home:
         source: str | None = None,
         stage: str | None = None,
         payload: str | None = None,
+        most: int | None = None,
     ) -> dict[str, Any]:
         """What others may ask of the dead letters of a home: which there are, to try them again, to let them go."""
         self.core.refuse_closed()
         chosen = None if ids is None else tuple(ids)
-        letters = find_letters(self.core, Filter(chosen, source and source.lower(), stage))
-        if chosen is not None:
-            refuse_unknown(chosen, letters)
+        wanted = Filter(chosen, source and source.lower(), stage)
         if deed == "list":
-            return {"letters": json_form(letters)}
+            shown = find_letters(self.core, wanted, most=most)
+            refuse_unknown(chosen or (), shown)
+            return {"letters": json_form(shown), "count": count_letters(self.core, wanted)}
+        letters = find_letters(self.core, wanted)
+        refuse_unknown(chosen or (), letters)
         if deed == "discard":
             return {"receipt": discard(self.loop, letters).to_json()}
         edited = letters if payload is None else [{**one, "payload": payload} for one in letters]

@@ -83,6 +83,19 @@ def test_what_a_dropped_source_leaves_stays_until_it_is_dropped(tmp_path: Path, 
         assert hr.query("SELECT count(*) AS n FROM s_raw").to_pylist() == [{"n": 1}]
 
 
+def test_a_source_of_the_same_name_takes_over_what_the_former_left(fed: Any) -> None:
+    fed.execute("DROP SOURCE s")
+    LOG[:] = [put(5)]
+    fed.execute(f"CREATE SOURCE s INTO t FROM PYTHON '{put.__module__}:tail'")
+    until(lambda: shown(fed)["applied"] == 1)
+    told = shown(fed)
+    assert (told["received"], told["dead"]) == (2, 1)
+    assert fed.query("SELECT count(*) AS n FROM s_raw").to_pylist() == [{"n": 3}]
+    assert fed.verify().ok
+    fed.execute("DISCARD DEAD LETTERS")
+    assert fed.verify().ok
+
+
 @pytest.mark.parametrize(
     "made", ["CREATE TABLE s_raw (id INT)", "CREATE TABLE dead_letters (id INT)", "CREATE VIEW s_raw AS SELECT 1 AS a"]
 )

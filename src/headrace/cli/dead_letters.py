@@ -48,13 +48,16 @@ def list_letters(
 ) -> None:
     """Show dead letters, oldest first, each with the begin of its payload."""
     with errors_reported(as_json=as_json, debug=debug):
-        letters = _asked(home, "list", write=False, source=source, stage=stage)["letters"]
+        answer = _asked(home, "list", write=False, source=source, stage=stage, most=None if as_json else rows)
+        letters = answer["letters"]
         if as_json:
             show_json(letters)
             return
         names = ("id", "table", "stage", "reason", "payload", "arrived_at")
         columns = {name: pa.array([_short(one[name]) for one in letters], pa.string()) for name in names}
         show_rows(pa.table(columns), as_json=False, rows=rows)
+        if answer["count"] > len(letters):
+            typer.echo(f"of {counted(answer['count'], 'dead letter')} in all (--rows)")
 
 
 @dead_letters.command()
@@ -133,7 +136,7 @@ def _acted(
     if not ids and source is None and stage is None and not every:
         raise SourceError("it is not said which dead letters", hint="name ids, --source, --stage, or --all")
     chosen = {"ids": ids or None, "source": source, "stage": stage}
-    count = len(_asked(home, "list", write=False, **chosen)["letters"])
+    count = _asked(home, "list", write=False, **chosen, most=len(ids or ()))["count"]
     with Console(stderr=True).status(f"{deed} of {counted(count, 'dead letter')}"):
         return headrace.Receipt(**_asked(home, deed, write=True, **chosen, payload=payload)["receipt"])
 

@@ -84,7 +84,7 @@ async def dead_letters(
     wanted = Filter(source=None if source is None else source.lower(), stage=stage)
 
     def page() -> dict[str, Any]:
-        found = [one for one in find_letters(service.engine.core, wanted) if after is None or _order(one) > after]
+        found = find_letters(service.engine.core, wanted, after, limit + 1)
         more = len(found) > limit
         return {"letters": json_form(found[:limit]), "next": _cursor(found[limit - 1]) if more else None}
 

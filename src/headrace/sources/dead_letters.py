@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from functools import partial, reduce
 from typing import Any
 
+import pyarrow as pa
+
 from headrace.capture.connector import Arrival
 from headrace.capture.record import Record
 from headrace.epoch.batch import Changes, Verdicts
@@ -27,8 +29,9 @@ from headrace.sources.connectors import CONNECTORS, most_bytes_of, positions_of
 from headrace.sources.decoders import Decoders
 from headrace.sources.intake import Progress, Torn, call_for, decode, payload_bytes
 from headrace.sources.running import progress_of, table_of
-from headrace.sources.system_tables import DEAD_LETTERS, PROGRESS
+from headrace.sources.system_tables import DEAD_LETTERS, PROGRESS, dead_letters_table
 from headrace.sql.syntax import DeadLetterAction
+from headrace.state.arrow_compute import pc
 from headrace.state.state import BEGIN
 
 Row = Mapping[str, Any]
@@ -37,6 +40,8 @@ CUT = "size"
 _ID = "letter"
 # More than these are found by looking at all.
 _LOOKED_UP = 64
+# Others wait while an epoch of letters is worked out: it has no more than these.
+_AT_ONCE = 5_000
 
 
 @dataclass(frozen=True)
@@ -48,21 +53,42 @@ class Filter:
     stage: str | None = None
 
 
-def find_letters(core: Core, wanted: Filter) -> list[dict[str, Any]]:
-    """The letters of a filter, oldest first, without work for Spark."""
+def find_letters(
+    core: Core, wanted: Filter, after: tuple[datetime, str] | None = None, most: int | None = None
+) -> list[dict[str, Any]]:
+    """The letters of a filter, oldest first, without work for Spark; those after one, and so many at most, if asked."""
+    found = _found(core, wanted)
+    if after is not None:
+        arrived_at, name = pa.scalar(after[0], found.column("arrived_at").type), pa.scalar(after[1])
+        same = pc.and_(pc.equal(found.column("arrived_at"), arrived_at), pc.greater(found.column("id"), name))
+        found = found.filter(pc.or_(pc.greater(found.column("arrived_at"), arrived_at), same))
+    order = pc.sort_indices(found.select(["arrived_at", "id"]), [("arrived_at", "ascending"), ("id", "ascending")])
+    # A payload may be large: only those that are asked for are made objects of.
+    return found.take(order[:most]).to_pylist()
+
+
+def count_letters(core: Core, wanted: Filter) -> int:
+    """How many letters a filter has."""
+    return _found(core, wanted).num_rows
+
+
+def _found(core: Core, wanted: Filter) -> pa.Table:
     relations = core.relations()
     if DEAD_LETTERS not in relations:
-        return []
+        empty = dead_letters_table()
+        return empty.store.schema.empty_table().rename_columns(empty.schema.names)
     state, schema = relations[DEAD_LETTERS]
-    ids = None if wanted.ids is None else set(wanted.ids)
-    if ids is not None and len(ids) <= _LOOKED_UP:
-        rows = [row for one in ids for row in rows_where(state, schema, {"id": one}).to_pylist()]
-    elif wanted.source is not None:
-        rows = rows_where(state, schema, {"source": wanted.source}).to_pylist()
+    if wanted.ids is not None and 0 < len(wanted.ids) <= _LOOKED_UP:
+        found = pa.concat_tables([rows_where(state, schema, {"id": one}) for one in dict.fromkeys(wanted.ids)])
     else:
-        rows = HeldRows(state, schema.names).piece(BEGIN, state.count + 1).rows.to_pylist()
-    kept = [one for one in rows if wanted.source in (None, one["source"]) and wanted.stage in (None, one["stage"])]
-    return sorted((one for one in kept if ids is None or one["id"] in ids), key=_age)
+        found = HeldRows(state, schema.names).piece(BEGIN, state.count + 1).rows
+        if wanted.ids is not None:
+            found = found.filter(pc.is_in(found.column("id"), pa.array(wanted.ids, pa.string())))
+    for name in ("source", "stage"):
+        value = getattr(wanted, name)
+        if value is not None:
+            found = found.filter(pc.equal(found.column(name), pa.scalar(value)))
+    return found
 
 
 def refuse_unknown(ids: Sequence[str], letters: Sequence[Row]) -> None:
@@ -114,13 +140,15 @@ def discard(loop: Loop, letters: Sequence[Row]) -> Receipt:
 
 
 def replay(loop: Loop, letters: Sequence[Row]) -> Receipt:
-    """Read letters once more as their sources would, an epoch for each; those refused again stay, with the reason.
+    """Read letters once more as their sources would, so many in an epoch; those refused again stay, with the reason.
 
     A letter whose `payload` is another than the one that is kept is read with that.
     """
     receipt = Receipt(loop.core.epoch)
     for name in dict.fromkeys(str(one["source"]) for one in letters):
-        receipt = _added(receipt, _replay(loop, name, [one for one in letters if one["source"] == name]))
+        mine = [one for one in letters if one["source"] == name]
+        for start in range(0, len(mine), _AT_ONCE):
+            receipt = _added(receipt, _replay(loop, name, mine[start : start + _AT_ONCE]))
     return receipt
 
 

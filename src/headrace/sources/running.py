@@ -25,7 +25,7 @@ from headrace.sources.decoders import Decoders
 from headrace.sources.intake import NoTable, Progress
 from headrace.sources.runner import Runner, State, Status
 from headrace.sources.secrets import looked_up
-from headrace.sources.system_tables import PROGRESS, raw_name
+from headrace.sources.system_tables import DEAD_LETTERS, PROGRESS, raw_name
 
 # From so many records on that come at once, they are a backlog, and so many of one are taken into an epoch at most.
 _LARGE = 5_000
@@ -165,9 +165,12 @@ def progress_of(core: Core, source: str) -> Progress:
     known = core.catalog.sources.get(source)
     # What came may be there from an earlier source of this name.
     earlier = relations[raw_name(source)][0].count if raw_name(source) in relations else 0
+    # And so may dead letters, which are its own from now on.
+    letters = rows_where(*relations[DEAD_LETTERS], {"source": source}) if DEAD_LETTERS in relations else None
+    dead = 0 if letters is None else sum(letters.column("changes").to_pylist())
     if known is None:
-        return Progress(recorded=earlier)
-    return Progress(known.position, received=known.rows, applied=known.rows, recorded=earlier)
+        return Progress(received=dead, dead=dead, recorded=earlier)
+    return Progress(known.position, received=known.rows + dead, applied=known.rows, dead=dead, recorded=earlier)
 
 
 def shown(core: Core, sources: Sources) -> pa.Table:
