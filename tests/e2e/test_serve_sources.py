@@ -84,7 +84,7 @@ def test_a_source_is_made_followed_paused_and_dropped(served: Served, folder: Pa
 def test_dead_letters_are_listed_edited_replayed_and_discarded(served: Served, folder: Path) -> None:
     made(served, folder)
     write(folder, "1.ndjson", put(1), "{", put("x"), put(2, price="much"), put(3, more=1), put(4))
-    until(lambda: told(served)["received"] == 6)
+    until(lambda: told(served)["applied"] + told(served)["dead"] == 6)
     get = served.client.get
     pages: list[dict[str, Any]] = []
     cursor: dict[str, str] = {}

@@ -99,13 +99,13 @@ def test_a_record_that_is_too_large_is_kept_up_to_the_bound(home: Any) -> None:
 def test_letters_are_replayed_while_their_source_goes_on(home: Any) -> None:
     """Whoever commits first: no record is read twice, and no count is lost."""
     shop(home, "WITH (max_records = 2)")
-    LOG.extend(put("no") if number % 3 == 0 else put(number, 1) for number in range(300))
-    while taken(home) < 300:
+    LOG.extend(put("no") if number % 3 == 0 else put(number, 1) for number in range(120))
+    while taken(home) < 120:
         home.execute("REPLAY DEAD LETTERS")
     told = conserved(home)
-    assert (told["received"], told["applied"], told["dead"]) == (300, 200, 100)
-    assert rows(home, "SELECT count(*), count(DISTINCT event_id) FROM s_raw") == [(300, 300)]
-    assert len(letters(home)) == 100
+    assert (told["received"], told["applied"], told["dead"]) == (120, 80, 40)
+    assert rows(home, "SELECT count(*), count(DISTINCT event_id) FROM s_raw") == [(120, 120)]
+    assert len(letters(home)) == 40
     assert home.verify().ok
 
 
