@@ -75,7 +75,8 @@ def test_an_earlier_epoch_is_not_worked_out_for_one_who_has_gone() -> None:
         return {}
 
     catalog, sessions = SimpleNamespace(relations={}), SimpleNamespace(frames=None)
-    home: Any = SimpleNamespace(sessions=sessions, relations_at=relations_at, catalog=catalog)
+    newest: tuple[int, dict[str, Any]] = (9, {})
+    home: Any = SimpleNamespace(sessions=sessions, relations_at=relations_at, catalog=catalog, newest=lambda: newest)
     processes = QueryProcesses(Allowance("64m", 10**6, 1, Path("/nowhere")), 1, ("/nowhere/python",))
     (query,) = parse("SELECT count(*) FROM a VERSION AS OF 3")
     assert isinstance(query, Query)
