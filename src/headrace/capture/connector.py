@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from headrace.capture.messages import Message
 from headrace.capture.record import Record
@@ -61,6 +61,15 @@ class Reading(Protocol):
 
     def close(self) -> None:
         """Let go of the source."""
+        ...
+
+
+@runtime_checkable
+class BeginsLate(Protocol):
+    """A reading that may begin elsewhere than where its source does: where that is must be known after a restart."""
+
+    def begins_at(self) -> Position:
+        """What is to be committed before anything is read; empty where the beginning is found again by itself."""
         ...
 
 

@@ -45,7 +45,8 @@ class DeltaReading:
     def __init__(self, description: Description, position: Position) -> None:
         self._location = description.location
         self._table = open_snapshot(description.location).table
-        if "version" not in position:
+        self._begins_late = "version" not in position
+        if self._begins_late:
             position = {"version": description.options.get("version", self._table.version())}
         self._version = int(position["version"])
         if self._version > self._table.version():
@@ -68,6 +69,10 @@ class DeltaReading:
             self._version += 1
             arrivals.extend(self._commit(self._version))
         return arrivals
+
+    def begins_at(self) -> Position:
+        """The version that it is followed from: the newest is another after a restart."""
+        return {"version": self._version} if self._begins_late else {}
 
     def confirm(self, position: Position) -> None:
         """A Delta table keeps nothing for its readers."""

@@ -48,6 +48,7 @@ class KafkaReading:
         self._start = str(description.options.get("start", "earliest"))
         self._next: dict[tuple[str, int], int] = {_partition(key): int(offset) for key, offset in position.items()}
         self._begun = bool(self._next)
+        self._begins_late = not self._begun and self._start != "earliest"
         self._assigned: set[tuple[str, int]] = set()
         self._looked_at = 0.0
         # When the last record of each partition was written that was read.
@@ -156,6 +157,10 @@ class KafkaReading:
                 since.append(self._read_at[topic, partition])
         return Lag(behind, min(since, default=None))
 
+    def begins_at(self) -> Position:
+        """The offsets that 'latest', an offset or a time came to: asked once more, they would be others."""
+        return self.position if self._begins_late else {}
+
     @property
     def position(self) -> Position:
         """Where each partition is read on."""
@@ -175,7 +180,8 @@ class KafkaReading:
             self._assigned |= new
             # All anew: to be assigned a part only would lose the others.
             self._consumer.assign([self._kafka.TopicPartition(*one, self._next[one]) for one in sorted(self._assigned)])
-        self._begun = self._begun or bool(self._assigned)
+        # What is found from now on came later.
+        self._begun = True
         self._looked_at = time.monotonic()
 
     def _partitions(self) -> set[tuple[str, int]]:

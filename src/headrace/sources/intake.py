@@ -256,6 +256,13 @@ def _captured(changes: Sequence[object], origins: Sequence[Whence]) -> Sequence[
     return changes if plain else Captured(changes, positions)
 
 
+def call_to_begin(source: str, position: Position, before: Progress) -> tuple[Call, Callable[[], Progress]]:
+    """The call that commits where a source begins, and how far it is then."""
+    begun = replace(before, position=position)
+    kept: Changes = {PROGRESS: [{"insert": begun.row(source, datetime.now(UTC))}]}
+    return Call({}, after=lambda _: kept), lambda: begun
+
+
 def advanced(before: Progress, decoded: Decoded, applied: int, stale: int, dead: int) -> Progress:
     """The progress after records, given what became of them."""
     position = dict(before.position)

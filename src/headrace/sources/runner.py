@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from headrace.capture.columns.records import Records, RecordsReading
-from headrace.capture.connector import Arrival, Connector, Description, Lag, Reading
+from headrace.capture.connector import Arrival, BeginsLate, Connector, Description, Lag, Position, Reading
 from headrace.capture.messages import Message
 from headrace.catalog.catalog import Source
 from headrace.epoch.batch import Changes, Verdicts
@@ -36,7 +36,18 @@ from headrace.sources.ahead import Ahead, Ready
 from headrace.sources.bulk import Backlog, Prepared, Ways, call_of, prepare
 from headrace.sources.connectors import lag_warning_of, most_bytes_of, positions_of
 from headrace.sources.decoders import Decoders
-from headrace.sources.intake import Decoded, NoTable, Progress, Torn, call_for, decode, without, without_records
+from headrace.sources.guilty import guilty_change
+from headrace.sources.intake import (
+    Decoded,
+    NoTable,
+    Progress,
+    Torn,
+    call_for,
+    call_to_begin,
+    decode,
+    without,
+    without_records,
+)
 from headrace.sources.pace import Pace
 from headrace.sources.retention import outlived, retention_of
 from headrace.sources.schema_changes import SchemaChanges
@@ -174,6 +185,8 @@ class Runner:
         reading = self._connector.open(self._description, self._progress.position)
         waiting = Transactions(self._reads_topic, _MOST_HELD) if self._options.get("transactions") else None
         try:
+            if isinstance(reading, BeginsLate):
+                self._begin(reading.begins_at())
             if self._backlog is not None and waiting is None and isinstance(reading, RecordsReading):
                 self._read_backlog(reading, reading, self._backlog)
             else:
@@ -182,6 +195,13 @@ class Runner:
             self._pending = 0
             self._pace.rest()
             reading.close()
+
+    def _begin(self, position: Position) -> None:
+        """Commit where the source begins, so that whatever comes before its first change is not lost by a restart."""
+        if position:
+            call, reached = self._guarded({}, lambda before: call_to_begin(self.source.name, position, before))
+            self._loop.receipt_of(self._loop.enter(call))
+            self._progress = reached()
 
     def _read_arrivals(self, reading: Reading, waiting: Transactions | None) -> None:
         # Of transactions that have not come whole yet; they are read again after a restart.
@@ -385,7 +405,7 @@ class Runner:
             except ViewEvaluationError as error:
                 guilty += 1
                 reason = f"view {error.view}: {error.message}. {error.detail}"
-                found = _guilty(decoded, error)
+                found = guilty_change(decoded, error)
                 if found is None:
                     break
                 decoded = without(decoded, *found, stage, reason)
@@ -475,23 +495,3 @@ def _told(error: BaseException) -> str:
     if isinstance(error, HeadraceError):
         return " ".join(part for part in (error.message, error.detail) if part)
     return f"{type(error).__name__}: {error}"
-
-
-def _guilty(decoded: Decoded, error: ViewEvaluationError) -> tuple[str, int] | None:
-    """Which change brought the row that a view fails on, if it was found."""
-    if not isinstance(error.row, Mapping):
-        return None
-    row: Mapping[str, Any] = error.row
-    wanted = {name.lower(): str(value) for name, value in row.items()}
-    for table, changes in decoded.changes.items():
-        for index in range(len(changes) - 1, -1, -1):
-            if _is_of(changes[index], wanted):
-                return table, index
-    return None
-
-
-def _is_of(change: object, wanted: Mapping[str, str]) -> bool:
-    """Whether a change brings a row, as far as both tell: by the text of values, for their types may differ."""
-    given: Mapping[str, Any] = next(iter(change.values()), {}) if isinstance(change, Mapping) else {}
-    names = [name for name in given if name.lower() in wanted]
-    return bool(names) and len(names) == len(given) and all(str(given[n]) == wanted[n.lower()] for n in names)

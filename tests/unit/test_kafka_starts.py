@@ -1,0 +1,105 @@
+"""Where a Kafka source begins, and where it goes on after a restart: librdkafka over its own cluster in memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+
+from headrace.capture.connector import Description
+from headrace.capture.kafka import KAFKA, KafkaReading
+from headrace.catalog.catalog import Source
+from headrace.epoch.loop import Loop
+from headrace.sources.decoders import Decoders
+from headrace.sources.runner import Runner
+from headrace.sources.running import progress_of
+from headrace.sources.system_tables import dead_letters_table, progress_table, raw_table
+from tests.small_engine import Host, table
+
+kafka: Any = pytest.importorskip("confluent_kafka")
+Write = Callable[..., None]
+
+
+@pytest.fixture
+def brokers() -> tuple[str, Write]:
+    """The address of a broker, and what writes rows into a partition of its topic."""
+    producer = kafka.Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "none", "log_level": 3})
+    listed = producer.list_topics(timeout=10).brokers.values()
+
+    def write(partition: int, *ids: int, topic: str = "shop") -> None:
+        for one in ids:
+            producer.produce(topic, b'{"insert": {"id": %d, "n": 1}}' % one, partition=partition)
+        assert producer.flush(10) == 0
+
+    return ",".join(f"{one.host}:{one.port}" for one in listed), write
+
+
+def runner_over(host: Host, location: str, **options: Any) -> Runner:
+    loop = Loop(host)  # pyright: ignore[reportArgumentType]
+    source = Source("s", "t", "kafka", location, "", options, state="Running")
+    host.catalog = replace(host.catalog, sources={"s": source})
+    read = partial(progress_of, host, "s")  # pyright: ignore[reportArgumentType]
+    decoders = Decoders(host, source, KAFKA)  # pyright: ignore[reportArgumentType]
+    return Runner(loop, source, KAFKA, Description("s", location, options), lambda _: "t", decoders, read)
+
+
+def until(true: Callable[[], bool]) -> None:
+    ends = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < ends, "it never came"
+        time.sleep(0.01)
+
+
+def home() -> Host:
+    return Host(table("t"), progress_table(), dead_letters_table(), raw_table("s"))
+
+
+def ids(host: Host) -> Sequence[int]:
+    return sorted(row[0] for row in host.holds("t"))
+
+
+@pytest.mark.parametrize("start", ["latest", "offset:3", "2100-01-01 00:00:00"])
+def test_what_comes_after_the_start_comes_once_and_nothing_before_it_over_restarts(
+    brokers: tuple[str, Write], start: str
+) -> None:
+    servers, write = brokers
+    for partition in range(4):
+        write(partition, 1, 2, 3)
+    host = home()
+    first = runner_over(host, f"{servers}/shop", start=start)
+    first.start()
+    until(lambda: len(first.status.progress.position) == 4)
+    first.stop()
+    # It is not read now; what comes meanwhile is no less after the start for that.
+    write(0, 10)
+    second = runner_over(host, f"{servers}/shop", start=start)
+    second.start()
+    until(lambda: 10 in ids(host))
+    second.stop()
+    write(1, 11)
+    third = runner_over(host, f"{servers}/shop", start=start)
+    third.start()
+    until(lambda: 11 in ids(host))
+    third.stop()
+    assert list(ids(host)) == [10, 11]
+
+
+def test_a_topic_that_comes_later_is_read_from_its_beginning(
+    brokers: tuple[str, Write], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.capture.kafka._LOOK_SECONDS", 0.0)
+    servers, write = brokers
+    reading = KafkaReading(Description("s", f"{servers}/later*", {"start": "latest"}), {})
+    try:
+        write(0, 1, 2, topic="later")
+        found: list[int] = []
+        ends = time.monotonic() + 20
+        while len(found) < 2 and time.monotonic() < ends:
+            found += [one.record.offset for one in reading.poll(10, 0.2)]
+        assert found == [0, 1]
+    finally:
+        reading.close()
