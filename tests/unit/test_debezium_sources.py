@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headrace.capture.connector import Description
+from headrace.capture.connector import Description, laid_over
 from headrace.capture.debezium.failures import failed
 from headrace.capture.debezium.frames import FrameReader
 from headrace.capture.debezium.jars import CONNECTORS, lock_of
@@ -138,7 +138,7 @@ def test_a_first_reading_is_unfinished_until_its_last_row() -> None:
     assert committed_at({"ts_usec": 1_500_000}) == datetime(1970, 1, 1, 0, 0, 1, 500_000, UTC)
     assert committed_at({"ts_sec": 0}) is None
     assert unpacked(packed("größer")) == "größer"
-    assert again(described(), {"offset": {}, "number": 7, "topics": ["a"]}) == {
+    assert laid_over({"offset": {}, "number": 7, "topics": ["a"], "asked": None}, again(described())) == {
         "again": True,
         "number": 7,
         "topics": ["a"],

@@ -16,6 +16,13 @@ from headrace.capture.messages import Message
 from headrace.capture.record import Record
 
 Position = Mapping[str, Any]
+# Stands in an advance for what is no longer part of the position.
+GONE: Any = object()
+
+
+def laid_over(position: Position, advance: Position) -> dict[str, Any]:
+    """A position after what advances it."""
+    return {name: value for name, value in {**position, **advance}.items() if value is not GONE}
 
 
 @dataclass(frozen=True)
@@ -102,10 +109,10 @@ class Connector:
     format: str = "insert_delete"
     # Takes away what the source has made elsewhere, when it is dropped.
     forget: Callable[[Description], None] = lambda _: None
-    # The position at which all is read anew, after one that its log no longer has.
-    again: Callable[[Description, Position], Position] | None = None
-    # The position at which it goes on, and brings all rows of some tables besides; the text names what is asked for.
-    snapshot: Callable[[Description, Position, Sequence[str], str], Position] | None = None
+    # What is laid over the position so that all is read anew, after one that its log no longer has.
+    again: Callable[[Description], Position] | None = None
+    # Likewise so that it goes on and brings all rows of some tables besides; the text names what is asked for.
+    snapshot: Callable[[Description, Sequence[str], str], Position] | None = None
     # Whether offsets order the records of a partition, and one may come again: then the last of each key is remembered.
     ordered: bool = False
     # Whether a source reads a topic, if there is one of that name.

@@ -256,7 +256,7 @@ def split_location(location: str) -> tuple[str, re.Pattern[str]]:
     return servers, re.compile(".*".join(map(re.escape, topic.split("*"))))
 
 
-def _again(description: Description, _: Position) -> Position:
+def _again(description: Description) -> Position:
     """The oldest records that there are."""
     reading = KafkaReading(replace(description, options={**description.options, "start": "earliest"}), {})
     try:
@@ -265,7 +265,7 @@ def _again(description: Description, _: Position) -> Position:
         reading.close()
 
 
-def _snapshot(description: Description, position: Position, tables: Sequence[str], asked: str) -> Position:
+def _snapshot(description: Description, tables: Sequence[str], asked: str) -> Position:
     """Have the connector of Debezium behind the topics bring all rows of tables: it hears of it by a topic too."""
     topic, options = str(description.options.get("signal_topic", "")), description.options
     if not topic or not tables:
@@ -285,7 +285,7 @@ def _snapshot(description: Description, position: Position, tables: Sequence[str
     producer.produce(topic, json.dumps({"id": asked, "type": "execute-snapshot", "data": data}), key)
     if producer.flush(_ANSWER_SECONDS):
         raise SourceUnavailable(f"Kafka at {servers} does not take the signal", hint="try again when it answers")
-    return position
+    return {}
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, str]:

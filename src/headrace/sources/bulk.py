@@ -19,7 +19,7 @@ from pyspark.sql.types import StructField, StructType
 
 from headrace.capture.columns.debezium import ChangeColumns, ColumnDecoder
 from headrace.capture.columns.records import Records
-from headrace.capture.connector import Arrival
+from headrace.capture.connector import Arrival, laid_over
 from headrace.capture.messages import Message, NoChange, RowChange, Tombstone, Undecodable
 from headrace.epoch.batch import Changes, Verdicts
 from headrace.epoch.bulk import Bulk
@@ -236,7 +236,7 @@ def call_of(source: str, prepared: Prepared, before: Progress, *, raw: bool) -> 
         times = [one for one in (before.source_at, _latest(prepared.raw)) if one is not None]
         reached[0] = progress = replace(
             before,
-            position={**before.position, **prepared.records.advance},
+            position=laid_over(before.position, prepared.records.advance),
             received=before.received + prepared.received,
             applied=before.applied + sum(verdicts.applied.values()),
             stale=before.stale + sum(verdicts.stale.values()),

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from headrace.capture.connector import Arrival, Position
+from headrace.capture.connector import Arrival, Position, laid_over
 from headrace.capture.messages import (
     Decode,
     Message,
@@ -265,13 +265,13 @@ def call_to_begin(source: str, position: Position, before: Progress) -> tuple[Ca
 
 def advanced(before: Progress, decoded: Decoded, applied: int, stale: int, dead: int) -> Progress:
     """The progress after records, given what became of them."""
-    position = dict(before.position)
+    advance: dict[str, Any] = {}
     for arrival in decoded.arrivals:
-        position.update(arrival.advance)
+        advance.update(arrival.advance)
     times = [at for _, message in decoded.messages if (at := _source_at(message)) is not None]
     return replace(
         before,
-        position=position,
+        position=laid_over(before.position, advance),
         received=before.received + decoded.received,
         applied=before.applied + applied,
         stale=before.stale + stale,

@@ -7,11 +7,11 @@ also when whoever does it is killed. Whoever reads the source sees that its posi
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from headrace.capture.connector import Connector, Description, Position
+from headrace.capture.connector import Connector, Description, Position, laid_over
 from headrace.catalog.catalog import Source
 from headrace.epoch.batch import Changes, Verdicts
 from headrace.epoch.calls import Call
@@ -29,8 +29,7 @@ def begin_anew(loop: Loop, source: Source) -> None:
     again = connector.again
     if again is None:
         raise _refused(source, connector, "read anew")
-    described = _described(source)
-    _move(loop, source, lambda position: again(described, position))
+    _move(loop, source, again(_described(source)))
 
 
 def ask_for_snapshot(loop: Loop, source: Source, tables: Sequence[str]) -> None:
@@ -39,17 +38,16 @@ def ask_for_snapshot(loop: Loop, source: Source, tables: Sequence[str]) -> None:
     snapshot = connector.snapshot
     if snapshot is None:
         raise _refused(source, connector, "asked for a snapshot")
-    described = _described(source)
-    asked = uuid.uuid4().hex
-    _move(loop, source, lambda position: snapshot(described, position, tables, asked))
+    _move(loop, source, snapshot(_described(source), tables, uuid.uuid4().hex))
 
 
-def _move(loop: Loop, source: Source, moved: Callable[[Position], Position]) -> None:
+def _move(loop: Loop, source: Source, advance: Position) -> None:
     core = loop.core
-    wanted = moved(progress_of(core, source.name).position)
 
     def after(_: Verdicts) -> Changes:
-        moved_on = replace(progress_of(core, source.name), position=wanted)
+        # The source may have gone on while it was asked: what it has brought is not to be brought again.
+        progress = progress_of(core, source.name)
+        moved_on = replace(progress, position=laid_over(progress.position, advance))
         return {PROGRESS: [{"insert": moved_on.row(source.name, datetime.now(UTC))}]}
 
     loop.submit(Call({}, after=after))

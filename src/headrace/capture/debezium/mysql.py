@@ -46,10 +46,9 @@ def _open(description: Description, position: Position) -> DebeziumReading:
     return DebeziumReading(description, position, plan(description))
 
 
-def _snapshot(description: Description, position: Position, wanted: Sequence[str], asked: str) -> Position:
+def _snapshot(description: Description, wanted: Sequence[str], asked: str) -> Position:
     return with_snapshot(
         named_tables(description, read_url(description, ("mysql", "mariadb"), _PORT).path.strip("/"), wanted),
-        position,
         asked,
     )
 

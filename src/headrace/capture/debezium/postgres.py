@@ -78,8 +78,8 @@ def _open(description: Description, position: Position) -> DebeziumReading:
     return DebeziumReading(description, position, plan(description))
 
 
-def _snapshot(description: Description, position: Position, wanted: Sequence[str], asked: str) -> Position:
-    return with_snapshot(named_tables(description, "public", wanted), position, asked)
+def _snapshot(description: Description, wanted: Sequence[str], asked: str) -> Position:
+    return with_snapshot(named_tables(description, "public", wanted), asked)
 
 
 def _database(url: SplitResult, config: Mapping[str, str]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from headrace.capture.connector import Arrival, Description, Lag, Position
+from headrace.capture.connector import GONE, Arrival, Description, Lag, Position
 from headrace.capture.debezium.failures import failed
 from headrace.capture.debezium.frames import FrameReader, Sent
 from headrace.capture.debezium.jars import class_path
@@ -178,14 +178,14 @@ def is_between(offset: Mapping[str, Any]) -> bool:
     return any(name.startswith("incremental_snapshot") for name in offset)
 
 
-def again(_: Description, position: Position) -> Position:
-    """The position of a source that begins anew: its numbers go on, and its tables are known, to be emptied first."""
-    return {"again": True, "number": position.get("number", 0), "topics": position.get("topics", [])}
+def again(_: Description) -> Position:
+    """That a source begins anew: its numbers go on, and its tables are known, to be emptied first."""
+    return {"again": True, "offset": GONE, "history": GONE, "asked": GONE}
 
 
-def with_snapshot(tables: Sequence[str], position: Position, asked: str) -> Position:
-    """The position of a source that is to bring all rows of some tables."""
-    return {**position, "asked": {"id": asked, "tables": list(tables)}}
+def with_snapshot(tables: Sequence[str], asked: str) -> Position:
+    """That a source is to bring all rows of some tables."""
+    return {"asked": {"id": asked, "tables": list(tables)}}
 
 
 def _wanted(asked: Mapping[str, Any]) -> dict[str, Any]:
