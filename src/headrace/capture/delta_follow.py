@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from headrace.capture.connector import Arrival, Connector, Description, Lag, Position
+from headrace.capture.connector import GONE, Arrival, Connector, Description, Lag, Position
 from headrace.capture.delta import local_path, open_snapshot
 from headrace.capture.messages import Origin, RowChange
 from headrace.capture.messages import Position as SourcePosition
@@ -49,6 +49,8 @@ class DeltaReading:
         if self._begins_late:
             position = {"version": description.options.get("version", self._table.version())}
         self._version = int(position["version"])
+        # Of the next commit, how many changes were taken already: one of them may have parted it.
+        self._taken = int(position.get("taken", 0))
         if self._version > self._table.version():
             raise SourceError(
                 f"the Delta table {self._location} is at version {self._table.version()}, before {self._version}",
@@ -93,15 +95,15 @@ class DeltaReading:
         return self._table.version() > self._version
 
     def _commit(self, version: int) -> list[Arrival]:
-        advance = {"version": version}
         rows = self._feed(version) if self._feeds_changes() else self._difference(version)
-        arrivals = [self._arrival(version, number, sign, row, advance) for number, (sign, row) in enumerate(rows)]
-        if not arrivals:
-            return []
-        last = arrivals[-1]
-        return [*arrivals[:-1], Arrival(last.record, advance, last.message)]
+        taken, self._taken = self._taken, 0
+        return [
+            self._arrival(version, number, sign, row, last=number + 1 == len(rows))
+            for number, (sign, row) in enumerate(rows)
+            if number >= taken
+        ]
 
-    def _arrival(self, version: int, number: int, sign: int, row: Mapping[str, Any], advance: Position) -> Arrival:
+    def _arrival(self, version: int, number: int, sign: int, row: Mapping[str, Any], *, last: bool) -> Arrival:
         kind = "insert" if sign > 0 else "delete"
         payload = json.dumps({kind: json_form(row)}).encode()
         record = Record(payload, topic=Path(self._location).name, partition=version, offset=number)
@@ -113,8 +115,9 @@ class DeltaReading:
             row if sign > 0 else None,
             origin=origin,
         )
-        # Before the last change of a commit nothing may end, and the position is not yet behind it.
-        return Arrival(record, advance, message, whole=False)
+        # Before the last change of a commit no epoch ends, unless a view fails on one of them.
+        advance = {"version": version, "taken": GONE} if last else {"version": version - 1, "taken": number + 1}
+        return Arrival(record, advance, message, whole=last)
 
     def _feeds_changes(self) -> bool:
         configuration: Mapping[str, Any] = self._table.metadata().configuration
@@ -128,8 +131,9 @@ class DeltaReading:
         kinds = found.column("_change_type").to_pylist() if found.num_rows else []
         rows = found.drop_columns([name for name in _FEED_COLUMNS if name in found.column_names]).to_pylist()
         signed = [(_SIGNS[kind], row) for kind, row in zip(kinds, rows, strict=True)]
-        # What goes comes first: an update of a key is then a delete and an insert of it.
-        return [one for one in signed if one[0] < 0] + [one for one in signed if one[0] > 0]
+        # What goes comes first: an update of a key is then a delete and an insert of it. And the order is the same
+        # when it is read again.
+        return sorted(signed, key=lambda one: (one[0], json.dumps(json_form(one[1]))))
 
     def _difference(self, version: int) -> list[tuple[int, dict[str, Any]]]:
         """What a commit changed, by the files that it names."""
