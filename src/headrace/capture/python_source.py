@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import importlib
 import json
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from headrace.capture.connector import Arrival, Connector, Description, Lag, Position
+from headrace.capture.connector import GONE, Arrival, Connector, Description, Lag, Position
 from headrace.capture.messages import RowChange
 from headrace.capture.record import Record
 from headrace.errors import SourceError
@@ -30,6 +31,8 @@ Yielded = tuple[Mapping[str, Any] | bytes, Position] | None
 Tail = Callable[[Position, Mapping[str, Any]], Iterator[Yielded] | Generator[Yielded, None, None]]
 T = TypeVar("T", bound=Tail)
 
+# How long a function that has no more for now is left alone.
+_LOOK_SECONDS = 0.1
 _OPERATIONS = {"insert": "create", "update": "update", "delete": "delete"}
 
 
@@ -47,29 +50,38 @@ class PythonReading:
         self._position = dict(position)
         self._tail = tail
         self._yielding: Iterator[Yielded] | None = None
-        self._count = 0
 
     def poll(self, most: int, seconds: float) -> Sequence[Arrival]:
         """What the function yields until it has no more for now."""
+        ends = time.monotonic() + seconds
         arrivals: list[Arrival] = []
-        if self._yielding is None:
-            self._yielding = iter(self._tail(dict(self._position), self._description.options))
         while len(arrivals) < most:
-            try:
-                one = next(self._yielding)
-            except StopIteration:
-                self._yielding = None
-                break
+            one = self._next()
             if one is None:
-                break
+                if arrivals or time.monotonic() >= ends:
+                    break
+                time.sleep(_LOOK_SECONDS)
+                continue
             arrivals.append(self._arrival(*one))
         return arrivals
 
+    def _next(self) -> Yielded:
+        """What comes next, or None if nothing does for now."""
+        if self._yielding is None:
+            self._yielding = iter(self._tail(dict(self._position), self._description.options))
+        try:
+            return next(self._yielding)
+        except StopIteration:
+            self._yielding = None
+            return None
+
     def _arrival(self, given: Mapping[str, Any] | bytes, position: Position) -> Arrival:
+        # What a function yields is its whole position.
+        advance = {**dict.fromkeys(self._position, GONE), **position}
         self._position = dict(position)
         where = json.dumps(self._position, sort_keys=True, default=str)
         if isinstance(given, bytes):
-            return Arrival(Record(given, topic=self._description.name + where), self._position)
+            return Arrival(Record(given, topic=self._description.name + where), advance)
         payload = json.dumps(json_form(given)).encode()
         record = Record(payload, topic=self._description.name + where)
         kind = next(iter(given), "insert")
@@ -82,7 +94,7 @@ class PythonReading:
             image if gone else None,
             None if gone else image,
         )
-        return Arrival(record, self._position, message)
+        return Arrival(record, advance, message)
 
     def confirm(self, position: Position) -> None:
         """Nothing is kept for us."""
