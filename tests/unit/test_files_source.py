@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.capture.connector import Description
+from headrace.capture.connector import Description, laid_over
 from headrace.capture.files import FILES, FilesReading
 from headrace.errors import SourceError
 
@@ -22,10 +22,10 @@ def rows(arrivals: Any) -> list[Any]:
     return [one.message.after if one.message is not None else one.record.value for one in arrivals]
 
 
-def position_after(arrivals: Any) -> dict[str, Any]:
-    position: dict[str, Any] = {}
+def position_after(arrivals: Any, before: dict[str, Any] | None = None) -> dict[str, Any]:
+    position = before or {}
     for one in arrivals:
-        position.update(one.advance)
+        position = laid_over(position, one.advance)
     return position
 
 
@@ -78,3 +78,26 @@ def test_only_files_of_the_pattern(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="there is no folder"):
         FILES.check(Description("s", str(tmp_path / "nowhere"), {}))
+
+
+def test_files_that_are_gone_are_gone_from_the_position(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id\n1\n")
+    one = reading(tmp_path, pattern="*.csv")
+    position = position_after(one.poll(100, 0))
+    (tmp_path / "a.csv").unlink()
+    (tmp_path / "b.csv").write_text("id\n2\n")
+    position = position_after(one.poll(100, 0), position)
+    assert position == {"b.csv": -1}
+    # One that is there and not among those that are read now is still known.
+    (tmp_path / "c.ndjson").write_text('{"insert": {"id": 3}}\n')
+    position = position_after(reading(tmp_path, position, pattern="*.ndjson").poll(100, 0), position)
+    assert position == {"b.csv": -1, "c.ndjson": -1}
+
+
+def test_a_file_that_cannot_be_read_holds_back_nothing_before_it(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id\n1\n")
+    (tmp_path / "b.parquet").write_text("no Parquet")
+    one = reading(tmp_path)
+    assert rows(one.poll(100, 0)) == [{"id": "1"}]
+    with pytest.raises(SourceError, match=r"b\.parquet"):
+        one.poll(100, 0)

@@ -11,13 +11,14 @@ import csv
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.capture.connector import Arrival, Connector, Description, Lag, Position
+from headrace.capture.connector import GONE, Arrival, Connector, Description, Lag, Position, laid_over
 from headrace.capture.messages import RowChange
 from headrace.capture.record import Record
 from headrace.errors import SourceError, SourceUnavailable
@@ -42,6 +43,8 @@ class FilesReading:
         self._delimiter = str(description.options.get("delimiter", ","))
         self._taken: dict[str, int] = {name: int(rows) for name, rows in position.items()}
         self._open: tuple[str, Iterator[Arrival]] | None = None
+        # Files that were taken and are no longer there.
+        self._gone: set[str] = set()
 
     def poll(self, most: int, seconds: float) -> Sequence[Arrival]:
         """The next rows; those of one file before those of the next."""
@@ -56,13 +59,24 @@ class FilesReading:
                     time.sleep(_LOOK_SECONDS)
                     continue
                 self._open = name, self._read(name, self._taken.get(name, 0))
+                self._gone |= self._taken.keys() - {one.name for one in self._folder.iterdir()} - {name}
             name, rows = self._open
-            arrival = next(rows, None)
+            try:
+                arrival = next(rows, None)
+            except SourceError:
+                # What was read before it is taken first; then it is told.
+                self._open = None
+                if arrivals:
+                    break
+                raise
             if arrival is None:
                 self._open, self._taken[name] = None, _DONE
                 # That a file is through is said with its last row; one without rows is looked at again and again.
                 continue
-            self._taken.update(arrival.advance)
+            if self._gone:
+                arrival = replace(arrival, advance={**dict.fromkeys(self._gone, GONE), **arrival.advance})
+                self._gone = set()
+            self._taken = laid_over(self._taken, arrival.advance)
             arrivals.append(arrival)
         return arrivals
 
