@@ -15,7 +15,7 @@ from headrace.errors import RelationNameError, SourceError
 from headrace.sources.connectors import CONNECTORS, check
 from headrace.sources.running import Sources
 from headrace.sources.schema_changes import forgotten
-from headrace.sources.secrets import looked_up, refuse_plain_secrets
+from headrace.sources.secrets import refuse_plain_secrets, secrets_hidden
 from headrace.sources.snapshots import ask_for_snapshot, begin_anew
 from headrace.sources.system_tables import (
     PROGRESS,
@@ -89,7 +89,8 @@ def following_source(catalog: Catalog, statement: CreateSource) -> Source:
     table = catalog.open_table(statement.table).name if statement.table else ""
     options = dict(statement.options)
     refuse_plain_secrets(options)
-    check(Description(statement.name, statement.location, looked_up(options), table), connector)
+    with secrets_hidden(options) as found:
+        check(Description(statement.name, statement.location, found, table), connector)
     mode = str(options.pop("mode", "snapshot_and_follow"))
     return Source(statement.name, table, statement.connector, statement.location, mode, options, state="Running")
 
@@ -103,7 +104,8 @@ def alter_source(loop: Loop, statement: AlterSource) -> None:
     connector = CONNECTORS.get(source.connector)
     if connector is None or source.state == "Done":
         raise SourceError(f"source {source.name} was read once", hint="drop it and create it anew")
-    check(Description(source.name, source.location, looked_up(options), source.table), connector)
+    with secrets_hidden(options) as found:
+        check(Description(source.name, source.location, found, source.table), connector)
     _redefine(loop, replace(source, options=options))
 
 
@@ -144,7 +146,8 @@ def forget_source(source: Source) -> None:
     """Take away what a source that was dropped has made elsewhere, such as a slot for which a log would be kept."""
     connector = CONNECTORS.get(source.connector)
     if connector is not None and source.state != "Done":
-        connector.forget(Description(source.name, source.location, looked_up(source.options), source.table))
+        with secrets_hidden(source.options) as found:
+            connector.forget(Description(source.name, source.location, found, source.table))
 
 
 def _known(core: Core, name: str) -> Source:

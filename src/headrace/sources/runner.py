@@ -52,6 +52,7 @@ from headrace.sources.pace import Pace
 from headrace.sources.retention import outlived, retention_of
 from headrace.sources.schema_changes import SchemaChanges
 from headrace.sources.schema_policy import policy_of
+from headrace.sources.secrets import hidden
 from headrace.sources.system_tables import DEAD_LETTERS
 from headrace.sources.transactions import Transactions
 
@@ -172,14 +173,18 @@ class Runner:
                 if not _may_pass(error):
                     self._halt(error)
                     return
-                self._error = _told(error)
+                self._error = self._told(error)
                 _log.warning("source %s is tried again in %.1f seconds: %s", self.source.name, pause, self._error)
                 self._stopped.wait(pause * random.uniform(0.8, 1.2))
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _halt(self, error: BaseException) -> None:
-        self._state, self._error = "Error", _told(error)
+        self._state, self._error = "Error", self._told(error)
         _log.error("source %s has stopped: %s", self.source.name, self._error)
+
+    def _told(self, error: BaseException) -> str:
+        # What a library says of its settings may have a secret among them, and SHOW and the log are for everybody.
+        return hidden(_told(error), self._options, self._description.options)
 
     def _read(self) -> None:
         reading = self._connector.open(self._description, self._progress.position)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections import Counter, defaultdict
 from dataclasses import replace
@@ -17,6 +18,7 @@ from headrace.capture.options import read_options
 from headrace.catalog.catalog import Source
 from headrace.epoch.core import Core
 from headrace.epoch.loop import Loop
+from headrace.errors import HeadraceError
 from headrace.intake.table import TableContract
 from headrace.reading.point_read import rows_where
 from headrace.sources.bulk import Backlog
@@ -27,6 +29,7 @@ from headrace.sources.runner import Runner, State, Status
 from headrace.sources.secrets import looked_up
 from headrace.sources.system_tables import DEAD_LETTERS, PROGRESS, raw_name
 
+_log = logging.getLogger("headrace.sources")
 # From so many records on that come at once, they are a backlog, and so many of one are taken into an epoch at most.
 _LARGE = 5_000
 _MOST_AT_ONCE = 100_000
@@ -39,6 +42,8 @@ class Sources:
         self._loop = loop
         self._runners: dict[str, Runner] = {}
         self._stopping: dict[str, Runner] = {}
+        # Those that cannot even begin, as without their secret, as they are defined, and why.
+        self._unable: dict[str, tuple[Source, str]] = {}
         self._lock = threading.Lock()
         self._closed = False
         # By source and outcome, changes since this process began.
@@ -55,10 +60,23 @@ class Sources:
                     # Not waited for: a definition may be under way, whose turn the runner waits for.
                     runner.stop(wait=False)
                     self._stopping[name] = self._runners.pop(name)
+            self._unable.clear()
             for name, source in wanted.items():
                 if name not in self._runners:
-                    self._runners[name] = runner = self._made(source, self._stopping.pop(name, None))
-                    runner.start()
+                    self._begin(source)
+
+    def _begin(self, source: Source) -> None:
+        """Run a source; one that cannot begin says why, and is in nobody else's way."""
+        name = source.name
+        try:
+            runner = self._made(source, self._stopping.get(name))
+        except HeadraceError as error:
+            self._unable[name] = source, " ".join(part for part in (error.message, error.detail) if part)
+            _log.error("source %s cannot begin: %s", name, self._unable[name][1])
+            return
+        self._stopping.pop(name, None)
+        self._runners[name] = runner
+        runner.start()
 
     def wait_for_stopped(self) -> None:
         """Wait until those that were paused or dropped have ended; not while it is one's turn to make epochs."""
@@ -92,6 +110,9 @@ class Sources:
         if runner is not None and runner.source == source:
             # The counts as they are committed: a replay of dead letters changes them too.
             return replace(runner.status, progress=progress_of(self._loop.core, source.name))
+        known, error = self._unable.get(source.name, (None, ""))
+        if known == source:
+            return Status("Error", progress_of(self._loop.core, source.name), error=error)
         # As it is defined: another process may run it, or it is just about to begin here.
         state: State = "Done" if source.state == "Done" else "Paused" if source.state == "Paused" else "Running"
         return Status(state, progress_of(self._loop.core, source.name))
