@@ -16,6 +16,8 @@ from typing import Any, cast
 import pyarrow as pa
 
 _UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+# Far more than any column holds.
+_MOST_DIGITS = 10_000
 # What Python raises for a time that it cannot hold, and for bytes that are no text.
 _NO_PYTHON_VALUE = (OverflowError, ValueError, pa.ArrowInvalid)
 
@@ -28,7 +30,8 @@ def json_form(value: object) -> Any:
         case float():
             return value if math.isfinite(value) else {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
         case Decimal():
-            return f"{value:f}"
+            # One of a few letters must not become one of a gigabyte.
+            return f"{value:f}" if abs(value.adjusted()) <= _MOST_DIGITS else str(value)
         case dt.datetime() | dt.date() | dt.time():
             return value.isoformat()
         case bytes():

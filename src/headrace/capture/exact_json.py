@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+import re
 from collections.abc import Callable
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -16,6 +17,7 @@ from headrace.capture.messages import Undecodable
 SPACE = " \t\r\n"
 # Deeper than any schema or row that anybody writes, and far from where Python gives up.
 DEEPEST = 64
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def read_record(content: bytes) -> Any:
@@ -43,9 +45,21 @@ def read_json(text: str) -> Any:
     """One JSON value that fills the text, numbers exact; `Undecodable` if it is anything else."""
     begin = 0 if text.startswith("{") else len(text) - len(text.lstrip(SPACE))
     value, end = decode_at(text, begin)
+    if _SURROGATE.search(text):
+        _refuse_half_pairs(value)
     if end != len(text) and (rest := text[end:].lstrip(SPACE)):
         raise Undecodable(f"not JSON: unexpected text after the value, at column {len(text) - len(rest) + 1}", "text")
     return value
+
+
+def _refuse_half_pairs(value: Any) -> None:
+    """Nothing, or `Undecodable` if a text within a value cannot be written as UTF-8, and so nowhere be kept."""
+    try:
+        json_text(value).encode()
+    except UnicodeEncodeError:
+        raise Undecodable("a text holds half a surrogate pair, which is no text", "text") from None
+    except RecursionError:
+        raise Undecodable("nested too deeply", "text") from None
 
 
 def decode_at(text: str, begin: int) -> tuple[Any, int]:

@@ -18,7 +18,7 @@ from typing import Any
 
 from headrace.capture.columns.records import Records
 from headrace.capture.connector import Arrival, Connector, Description, Lag, Position
-from headrace.capture.record import Record
+from headrace.capture.record import Record, moment_of
 from headrace.errors import LogTruncated, SetupError, SourceError, SourceUnavailable
 
 _LOOK_SECONDS = 5.0
@@ -81,7 +81,7 @@ class KafkaReading:
         for message in self._consumed(most, seconds):
             topic, partition, offset = message.topic(), message.partition(), message.offset()
             _, millis = message.timestamp()
-            at = datetime.fromtimestamp(millis / 1000, UTC) if millis > 0 else None
+            at = moment_of(millis)
             headers = tuple((name, value) for name, value in message.headers() or ())
             record = Record(message.value(), message.key(), headers, topic, partition, offset, at)
             self._next[topic, partition] = offset + 1
@@ -108,8 +108,8 @@ class KafkaReading:
         }
         for (topic, partition), index in lasts.items():
             self._next[topic, partition] = advanced[_key(topic, partition)] = offsets[index] + 1
-            if timestamps[index] > 0:
-                self._read_at[topic, partition] = datetime.fromtimestamp(timestamps[index] / 1000, UTC)
+            if (at := moment_of(timestamps[index])) is not None:
+                self._read_at[topic, partition] = at
         return Records(values, keys, topics, partitions, offsets, timestamps, advanced)
 
     def _waiting(self, messages: list[Any]) -> int:

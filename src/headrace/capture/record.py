@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,14 @@ class Record:
     def event_id(self) -> str:
         """What names the record among all others of its source, also when it is read again."""
         return f"{self.topic}-{self.partition}-{self.offset}"
+
+
+def moment_of(millis: int) -> datetime | None:
+    """The time of a record by its milliseconds since 1970; none where it tells none, or one that no clock shows."""
+    try:
+        return datetime.fromtimestamp(millis / 1000, UTC) if millis > 0 else None
+    except (OverflowError, ValueError, OSError):
+        return None
 
 
 # Where a value comes alone, as over HTTP.

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from headrace.catalog.catalog import Table
 from headrace.epoch.emptied import end_of_all
-from headrace.epoch.pending import LET_GO
+from headrace.epoch.pending import LET_GO, before
 from headrace.errors import Rejection
 from headrace.intake.overlay import Taken
 from headrace.intake.positions import POSITION_TYPES, SOURCE_AT, Captured, SourcePosition
@@ -271,7 +271,7 @@ def _tombstones(
     at = pa.array([now], buried.schema.types[-1]).take(pa.array(np.zeros(dead.num_rows, dtype=np.int64)))
     added = pa.table([*dead.columns, at], schema=buried.schema)
     gone = gather(tombs.found, removed)
-    return _remembered(keys, buried, gone, added, len(keys.indexes) + 1, _before(now, retention))
+    return _remembered(keys, buried, gone, added, len(keys.indexes) + 1, before(now, retention))
 
 
 def _positions(
@@ -288,13 +288,8 @@ def _positions(
     # The last one stands for those that no change touches.
     gone = gather(known, np.flatnonzero(touched[numbers]))
     newest = pc.max(positions.column(SOURCE_AT).take(chosen)).as_py()
-    expired_at = None if newest is None else _before(min(newest, now), retention)
+    expired_at = None if newest is None else before(min(newest, now), retention)
     return _remembered(keys, held, gone, added, len(keys.indexes) + SOURCE_AT, expired_at)
-
-
-def _before(moment: datetime, retention: timedelta) -> datetime | None:
-    """The time before which nothing is remembered, if there is one."""
-    return None if retention == timedelta.max else moment - retention
 
 
 def _remembered(

@@ -150,7 +150,7 @@ class Pending:
         touched = [key for key, _ in net.positions_set]
         rows = [(*key, *position) for key, position in net.positions_set]
         column = len(self._key_indexes) + SOURCE_AT
-        expired_at = None if newest is None else newest - retention
+        expired_at = None if newest is None else before(newest, retention)
         return self._remembered_delta(snapshot, touched, self._found_positions, rows, column, expired_at)
 
     def _remembered_delta(
@@ -208,3 +208,12 @@ def _column_table(keys: Sequence[Any], fields: Sequence[Any]) -> pa.Table:
 
 def _positional(table: pa.Table, schema: Any) -> pa.Table:
     return conform(table, [field.dataType for field in schema.fields])
+
+
+def before(moment: datetime, retention: timedelta) -> datetime | None:
+    """The time before which nothing is remembered, if there is one."""
+    try:
+        return moment - retention
+    except OverflowError:
+        # There is no time so early.
+        return None

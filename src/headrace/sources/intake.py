@@ -377,7 +377,18 @@ def _image(row: Mapping[str, Any] | None, kept: Collection[str] = ()) -> str | N
     if row is None:
         return None
     marked = {**row, **{name: UNAVAILABLE_VALUE for name in kept if name not in row}} if kept else row
-    return json.dumps(marked, default=json_form, ensure_ascii=False)
+    text = json.dumps(marked, default=json_form, ensure_ascii=False)
+    # A source of one's own may bring half of a surrogate pair, which is text only where it is escaped.
+    return text if is_text(text) else json.dumps(marked, default=json_form)
+
+
+def is_text(text: str) -> bool:
+    """Whether a text can be kept as one."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _log_order(origin: Origin) -> str | None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, Protocol, runtime_checkable
 
 from headrace.capture.connector import Arrival, Position
-from headrace.capture.record import Record
+from headrace.capture.record import Record, moment_of
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,6 @@ class Records:
 
     def record(self, index: int) -> Record:
         """One of them by itself."""
-        millis = self.timestamps[index]
         return Record(
             self.values[index],
             self.keys[index],
@@ -37,7 +35,7 @@ class Records:
             self.topics[index],
             self.partitions[index],
             self.offsets[index],
-            datetime.fromtimestamp(millis / 1000, UTC) if millis > 0 else None,
+            moment_of(self.timestamps[index]),
         )
 
     def arrival(self, index: int) -> Arrival:
