@@ -28,6 +28,9 @@ _MOST_AT_ONCE = 1_000_000
 # How long more records of a backlog are waited for.
 _GATHER_SECONDS = 0.3
 
+# Settings by which the library loads code or runs commands: with these, who may define a source could run anything.
+_PROGRAMS = frozenset({"plugin.library.paths", "sasl.kerberos.kinit.cmd", "ssl.engine.location", "ssl.providers"})
+
 OPTIONS: Mapping[str, str] = {
     "start": "Where to begin: 'earliest' (the default), 'latest', 'offset:N', or a time such as '2026-01-31 12:00:00'.",
     "signal_topic": "The topic of signals (signal.kafka.topic) of the Debezium connector, for SNAPSHOT SOURCE.",
@@ -308,6 +311,12 @@ def _reads_topic(description: Description, topic: str) -> bool:
 
 def _check(description: Description) -> None:
     split_location(description.location)
+    for name in _PROGRAMS.intersection(_given(description.options)):
+        raise SourceError(
+            f"option kafka.{name} cannot be given",
+            detail="By it the process that owns the home would load code or run a command, which no statement may ask.",
+            hint="leave it out",
+        )
     if "*" in transaction_topic(description):
         raise SourceError(
             "the topic of the ends of transactions cannot be told from a pattern",

@@ -113,10 +113,13 @@ def _found(description: Description) -> Tail:
     module, _, name = description.location.partition(":")
     try:
         found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
+    # A module may do anything when it is read: to end this process is not for it to decide.
+    except (Exception, SystemExit) as error:
         raise SourceError(
             f"there is no function {description.location}",
-            detail=f"{error}.",
+            detail=f"{error}."
+            if isinstance(error, (ImportError, AttributeError))
+            else f"{type(error).__name__}: {error}.",
             hint="write 'module:function', with the module on Python's path of the process that owns the home",
         ) from error
     if not getattr(found, "__headrace_source__", False):

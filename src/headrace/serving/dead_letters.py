@@ -13,12 +13,15 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from headrace.capture.exact_json import json_text, read_record
+from headrace.capture.messages import Undecodable
 from headrace.json_forms import json_form
+from headrace.serving.bodies import read_small_body
 from headrace.serving.openapi import NAME_LENGTH, ReceiptBody, body, refusals
 from headrace.serving.problems import invalid
 from headrace.serving.rows import JSON
 from headrace.serving.service import Service
-from headrace.serving.sources import OfService, answered, read_model
+from headrace.serving.sources import OfService, answered, model_of, read_model
 from headrace.sources.dead_letters import Filter, discard, find_letters, refuse_unknown, replay
 
 router = APIRouter(tags=["sources"])
@@ -125,16 +128,26 @@ async def act(verb: Literal["replay", "discard"], request: Request, service: OfS
 )
 async def replay_one(id: LetterId, request: Request, service: OfService) -> Response:  # noqa: A002 - as above
     """Have one dead letter tried again, edited or as it came; refused again it stays, with what was sent."""
-    edited = await read_model(request, Edited)
+    text = edited_text(await read_small_body(request))
 
     def run() -> dict[str, Any]:
         letters = _letters(service, Chosen(ids=[id]))
-        if edited.payload is not None:
-            text = edited.payload if isinstance(edited.payload, str) else json.dumps(edited.payload)
+        if text is not None:
             letters = [{**one, "payload": text} for one in letters]
         return replay(service.engine.loop, letters).to_json()
 
     return await answered(request, service, run)
+
+
+def edited_text(sent: bytes) -> str | None:
+    """The payload that a body has, as text: numbers of a document have the digits that were sent."""
+    payload = model_of(sent, Edited).payload
+    if payload is None or isinstance(payload, str):
+        return payload
+    try:
+        return json_text(read_record(sent)["payload"])
+    except Undecodable as error:
+        raise invalid([{"loc": ("payload",), "msg": error.reason}]) from None
 
 
 def _letters(service: Service, chosen: Chosen) -> list[dict[str, Any]]:

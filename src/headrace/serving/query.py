@@ -23,8 +23,10 @@ from headrace.serving.openapi import DefinedBody, ReceiptBody, body, refusals
 from headrace.serving.problems import Refusal, invalid
 from headrace.serving.rows import ARROW, CSV, JSON, NDJSON, Result, chosen, written
 from headrace.serving.service import Service, service_of
+from headrace.serving.sources import refuse_functions
 from headrace.serving.statement_runner import ClientGone, PreparedStatement
 from headrace.sql.statements import (
+    CreateSource,
     Delete,
     Describe,
     Explain,
@@ -244,6 +246,8 @@ def _refuse_key(statement: Statement) -> None:
 
 
 def _refuse_definitions(statement: Statement, service: Service) -> None:
+    if isinstance(statement, CreateSource):
+        refuse_functions(statement.connector)
     if service.settings.serve_definitions:
         return
     if isinstance(statement, Explain) and not isinstance(statement.target, str):

@@ -165,7 +165,11 @@ async def drop(name: SourceName, request: Request, service: OfService) -> Respon
 
 async def read_model(request: Request, kind: type[M]) -> M:
     """What a small body holds, as declared."""
-    sent = await read_small_body(request)
+    return model_of(await read_small_body(request), kind)
+
+
+def model_of(sent: bytes, kind: type[M]) -> M:
+    """What bytes hold, as declared."""
     try:
         return kind.model_validate_json(sent)
     except ValidationError as error:
@@ -196,6 +200,18 @@ def refuse_definitions(service: Service) -> None:
         )
 
 
+def refuse_functions(connector: str) -> None:
+    """Whatever definitions a server takes, it imports no module that a client names."""
+    if connector.lower() == "python":
+        raise Refusal(
+            403,
+            "definitions_refused",
+            "this server makes no source of a Python function",
+            detail="To name a module is to have the server run what stands in it.",
+            hint="run headrace source create or headrace run where the server runs",
+        )
+
+
 def _statement(sent: NewSource) -> CreateSource:
     """The statement that a body stands for, held to what the text of one is held to."""
     fault = relation_name_fault(sent.name)
@@ -203,6 +219,7 @@ def _statement(sent: NewSource) -> CreateSource:
         raise invalid([{"loc": ("name",), "msg": fault}])
     if sent.connector.upper() not in CONNECTORS:
         raise invalid([{"loc": ("connector",), "msg": f"there are {', '.join(CONNECTORS).lower()}"}])
+    refuse_functions(sent.connector)
     if not sent.location.strip():
         raise invalid([{"loc": ("location",), "msg": "it does not say where the source is"}])
     return CreateSource(

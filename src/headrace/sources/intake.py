@@ -29,7 +29,7 @@ from headrace.capture.options import UNAVAILABLE_VALUE
 from headrace.capture.record import Record
 from headrace.epoch.batch import Changes, Verdicts
 from headrace.epoch.calls import Call
-from headrace.errors import Rejection
+from headrace.errors import Rejection, SourceError
 from headrace.intake.positions import Captured, Emptied, SourcePosition, numbered, sortable
 from headrace.json_forms import json_form
 from headrace.sources.positions import Positions
@@ -348,7 +348,13 @@ def payload_bytes(text: str | None) -> bytes | None:
     """The bytes that a text stands for."""
     if text is None:
         return None
-    return bytes.fromhex(text[2:]) if text.startswith("\\x") else text.encode()
+    try:
+        return bytes.fromhex(text[2:]) if text.startswith("\\x") else text.encode()
+    except ValueError:
+        raise SourceError(
+            "the payload of a dead letter is neither text nor bytes",
+            hint="write bytes as \\x and two hexadecimal digits for each",
+        ) from None
 
 
 def raw_rows(decoded: Decoded, now: datetime) -> list[dict[str, Any]]:

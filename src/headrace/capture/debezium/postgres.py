@@ -15,6 +15,10 @@ from headrace.errors import SourceError
 _PORT = 5432
 _LONGEST_NAME = 63
 _JARS = "postgresql"
+# What a URL may say of the connection. The driver knows others, which load classes, write files or are secrets.
+_PARAMETERS = frozenset(
+    {"sslmode", "sslrootcert", "sslcert", "sslkey", "connectTimeout", "socketTimeout", "tcpKeepAlive"}
+)
 # It goes through the log like any change, without a table and without a right to write: so a slot that nothing else
 # moves is moved on, also where only tables change that nobody captures.
 _HEARTBEAT = "SELECT pg_logical_emit_message(true, 'headrace', '')"
@@ -23,6 +27,13 @@ _HEARTBEAT = "SELECT pg_logical_emit_message(true, 'headrace', '')"
 def plan(description: Description) -> Plan:
     """How Debezium reads the database of a source."""
     url = read_url(description, ("postgresql", "postgres"), _PORT)
+    for name, _ in parse_qsl(url.query, keep_blank_values=True):
+        if name not in _PARAMETERS:
+            raise SourceError(
+                "the URL of a source has a parameter that it cannot have",
+                detail=f"It is {name[:60]!r}.",
+                hint=f"there are {', '.join(sorted(_PARAMETERS))}",
+            )
     slot = _name(description, "slot")
     config = {
         "connector.class": "io.debezium.connector.postgresql.PostgresConnector",

@@ -6,7 +6,7 @@ every format.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -41,14 +41,17 @@ _LOGICAL: dict[tuple[str, str], Kind] = {
 }
 _NAMED = ("record", "error", "enum", "fixed")
 MOST_NAMES = 10_000
+# A type that is named again and again within others doubles with each of them: what is unfolded has an end.
+MOST_VALUES = 20_000
 
 
 @dataclass(frozen=True)
 class Named:
-    """A type that has a name: how it is written, and whether its values may take no bytes at all."""
+    """A type: how it is written, whether its values may take no bytes at all, and of how many values it is made."""
 
     encoding: Encoding
     empty: bool
+    size: int = 1
 
 
 class SchemaReading:
@@ -85,10 +88,14 @@ class SchemaReading:
             inner = found.encoding
             return (
                 {"type": "map", "values": plain},
-                Named(_logical(content, kind, Encoding(Kind.MAP, key=PLAIN, element=inner)), empty=False),
+                Named(
+                    _logical(content, kind, Encoding(Kind.MAP, key=PLAIN, element=inner)),
+                    empty=False,
+                    size=1 + found.size,
+                ),
             )
         plain, found = self._by_name(kind, space)
-        return plain, Named(_logical(content, kind, found.encoding), found.empty)
+        return plain, Named(_logical(content, kind, found.encoding), found.empty, found.size)
 
     def _by_name(self, name: str, space: str) -> tuple[str, Named]:
         if name == "null":
@@ -112,14 +119,14 @@ class SchemaReading:
         told = [found for plain, found in read if plain != "null"]
         encoding = told[0].encoding if len(told) == 1 else PLAIN
         # The number of the branch takes a byte at least.
-        return [plain for plain, _ in read], Named(encoding, empty=False)
+        return [plain for plain, _ in read], Named(encoding, empty=False, size=_size(found for _, found in read))
 
     def _array(self, content: Mapping[str, Any], space: str) -> tuple[Any, Named]:
         plain, found = self._read(content.get("items"), space)
         if found.empty:
             raise Undecodable("an Avro array has elements without bytes: a few bytes could claim any number", "schema")
         encoding = _logical(content, "array", Encoding(Kind.LIST, element=found.encoding))
-        return {"type": "array", "items": plain}, Named(encoding, empty=False)
+        return {"type": "array", "items": plain}, Named(encoding, empty=False, size=1 + found.size)
 
     def _named_type(self, content: Mapping[str, Any], kind: str, space: str) -> tuple[Any, Named]:
         name = content.get("name")
@@ -146,7 +153,7 @@ class SchemaReading:
         space = full.rpartition(".")[0]
         plain: list[Any] = []
         inner: list[tuple[str, Encoding]] = []
-        empty = True
+        parts: list[Named] = []
         for field in cast("list[Any]", fields):
             name = cast("dict[str, Any]", field).get("name") if isinstance(field, dict) else None
             if not isinstance(name, str):
@@ -154,9 +161,18 @@ class SchemaReading:
             read, found = self._read(cast("dict[str, Any]", field).get("type"), space)
             plain.append({"name": name, "type": read})
             inner.append((name, found.encoding))
-            empty = empty and found.empty
+            parts.append(found)
         encoding = _logical(content, "record", Encoding(Kind.STRUCT, fields=tuple(inner)))
-        return {"type": "record", "name": full, "fields": plain}, Named(encoding, empty)
+        return {"type": "record", "name": full, "fields": plain}, Named(
+            encoding, all(one.empty for one in parts), _size(parts)
+        )
+
+
+def _size(parts: Iterable[Named]) -> int:
+    size = 1 + sum(one.size for one in parts)
+    if size > MOST_VALUES:
+        raise Undecodable(f"an Avro schema unfolds into more than {MOST_VALUES:,} values", "schema")
+    return size
 
 
 def _enum(content: Mapping[str, Any], full: str) -> tuple[Any, Named]:
