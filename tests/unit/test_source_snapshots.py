@@ -1,7 +1,8 @@
-"""Snapshots that are asked for while a source goes on: its position is never set back."""
+"""What is asked of a source while it goes on: neither its position nor its counts are ever set back."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -13,36 +14,49 @@ from headrace.capture.debezium.reading import again, with_snapshot
 from headrace.capture.kafka import KAFKA
 from headrace.epoch.loop import Loop
 from headrace.sources.connectors import CONNECTORS
+from headrace.sources.runner import Runner
 from headrace.sources.running import progress_of
 from headrace.sources.snapshots import ask_for_snapshot, begin_anew
+from tests.small_engine import Host, rows
 from tests.unit.test_raw_kept import LOG, home, running, until
 
 
-def connector_that_is_slow_to_answer(log: list[bytes], reached: Any) -> Connector:
-    """Its database answers only after more changes were taken."""
-
-    def snapshot(_: Description, tables: Sequence[str], asked: str) -> Position:
-        log.extend(LOG[10:])
-        until(reached)
-        return with_snapshot(tables, asked)
-
-    return replace(CONNECTORS["topic"], snapshot=snapshot, again=again)
+def snapshot(_: Description, tables: Sequence[str], asked: str) -> Position:
+    return with_snapshot(tables, asked)
 
 
-def test_what_came_while_a_snapshot_was_asked_for_is_not_read_again() -> None:
+def having_snapshots() -> None:
+    cast("dict[str, Connector]", CONNECTORS)["topic"] = replace(CONNECTORS["topic"], snapshot=snapshot, again=again)
+
+
+def waiting_for_its_turn(runner: Runner, log: list[bytes]) -> Loop:
+    """The loop of a source that has read more, which waits in line, for it is our turn."""
+    loop: Any = runner._loop  # pyright: ignore[reportPrivateUsage]
+    log.extend(LOG[10:])
+    until(lambda: len(loop._waiting) == 1)
+    return loop
+
+
+def raw_ids(host: Host) -> Counter[str]:
+    return Counter({row[0]: count for row, count in rows(cast("Any", host.stores["s_raw"].snapshot())).items()})
+
+
+def test_what_came_while_a_snapshot_was_asked_for_is_not_taken_twice() -> None:
     host, log = home(), list(LOG[:10])
     core = cast("Any", host)
     with running(host, log) as runner:
+        having_snapshots()
         until(lambda: runner.status.progress.received == 10)
-        connectors = cast("dict[str, Connector]", CONNECTORS)
-        connectors["topic"] = connector_that_is_slow_to_answer(log, lambda: runner.status.progress.received == len(LOG))
-        source = host.catalog.sources["s"]
-        ask_for_snapshot(Loop(core), source, ["t"])
+        with cast("Any", runner)._loop.turn:
+            loop = waiting_for_its_turn(runner, log)
+            ask_for_snapshot(loop, host.catalog.sources["s"], ["t"])
+        until(lambda: progress_of(core, "s").received == len(LOG))
         position = progress_of(core, "s").position
-        assert position["at"] == len(LOG)
-        assert position["asked"]["tables"] == ["t"]
-        begin_anew(Loop(core), source)
+        assert (position["at"], position["asked"]["tables"]) == (len(LOG), ["t"])
+        begin_anew(loop, host.catalog.sources["s"])
         assert progress_of(core, "s").position == {"at": len(LOG), "again": True}
+    assert set(raw_ids(host).values()) == {1}
+    assert len(raw_ids(host)) == len(LOG)
 
 
 def test_a_signal_by_kafka_moves_no_position() -> None:

@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 
 from headrace.capture.connector import Connector, Description, Position, laid_over
 from headrace.catalog.catalog import Source
-from headrace.epoch.batch import Changes, Verdicts
 from headrace.epoch.calls import Call
 from headrace.epoch.loop import Loop
 from headrace.errors import SourceError
@@ -44,13 +43,14 @@ def ask_for_snapshot(loop: Loop, source: Source, tables: Sequence[str]) -> None:
 def _move(loop: Loop, source: Source, advance: Position) -> None:
     core = loop.core
 
-    def after(_: Verdicts) -> Changes:
-        # The source may have gone on while it was asked: what it has brought is not to be brought again.
+    def work_out() -> Call:
+        # The source may have gone on while it was asked, and what it brings next may be in line: in one epoch with
+        # that, this would set it back.
         progress = progress_of(core, source.name)
         moved_on = replace(progress, position=laid_over(progress.position, advance))
-        return {PROGRESS: [{"insert": moved_on.row(source.name, datetime.now(UTC))}]}
+        return Call({PROGRESS: [{"insert": moved_on.row(source.name, datetime.now(UTC))}]})
 
-    loop.submit(Call({}, after=after))
+    loop.change_alone(work_out)
 
 
 def _connector(source: Source) -> Connector:
