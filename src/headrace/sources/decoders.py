@@ -16,7 +16,6 @@ from headrace.capture.record import Record
 from headrace.capture.unknown_columns import UnknownColumns
 from headrace.catalog.catalog import Source
 from headrace.epoch.core import Core
-from headrace.errors import SourceError
 from headrace.intake.table import TableContract
 from headrace.sources.connectors import FORMAT_OPTIONS, registry_of
 from headrace.sources.secrets import looked_up
@@ -56,8 +55,8 @@ class Decoders:
     def __init__(self, core: Core, source: Source, connector: Connector) -> None:
         options = looked_up(source.options)
         self._core = core
-        self._has_format = connector.has_format
-        self._format = str(options.get("format", connector.format))
+        # A connector that brings messages, and no bytes, has its dead letters as this one writes changes.
+        self._format = str(options.get("format", connector.format)) if connector.has_format else "insert_delete"
         self._registry = registry_of(options) if self._format == "avro" else None
         self._options = read_options({name: value for name, value in options.items() if name in FORMAT_OPTIONS})
         if "unknown_columns" not in options:
@@ -71,21 +70,9 @@ class Decoders:
 
     def of(self, table: str) -> Decoder:
         """What reads the records of a table; without one, of which columns they are is left to them."""
-        if not self._has_format:
-            return _NO_FORMAT
         return self._made(self._core.catalog.table(table).contract if table else None)
 
     def _make(self, contract: TableContract | None) -> Decoder:
         if self._registry is not None:
             return avro.decoder(contract, self._options, self._registry)
         return FORMATS[self._format](contract, self._options)
-
-
-class _NoFormat:
-    """Stands for the decoder of a connector that brings messages, and no bytes."""
-
-    def decode(self, record: Record) -> Message:
-        raise SourceError(f"the record {record.event_id} has no format")
-
-
-_NO_FORMAT = _NoFormat()

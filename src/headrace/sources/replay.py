@@ -122,14 +122,19 @@ class Replay:
         return self._core.catalog.open_table(target).name if target else ""
 
     def _tables(self) -> list[str]:
-        return [one.name for one in self._core.catalog.tables() if not one.system]
+        """The tables that what was kept is for, as far as they are there."""
+        state, schema = self._core.relations()[self._raw]
+        names = {self._table_of(one.id) for one in _events(state, schema)}
+        return sorted(name for name in names if name in self._core.catalog)
 
     def _refuse_same(self, table: Table) -> None:
         """Into the table that the changes were for, they must come to the same end again."""
-        if not table.contract.key and self._source.table:
+        if not table.contract.key:
             raise SourceError(
                 f"table {table.name} has no key: what was applied already would be there twice",
-                hint=f"write REPLAY SOURCE {self._source.name} INTO a new table",
+                hint=f"write REPLAY SOURCE {self._source.name} INTO a new table"
+                if self._source.table
+                else f"create a source INTO a new table that brings the records of {table.name} alone",
             )
         if self._statement.until:
             raise SourceError(

@@ -23,7 +23,6 @@ from headrace.epoch.batch import Changes, Verdicts
 from headrace.epoch.calls import Basis, Call, Outdated
 from headrace.epoch.loop import Loop
 from headrace.errors import (
-    HeadraceError,
     HomeBroken,
     HomeClosed,
     MemoryExceeded,
@@ -36,6 +35,7 @@ from headrace.sources.ahead import Ahead, Ready
 from headrace.sources.bulk import Backlog, Prepared, Ways, call_of, prepare
 from headrace.sources.connectors import lag_warning_of, most_bytes_of, positions_of
 from headrace.sources.decoders import Decoders
+from headrace.sources.failures import may_pass, told
 from headrace.sources.guilty import guilty_change
 from headrace.sources.intake import (
     Decoded,
@@ -162,6 +162,7 @@ class Runner:
             self._before = None
         pause = _FIRST_PAUSE
         while not self._stopped.is_set():
+            began_at = time.monotonic()
             try:
                 self._progress = self._read_progress()
                 self._read()
@@ -170,10 +171,12 @@ class Runner:
                 self._halt(error)
                 return
             except Exception as error:
-                if not _may_pass(error):
+                if not may_pass(error):
                     self._halt(error)
                     return
                 self._error = self._told(error)
+                # One that worked for a while begins with short pauses.
+                pause = _FIRST_PAUSE if time.monotonic() - began_at > _LONGEST_PAUSE else pause
                 _log.warning("source %s is tried again in %.1f seconds: %s", self.source.name, pause, self._error)
                 self._stopped.wait(pause * random.uniform(0.8, 1.2))
                 pause = min(2 * pause, _LONGEST_PAUSE)
@@ -184,7 +187,7 @@ class Runner:
 
     def _told(self, error: BaseException) -> str:
         # What a library says of its settings may have a secret among them, and SHOW and the log are for everybody.
-        return hidden(_told(error), self._options, self._description.options)
+        return hidden(told(error), self._options, self._description.options)
 
     def _read(self) -> None:
         reading = self._connector.open(self._description, self._progress.position)
@@ -487,16 +490,3 @@ def _whole(held: Sequence[Arrival]) -> int:
     if len(held) >= _MOST_HELD:
         return len(held)
     return next((index + 1 for index in range(len(held) - 1, -1, -1) if held[index].whole), 0)
-
-
-def _may_pass(error: Exception) -> bool:
-    if isinstance(error, HeadraceError):
-        return error.transient
-    # What a library raises while it talks to a server may pass; a fault of ours shows again and again, and is told.
-    return isinstance(error, (OSError, TimeoutError))
-
-
-def _told(error: BaseException) -> str:
-    if isinstance(error, HeadraceError):
-        return " ".join(part for part in (error.message, error.detail) if part)
-    return f"{type(error).__name__}: {error}"

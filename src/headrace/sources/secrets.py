@@ -14,7 +14,7 @@ from headrace.sources.connectors import COMMON_OPTIONS, CONNECTORS, FORMAT_OPTIO
 
 _FORMS = "env:NAME or file:/path"
 # Options whose value is a secret by its name: a plain one is refused, for the ledger would keep it for ever.
-_SECRET_WORDS = ("password", "secret", "jaas", "token", "passphrase", "credential", "key.pem")
+_SECRET_WORDS = ("password", "secret", "jaas", "token", "passphrase", "credential", "key.pem", "api_key")
 # What says where a secret is asked for is none, whatever its name has in it.
 _NO_SECRETS = ("endpoint.url", ".location", "_location", ".path")
 _MOST_BYTES = 65_536

@@ -1,0 +1,145 @@
+"""Faults around a source: each is told by its source, is tried again if that may help, and stops no other."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from headrace.capture.connector import Arrival, Connector, Description, Lag, Position
+from headrace.capture.messages import RowChange
+from headrace.capture.record import Record
+from headrace.catalog.catalog import Source
+from headrace.epoch.loop import Loop
+from headrace.errors import SourceError, SourceUnavailable
+from headrace.sources import runner as runner_module
+from headrace.sources.connectors import CONNECTORS
+from headrace.sources.dead_letters import Filter, find_letters
+from headrace.sources.dead_letters import replay as replay_letters
+from headrace.sources.intake import Progress
+from headrace.sources.replay import replay_source
+from headrace.sources.running import Sources
+from headrace.sources.secrets import refuse_plain_secrets
+from headrace.sources.system_tables import dead_letters_table, progress_table, raw_table
+from headrace.sql.statements import parse
+from tests.small_engine import Host, rows, table
+from tests.unit.test_raw_kept import change, home, running, until
+
+
+def test_a_source_without_its_secret_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SHOP_PASSWORD", raising=False)
+    (tmp_path / "1.ndjson").write_text('{"insert": {"id": 1, "n": 1}}\n')
+    host: Any = Host(table("t"), progress_table(), dead_letters_table(), raw_table("files"), raw_table("shop"))
+    options = {"kafka.sasl.password": "env:SHOP_PASSWORD"}
+    shop = Source("shop", "t", "kafka", "127.0.0.1:1/shop", "", options, state="Running")
+    folder = Source("files", "t", "files", str(tmp_path), "", {}, state="Running")
+    host.catalog = replace(host.catalog, sources={"shop": shop, "files": folder})
+    sources = Sources(Loop(host))
+    try:
+        sources.reconcile()
+        until(lambda: host.holds("t") == {(1, 1)})
+        status = sources.status_of(shop)
+        assert status.state == "Error"
+        assert "The environment has no SHOP_PASSWORD" in str(status.error)
+        monkeypatch.setenv("SHOP_PASSWORD", "x")
+        sources.restart("shop")
+        assert sources.status_of(shop).state == "Running"
+    finally:
+        sources.close()
+
+
+class Failing:
+    """A source that works for a while, and fails then."""
+
+    def __init__(self, *_: object) -> None:
+        self._fails_at = time.monotonic() + 0.1
+
+    def poll(self, most: int, seconds: float) -> Sequence[Arrival]:
+        time.sleep(0.01)
+        if time.monotonic() > self._fails_at:
+            raise SourceUnavailable("it does not answer")
+        return ()
+
+    def confirm(self, position: Position) -> None:
+        pass
+
+    def lag(self) -> Lag:
+        return Lag()
+
+    def close(self) -> None:
+        pass
+
+
+def test_one_that_worked_for_a_while_is_tried_again_at_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(runner_module, "_LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr(runner_module, "_FIRST_PAUSE", 0.02)
+    host: Any = home()
+    connector = Connector("FAILING", {}, Failing)
+    source = Source("s", "t", "failing", "", "", {}, state="Running")
+    runner = runner_module.Runner(
+        Loop(host), source, connector, Description("s", ""), lambda _: "t", cast("Any", None), Progress
+    )
+    with caplog.at_level(logging.WARNING, "headrace.sources"):
+        runner.start()
+        until(lambda: len(caplog.records) >= 4)
+        runner.stop()
+    assert {cast("Any", one.args)[1] for one in caplog.records} == {0.02}
+
+
+def test_letters_of_a_source_without_a_format_are_replayed() -> None:
+    host: Any = home()
+    given = [{"id": 1, "n": "one"}, {"id": 2, "n": 2}]
+
+    class Rows(Failing):
+        def poll(self, most: int, seconds: float) -> Sequence[Arrival]:
+            time.sleep(0.01)
+            arrivals = [
+                Arrival(Record(b"", topic="d", offset=at), {"at": at + 1}, RowChange("create", ({"insert": row},)))
+                for at, row in enumerate(given)
+            ]
+            given.clear()
+            return arrivals
+
+    connectors = cast("dict[str, Connector]", CONNECTORS)
+    connectors["rows"] = Connector("ROWS", {}, Rows)
+    source = Source("s", "t", "rows", "", "", {}, state="Running")
+    host.catalog = replace(host.catalog, sources={"s": source})
+    loop = Loop(host)
+    sources = Sources(loop)
+    try:
+        sources.reconcile()
+        until(lambda: host.holds("t") == {(2, 2)})
+        (letter,) = find_letters(host, Filter(source="s"))
+        receipt = replay_letters(loop, [{**letter, "payload": '{"insert": {"id": 1, "n": 1}}'}])
+        assert receipt.applied == {"t": 1}
+        assert host.holds("t") == {(1, 1), (2, 2)}
+        assert not find_letters(host, Filter())
+    finally:
+        sources.close()
+        del connectors["rows"]
+
+
+def test_a_replay_of_several_tables_doubles_no_rows_of_one_without_a_key() -> None:
+    host: Any = Host(table("t", key=()), progress_table(), dead_letters_table(), raw_table("s"))
+    with running(host, [change("c", 10 + number, id=number, n=number) for number in range(5)]) as runner:
+        until(lambda: runner.status.progress.received == 5)
+        # One that brings each topic into the table of its name.
+        host.catalog = replace(host.catalog, sources={"s": replace(host.catalog.sources["s"], table="")})
+        (statement,) = parse("REPLAY SOURCE s")
+        with pytest.raises(SourceError, match="t has no key"):
+            replay_source(Loop(host), cast("Any", statement))
+        assert set(rows(host.stores["t"].snapshot()).values()) == {1}
+
+
+@pytest.mark.parametrize("name", ["kafka.ssl.key.pem", "api_key", "kafka.sasl.password", "credentials"])
+def test_secrets_in_plain_text_are_refused(name: str) -> None:
+    with pytest.raises(SourceError, match="would keep a secret"):
+        refuse_plain_secrets({name: "x"})
+    refuse_plain_secrets({name: "env:X", "kafka.ssl.key.location": "/x", "signal_key": "shop"})
