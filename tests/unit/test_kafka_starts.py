@@ -14,6 +14,7 @@ from headrace.capture.connector import Description
 from headrace.capture.kafka import KAFKA, KafkaReading
 from headrace.catalog.catalog import Source
 from headrace.epoch.loop import Loop
+from headrace.errors import SourceUnavailable
 from headrace.sources.decoders import Decoders
 from headrace.sources.runner import Runner
 from headrace.sources.running import progress_of
@@ -103,3 +104,15 @@ def test_a_topic_that_comes_later_is_read_from_its_beginning(
         assert found == [0, 1]
     finally:
         reading.close()
+
+
+def test_a_broker_that_does_not_answer_while_a_partition_is_looked_at_is_tried_again(
+    brokers: tuple[str, Write], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers, write = brokers
+    write(0, 1)
+    # No answer is as quick as that.
+    monkeypatch.setattr("headrace.capture.kafka._ANSWER_SECONDS", 0.000001)
+    monkeypatch.setattr(KafkaReading, "_partitions", lambda _: {("shop", 0)})
+    with pytest.raises(SourceUnavailable, match="does not answer"):
+        KafkaReading(Description("s", f"{servers}/shop"), {})

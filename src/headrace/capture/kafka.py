@@ -11,7 +11,8 @@ import importlib
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -145,7 +146,8 @@ class KafkaReading:
         ]
         if offsets:
             # Nothing depends on it, so nobody waits for it, and a failure is none.
-            self._consumer.commit(offsets=offsets, asynchronous=True)
+            with suppress(self._kafka.KafkaException):
+                self._consumer.commit(offsets=offsets, asynchronous=True)
 
     def lag(self) -> Lag:
         """How many records the partitions have after the next one, as far as the broker has told by now."""
@@ -175,11 +177,10 @@ class KafkaReading:
 
     def _assign(self) -> None:
         """Read every partition that there is, those of new topics and those that were added too."""
-        found = self._partitions()
-        new = found - self._assigned
+        with self._answering():
+            new = self._partitions() - self._assigned
+            self._next.update(self._begin(sorted(one for one in new if one not in self._next)))
         if new:
-            unknown = sorted(one for one in new if one not in self._next)
-            self._next.update(self._begin(unknown))
             self._assigned |= new
             # All anew: to be assigned a part only would lose the others.
             self._consumer.assign([self._kafka.TopicPartition(*one, self._next[one]) for one in sorted(self._assigned)])
@@ -187,15 +188,20 @@ class KafkaReading:
         self._begun = True
         self._looked_at = time.monotonic()
 
-    def _partitions(self) -> set[tuple[str, int]]:
+    @contextmanager
+    def _answering(self) -> Generator[None]:
+        """Inside, brokers are asked, which may not answer just now."""
         try:
-            listed = self._consumer.list_topics(timeout=_ANSWER_SECONDS).topics
+            yield
         except self._kafka.KafkaException as error:
             raise SourceUnavailable(
                 f"Kafka at {self._servers} does not answer",
                 detail=f"{error.args[0]}.",
                 hint="it is tried again; see that the brokers are up and the address is right",
             ) from error
+
+    def _partitions(self) -> set[tuple[str, int]]:
+        listed = self._consumer.list_topics(timeout=_ANSWER_SECONDS).topics
         matching = [name for name in listed if self._topics.fullmatch(name) or name == self._ends]
         names = [name for name in matching if not name.startswith("__")]
         return {(name, partition) for name in names for partition in listed[name].partitions}
@@ -233,9 +239,9 @@ class KafkaReading:
         if error.code() == codes._PARTITION_EOF:
             return
         if error.code() in (codes.OFFSET_OUT_OF_RANGE, codes._AUTO_OFFSET_RESET):
-            low, high = self._consumer.get_watermark_offsets(
-                self._kafka.TopicPartition(message.topic(), message.partition()), timeout=_ANSWER_SECONDS
-            )
+            where = self._kafka.TopicPartition(message.topic(), message.partition())
+            with self._answering():
+                low, high = self._consumer.get_watermark_offsets(where, timeout=_ANSWER_SECONDS)
             wanted = self._next.get((message.topic(), message.partition()))
             raise LogTruncated(
                 f"the log of {message.topic()} no longer has what comes next",
