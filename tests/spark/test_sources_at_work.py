@@ -166,6 +166,18 @@ def test_pause_resume_and_drop(home: Any) -> None:
     until(lambda: shown(home)["applied"] == 4)
 
 
+def test_what_comes_is_kept_from_when_that_is_asked_for(home: Any) -> None:
+    home.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, n INT)")
+    home.execute(f"CREATE SOURCE s INTO t FROM {WHERE} WITH (raw = FALSE)")
+    LOG.append({"insert": {"id": 1, "n": 1}})
+    until(lambda: taken(home) == 1)
+    home.execute("ALTER SOURCE s SET (raw = TRUE)")
+    LOG.append({"insert": {"id": 2, "n": 2}})
+    until(lambda: taken(home) == 2)
+    assert home.query("SELECT count(*) AS n FROM s_raw").to_pylist() == [{"n": 1}]
+    assert home.verify().ok
+
+
 def test_what_is_not_transient_stops_the_source_and_says_why(home: Any) -> None:
     shop(home)
     LOG.extend([put(1), ValueError("the log is broken")])

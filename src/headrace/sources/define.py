@@ -106,6 +106,8 @@ def alter_source(loop: Loop, statement: AlterSource) -> None:
         raise SourceError(f"source {source.name} was read once", hint="drop it and create it anew")
     with secrets_hidden(options) as found:
         check(Description(source.name, source.location, found, source.table), connector)
+    if options.get("raw", True) and not is_kept(core.catalog, raw := raw_table(source.name)):
+        adopt(core, [raw])
     _redefine(loop, replace(source, options=options))
 
 
