@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from headrace.capture.connector import Description, laid_over
 from headrace.capture.files import FILES, FilesReading
+from headrace.capture.record import Record
 from headrace.errors import SourceError
 
 
@@ -19,7 +21,11 @@ def reading(folder: Path, position: dict[str, Any] | None = None, **options: Any
 
 
 def rows(arrivals: Any) -> list[Any]:
-    return [one.message.after if one.message is not None else one.record.value for one in arrivals]
+    return [one.message.after if one.message is not None else _of_bytes(one.record) for one in arrivals]
+
+
+def _of_bytes(record: Record) -> Any:
+    return json.loads(record.value or b"")["insert"] if record.topic.endswith(".csv") else record.value
 
 
 def position_after(arrivals: Any, before: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -116,3 +116,14 @@ def test_a_broker_that_does_not_answer_while_a_partition_is_looked_at_is_tried_a
     monkeypatch.setattr(KafkaReading, "_partitions", lambda _: {("shop", 0)})
     with pytest.raises(SourceUnavailable, match="does not answer"):
         KafkaReading(Description("s", f"{servers}/shop"), {})
+
+
+def test_a_partition_that_has_not_come_to_the_offset_is_read_from_its_end(brokers: tuple[str, Write]) -> None:
+    servers, write = brokers
+    write(0, 1, 2, 3)
+    write(1, 4)
+    reading = KafkaReading(Description("s", f"{servers}/shop", {"start": "offset:2"}), {})
+    try:
+        assert dict(reading.position) == {"shop:0": 2, "shop:1": 1, "shop:2": 0, "shop:3": 0}
+    finally:
+        reading.close()

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from pyspark.sql.types import BooleanType, DecimalType, DoubleType, IntegerType, StringType
 
 from headrace.capture.connector import Arrival, Connector, Description, Lag, Position
+from headrace.capture.formats.text_rows import spelled
 from headrace.capture.messages import RowChange
 from headrace.capture.record import Record
 from headrace.catalog.catalog import Source
@@ -143,3 +147,41 @@ def test_secrets_in_plain_text_are_refused(name: str) -> None:
     with pytest.raises(SourceError, match="would keep a secret"):
         refuse_plain_secrets({name: "x"})
     refuse_plain_secrets({name: "env:X", "kafka.ssl.key.location": "/x", "signal_key": "shop"})
+
+
+def test_texts_of_csv_are_what_their_columns_are_and_so_are_those_of_its_letters(tmp_path: Path) -> None:
+    (tmp_path / "1.csv").write_bytes("\ufeffid,n\n1,10\n2,x\n3,\n".encode())
+    host: Any = home()
+    source = Source("s", "t", "files", str(tmp_path), "", {}, state="Running")
+    host.catalog = replace(host.catalog, sources={"s": source})
+    loop = Loop(host)
+    sources = Sources(loop)
+    try:
+        sources.reconcile()
+        until(lambda: sources.status_of(source).progress.received == 3)
+        assert host.holds("t") == {(1, 10), (3, None)}
+        (letter,) = find_letters(host, Filter())
+        assert json.loads(letter["payload"]) == {"insert": {"id": "2", "n": "x"}}
+        replay_letters(loop, [{**letter, "payload": '{"insert": {"id": "2", "n": "20"}}'}])
+        assert host.holds("t") == {(1, 10), (2, 20), (3, None)}
+    finally:
+        sources.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "data_type", "value"),
+    [
+        ("007", StringType(), "007"),
+        ("-7", IntegerType(), -7),
+        ("7.5", IntegerType(), "7.5"),
+        ("1e3", DoubleType(), Decimal(1000)),
+        ("TRUE", BooleanType(), True),
+        ("yes", BooleanType(), "yes"),
+        ("1.50", DecimalType(9, 2), "1.50"),
+        (None, IntegerType(), None),
+        ("1", None, "1"),
+    ],
+)
+def test_a_text_spells_what_its_column_has(text: Any, data_type: Any, value: Any) -> None:
+    found = spelled(text, data_type)
+    assert (type(found), found) == (type(value), value)

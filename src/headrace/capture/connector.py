@@ -107,6 +107,8 @@ class Connector:
     # Whether its records are bytes of a format, and of which if nobody says.
     has_format: bool = False
     format: str = "insert_delete"
+    # Which of them are rows of text instead, whose values are of whatever type their column has.
+    is_text_row: Callable[[Record], bool] | None = None
     # Takes away what the source has made elsewhere, when it is dropped.
     forget: Callable[[Description], None] = lambda _: None
     # What is laid over the position so that all is read anew, after one that its log no longer has.

@@ -106,7 +106,7 @@ class FilesReading:
                 yield from self._lines(path, taken)
             else:
                 rows = self._csv(path) if kind == "csv" else self._parquet(path)
-                yield from self._rows(path.name, rows, taken)
+                yield from self._rows(path.name, rows, taken, typed=kind != "csv")
         except (OSError, UnicodeDecodeError, csv.Error, pa.ArrowException) as error:
             raise SourceError(
                 f"the file {path} cannot be read",
@@ -122,7 +122,8 @@ class FilesReading:
                     yield Arrival(Record(line, topic=path.name, offset=number[0]), advance)
 
     def _csv(self, path: Path) -> Iterator[dict[str, Any]]:
-        with path.open(newline="", encoding="utf-8") as text:
+        # A mark of the byte order, as spreadsheets write it, is no part of a name.
+        with path.open(newline="", encoding="utf-8-sig") as text:
             for row in csv.DictReader(text, delimiter=self._delimiter):
                 # An empty field is no value, as it is for Spark.
                 yield {name: value if value != "" else None for name, value in row.items()}
@@ -132,11 +133,12 @@ class FilesReading:
             for batch in file.iter_batches():
                 yield from batch.to_pylist()
 
-    def _rows(self, name: str, rows: Iterator[dict[str, Any]], taken: int) -> Iterator[Arrival]:
+    def _rows(self, name: str, rows: Iterator[dict[str, Any]], taken: int, *, typed: bool) -> Iterator[Arrival]:
         for (number, last), row in _with_last(rows):
             if number >= taken:
                 record = Record(json.dumps({"insert": json_form(row)}).encode(), topic=name, offset=number)
-                message = RowChange("create", ({"insert": row},), None, row)
+                # What the texts of CSV stand for is known with the table.
+                message = RowChange("create", ({"insert": row},), None, row) if typed else None
                 yield Arrival(record, {name: _DONE if last else number + 1}, message)
 
 
@@ -163,4 +165,8 @@ def _check(description: Description) -> None:
         raise SourceError("delimiter is one letter", hint="write delimiter = ';'")
 
 
-FILES = Connector("FILES", OPTIONS, FilesReading, _check, has_format=True)
+def _is_text_row(record: Record) -> bool:
+    return _KINDS.get(Path(record.topic).suffix.lower()) == "csv"
+
+
+FILES = Connector("FILES", OPTIONS, FilesReading, _check, has_format=True, is_text_row=_is_text_row)

@@ -209,16 +209,16 @@ class KafkaReading:
     def _begin(self, partitions: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
         """Where partitions begin that were not read before; those that came later begin at their first record."""
         start = "earliest" if self._begun else self._start
-        if start.startswith("offset:"):
-            return dict.fromkeys(partitions, int(start[7:]))
-        if start not in _NAMES:
+        offset = int(start[7:]) if start.startswith("offset:") else None
+        if offset is None and start not in _NAMES:
             return self._at_time(partitions, _moment(start))
         found: dict[tuple[str, int], int] = {}
         for topic, partition in partitions:
             low, high = self._consumer.get_watermark_offsets(
                 self._kafka.TopicPartition(topic, partition), timeout=_ANSWER_SECONDS
             )
-            found[topic, partition] = low if start == "earliest" else high
+            # A partition that has not come to an offset yet has not lost it.
+            found[topic, partition] = low if start == "earliest" else high if offset is None else min(offset, high)
         return found
 
     def _at_time(self, partitions: Sequence[tuple[str, int]], moment: datetime) -> dict[tuple[str, int], int]:

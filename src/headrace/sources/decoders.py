@@ -10,6 +10,7 @@ from typing import Protocol, runtime_checkable
 from headrace.capture.connector import Connector
 from headrace.capture.described import DescribedColumn, DescribedTable
 from headrace.capture.formats import FORMATS, avro
+from headrace.capture.formats.text_rows import TextRows
 from headrace.capture.messages import Decode, Message
 from headrace.capture.options import read_options
 from headrace.capture.record import Record
@@ -63,14 +64,23 @@ class Decoders:
             # What a table has no column for is noted, and is for the schema policy of the source to decide about.
             self._options = replace(self._options, unknown_columns="ignore")
         self._made = lru_cache(maxsize=1000)(self._make)
+        self._is_text_row = connector.is_text_row
+        self._text_rows = lru_cache(maxsize=1000)(TextRows)
 
     def __call__(self, table: str) -> Decode:
         """What decodes the records of a table."""
-        return self.of(table).decode
+        decode, is_text_row = self.of(table).decode, self._is_text_row
+        if is_text_row is None:
+            return decode
+        of_texts = self._text_rows(self._contract(table)).decode
+        return lambda record: of_texts(record) if is_text_row(record) else decode(record)
 
     def of(self, table: str) -> Decoder:
         """What reads the records of a table; without one, of which columns they are is left to them."""
-        return self._made(self._core.catalog.table(table).contract if table else None)
+        return self._made(self._contract(table))
+
+    def _contract(self, table: str) -> TableContract | None:
+        return self._core.catalog.table(table).contract if table else None
 
     def _make(self, contract: TableContract | None) -> Decoder:
         if self._registry is not None:
