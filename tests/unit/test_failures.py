@@ -19,6 +19,7 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkTypeError
 from pyspark.errors.exceptions.captured import (
+    AnalysisException,
     ArithmeticException,
     CapturedException,
     SparkRuntimeException,
@@ -127,6 +128,25 @@ MACHINE = [
         "org.apache.spark.SparkException: Job aborted",
         cause=raised(UnknownException, "java.io.FileNotFoundException: gone"),
     ),
+    # PySpark asks no SQLSTATE of an error of a class that it does not know, which SparkException itself is.
+    raised(
+        UnknownException,
+        "org.apache.spark.SparkException: Exception thrown in awaitResult: ",
+        cause=raised(
+            UnknownException,
+            "org.apache.spark.SparkException: [SPARK_JOB_CANCELLED] Job 7 cancelled part of cancelled job tags x "
+            "SQLSTATE: XXKDA",
+        ),
+    ),
+    raised(SparkRuntimeException, "cancelled", "OPERATION_CANCELED"),
+    raised(UnknownException, "org.apache.spark.SparkException: Job 7 cancelled because SparkContext was shut down"),
+    raised(UnknownException, "java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext."),
+    raised(
+        UnknownException,
+        "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 3.0 failed 4 times, most "
+        "recent failure: Lost task 0.3 in stage 3.0 (TID 9) (127.0.0.1 executor 4): ExecutorLostFailure (executor 4 "
+        "exited caused by one of the running tasks) Reason: Remote RPC client disassociated.",
+    ),
     Py4JNetworkError("Answer from Java side is empty"),
     ConnectionRefusedError("refused"),
     EOFError(),
@@ -141,6 +161,14 @@ def test_what_the_machine_fails_at_is_nobodys_fault(error: Exception) -> None:
         assert type(found) is WorkFailed
         assert found.transient
         assert "change" not in f"{found.message} {found.hint}"
+
+
+def test_who_was_cancelled_is_sent_to_look_at_the_executors() -> None:
+    found = {str(error): "executors" in query_error(error).hint for error in MACHINE}
+    assert [words for words, told in found.items() if told] == [
+        "org.apache.spark.SparkException: Exception thrown in awaitResult: ",
+        "cancelled",
+    ]
 
 
 def test_a_lack_of_memory_is_known_as_such() -> None:
@@ -164,6 +192,13 @@ def test_a_view_fails_as_work_where_spark_names_no_fault_of_the_data() -> None:
 
 def test_a_query_is_refused_by_what_it_says() -> None:
     for error in (
+        raised(AnalysisException, "[UNRESOLVED_COLUMN] ExecutorLostFailure SQLSTATE: XXKDA", "UNRESOLVED_COLUMN"),
+        raised(
+            UnknownException,
+            "org.apache.spark.SparkException: Job aborted due to stage failure: ExecutorLostFailure",
+            cause=raised(SparkRuntimeException, "[USER_RAISED_EXCEPTION] SQLSTATE: XXKDA", "USER_RAISED_EXCEPTION"),
+        ),
+        raised(UnknownException, "org.apache.spark.SparkException: a column named SQLSTATE: XXKDA"),
         raised(UnknownException, "java.lang.StackOverflowError"),
         raised(SparkRuntimeException, "[INTERNAL_ERROR] x", "INTERNAL_ERROR"),
         PySparkTypeError("no such type"),

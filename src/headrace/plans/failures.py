@@ -33,9 +33,11 @@ _OF_CONNECTION = (Py4JError, EOFError, ConnectionError)
 _OF_DATA = ("21", "22", "23", "54000", "P0")
 # But for those that are Spark's own: a file format or a serializer that is not there.
 _NOT_OF_DATA = ("22KD",)
-# Insufficient resources, system error, a file that cannot be read or is gone (a query names none, so it is ours); and
-# what of Java's own says the same.
-_OF_MACHINE = ("53", "58", "KD001", "42K03")
+# Insufficient resources, system error, a file that cannot be read or is gone (a query names none, so it is ours), and
+# work that was cancelled: not by who asked, who hears that it was stopped, but for lack of executors. And what of
+# Java's own says the same.
+_CANCELLED = ("HY008", "XXKDA")
+_OF_MACHINE = ("53", "58", "KD001", "42K03", *_CANCELLED)
 _OF_MEMORY = "53200"
 _JAVA_OF_MEMORY = ("java.lang.OutOfMemoryError", "org.apache.spark.memory.SparkOutOfMemoryError")
 _JAVA_OF_MACHINE = (
@@ -43,7 +45,16 @@ _JAVA_OF_MACHINE = (
     "java.io.",
     "java.net.",
     "java.nio.file.",
+    "java.lang.InterruptedException",
+    "java.util.concurrent.CancellationException",
 )
+# What Spark has no condition for: it ends, or executors were lost until it gave up.
+_WORDS_OF_MACHINE = re.compile(
+    r"[\w.$]+: (Job \d+ cancelled because SparkContext was shut down|Cannot call methods on a stopped SparkContext"
+    r"|Job aborted due to stage failure: .*\b(ExecutorLostFailure|FetchFailed))"
+)
+# A named error of a class that PySpark does not know, as SparkException itself: it is asked for no state, but tells it.
+_NAMED = re.compile(r"[\w.$]+: \[[A-Z0-9_.]+\] .*\bSQLSTATE: (\w{5})")
 _WAITING = "Exception thrown in awaitResult"
 # Java's own, where Spark does not name them: no machine makes them.
 _UNNAMED_OF_DATA = (ArithmeticException, DateTimeException, NumberFormatException)
@@ -60,7 +71,7 @@ class DataFault:
 def data_fault(error: BaseException) -> DataFault | None:
     """The fault of the data in a failure of Spark, however deep it is wrapped; None if it is another's."""
     for one in causes(error):
-        state = one.getSqlState() or ""
+        state = _state(one)
         named = state.startswith(_OF_DATA) and not state.startswith(_NOT_OF_DATA)
         if named or (not state and isinstance(one, _UNNAMED_OF_DATA)):
             contexts = one.getQueryContext() or []
@@ -74,11 +85,25 @@ def is_of_query(error: BaseException) -> bool:
         return True
     if not isinstance(error, (PySparkException, Py4JJavaError)):
         return False
-    return not any(
-        (one.getSqlState() or "").startswith(_OF_MACHINE)
-        or (isinstance(one, UnknownException) and str(one).startswith(_JAVA_OF_MACHINE))
-        for one in causes(error)
-    )
+    return not any(_is_of_machine(one) for one in causes(error))
+
+
+def _is_of_machine(one: CapturedException) -> bool:
+    if _state(one).startswith(_OF_MACHINE):
+        return True
+    if not isinstance(one, UnknownException):
+        return False
+    text = str(one)
+    return text.startswith(_JAVA_OF_MACHINE) or _WORDS_OF_MACHINE.match(text) is not None
+
+
+def _state(one: CapturedException) -> str:
+    """The SQLSTATE of an error; empty if it has none."""
+    state = one.getSqlState()
+    if state is None and isinstance(one, UnknownException):
+        named = _NAMED.match(str(one))
+        state = named[1] if named else None
+    return state or ""
 
 
 def refuses_plan(error: BaseException) -> bool:
@@ -104,7 +129,7 @@ def is_of_connection(error: BaseException) -> bool:
 def _is_of_memory(error: BaseException) -> bool:
     """Whether a task, or this process, had not enough memory."""
     return isinstance(error, MemoryError) or any(
-        (one.getSqlState() or "").startswith(_OF_MEMORY)
+        _state(one).startswith(_OF_MEMORY)
         or (isinstance(one, UnknownException) and str(one).startswith(_JAVA_OF_MEMORY))
         for one in causes(error)
     )
@@ -114,10 +139,12 @@ def work_failed(what: str, error: BaseException) -> WorkFailed:
     """The machine's failure as an error of ours."""
     # Spark's driver waits for its own threads, and says so before it says what has happened.
     chain = [one for one in causes(error) if _WAITING not in str(one).split("\n", 1)[0]]
+    cancelled = any(_state(one) in _CANCELLED for one in chain)
     failed = WorkFailed(
         f"{what} could not be worked out",
         detail=f"{first_line(chain[0] if chain else error)}. Nothing of this was committed.",
-        hint="send it again; if it goes on, look at the memory and the disk of this machine",
+        hint="send it again; if it goes on, look at "
+        + ("whether Spark has executors" if cancelled else "the memory and the disk of this machine"),
     )
     failed.disconnected = is_of_connection(error)
     failed.of_memory = _is_of_memory(error)
