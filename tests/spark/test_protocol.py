@@ -10,7 +10,7 @@ import pytest
 
 import headrace
 from headrace.errors import ChangesRejected, HeadraceError, HomeBusy, HomeClosed, OwnerLost, ReadOnly
-from headrace.remote_home import ask_home
+from headrace.home_elsewhere import ask_home
 from tests.changes import delete, insert, rows_of
 
 TABLES = """

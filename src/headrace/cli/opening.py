@@ -15,8 +15,8 @@ from rich.console import Console
 import headrace
 from headrace.cli.homes import ChosenHome
 from headrace.errors import HeadraceError, SetupError
+from headrace.home_elsewhere import ask_home
 from headrace.offline import existing, is_there
-from headrace.remote_home import ask_home
 from headrace.settings import Settings, read_settings
 
 

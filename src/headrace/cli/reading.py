@@ -12,7 +12,7 @@ import pyarrow as pa
 import headrace
 from headrace.cli.homes import ChosenHome
 from headrace.cli.opening import opened
-from headrace.remote_home import ask_to_read, rows_of
+from headrace.home_elsewhere import ask_to_read, rows_of
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,9 @@ from headrace.cli.progress import shown
 from headrace.cli.project import run_folder
 from headrace.cli.show import show_json, show_receipt, show_rows
 from headrace.errors import HeadraceError, HomeBusy
+from headrace.home_elsewhere import result_of
 from headrace.project.definitions import makes_tables
 from headrace.project.folder import is_project
-from headrace.remote_home import result_of
 
 # What no statement is to blame for.
 _OF_THE_HOME = (HomeBusy.code, "not_known", "not_understood")
