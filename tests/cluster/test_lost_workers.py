@@ -75,7 +75,7 @@ def test_without_any_worker_work_is_given_up_and_done_later(home_folder: Path, s
                 hr.apply({"orders": many(1000)})
             assert told.value.transient
             # Nor does a query of rows as they lie; one that Spark must work out is not to blame for that.
-            assert hr.query("SELECT id FROM orders").num_rows == 2
+            assert hr.query("SELECT * FROM orders").num_rows == 2
             with pytest.raises(WorkFailed) as asked:
                 hr.query("SELECT count(*) AS n FROM orders")
             assert asked.value.transient

@@ -171,6 +171,11 @@ def test_who_was_cancelled_is_sent_to_look_at_the_executors() -> None:
     ]
 
 
+def test_what_was_cancelled_is_told_without_its_class_and_codes() -> None:
+    cancelled = next(error for error in MACHINE if "awaitResult" in str(error))
+    assert query_error(cancelled).detail.startswith("Job 7 cancelled part of cancelled job tags x. ")
+
+
 def test_a_lack_of_memory_is_known_as_such() -> None:
     """Whoever is taken into an epoch with one that needs too much is tried without it the next time."""
     found = {str(error): work_failed("view v", error).of_memory for error in MACHINE}

@@ -159,7 +159,7 @@ def first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     if not lines:
         return type(error).__name__
-    line = re.sub(r"^\[[A-Z0-9_.]+\]\s*", "", lines[0])
+    line = re.sub(r"^([\w.$]+: )?\[[A-Z0-9_.]+\]\s*", "", lines[0])
     line = re.sub(r"\s*SQLSTATE: \w+.*$", "", line)
     line = re.sub(r'\s*If necessary set "?spark\.[\w.]+"? to "?\w+"? to bypass this error\.?', "", line)
     return re.sub(r"\.$", "", line)
