@@ -107,6 +107,17 @@ def test_on_another_disk_it_is_copied(
     assert all(file.stat().st_nlink == 1 for file in one.files)
 
 
+def test_what_belongs_to_another_user_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: Path) -> None:
+    """Executors may run as one who could still change, under its first name, what is durable under the second."""
+    ledger = make_home(tmp_path / "home", 1, inline_bytes=100)
+    one = written(spark)
+    other_user = os.geteuid() + 1
+    monkeypatch.setattr(os, "geteuid", lambda: other_user)
+    commit(ledger, one)
+    assert len(rows_at(tmp_path / "home", 2)) == 301
+    assert all(file.stat().st_nlink == 1 for file in one.files)
+
+
 @pytest.mark.parametrize("point", ["file written!error", "files written!full", "data written!interrupt"])
 def test_an_epoch_that_is_not_committed_leaves_none_of_its_files(location: Location, spark: Path, point: str) -> None:
     ledger = make_home(location, 1, inline_bytes=100)

@@ -131,9 +131,10 @@ def write_named(
 def take_named(folder: Location, prefix: str, file: Path) -> str:
     """Have a folder hold a file that lies elsewhere, under a name that carries the SHA-256 of its content; the name.
 
-    On the same disk both names stand for one file from then on. The caller syncs the folder.
+    On the same disk both names stand for one file from then on, unless it is another user's, who could change it. The
+    caller syncs the folder.
     """
-    if isinstance(folder, Path):
+    if isinstance(folder, Path) and file.stat().st_uid == os.geteuid():
         name = f"{prefix}{digest_of(file)}{file.suffix}"
         try:
             with open(file, "rb") as content:
