@@ -126,3 +126,13 @@ def test_it_is_ready_once_everything_is_rehearsed() -> None:
     while rehearsal.under_way and time.monotonic() < until:
         time.sleep(0.01)
     assert asyncio.run(_ready(app)).status_code == 200
+
+
+def test_a_server_is_ready_also_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    rehearsal = Rehearsal()
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    rehearsal.begin([lambda: None, lambda: None])
+    assert not rehearsal.under_way

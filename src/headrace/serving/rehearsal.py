@@ -26,15 +26,26 @@ class Rehearsal:
 
     def begin(self, parts: Sequence[Callable[[], None]]) -> None:
         """Do them in the background; nobody waits for them to end a process."""
-        self._left += len(parts)
         for part in parts:
-            threading.Thread(target=self._do, args=(part,), name="headrace-rehearsal", daemon=True).start()
+            with self._lock:
+                self._left += 1
+            try:
+                threading.Thread(target=self._do, args=(part,), name="headrace-rehearsal", daemon=True).start()
+            except RuntimeError as error:
+                # Out of threads: a server that never becomes ready would be worse than a first call that is slow.
+                self._done(error)
 
     def _do(self, part: Callable[[], None]) -> None:
+        failed: Exception | None = None
         try:
             part()
         except Exception as error:
-            _log.info("a rehearsal failed: %s", error)
+            failed = error
         finally:
-            with self._lock:
-                self._left -= 1
+            self._done(failed)
+
+    def _done(self, failed: Exception | None) -> None:
+        if failed is not None:
+            _log.info("a rehearsal failed: %s", failed)
+        with self._lock:
+            self._left -= 1
