@@ -71,6 +71,38 @@ def test_the_session_that_is_given_stays_as_it_is(tmp_path: Path) -> None:
 
 def test_settings_that_would_change_what_a_view_means_do_not_hold_in_our_sessions() -> None:
     given = start_spark(Settings())
-    for session in (small_session(given), large_session(given)):
-        assert session.conf.get("spark.sql.caseSensitive") == "false"
-        assert session.conf.get("spark.sql.catalog.spark_catalog") == given.conf.get("spark.sql.catalog.spark_catalog")
+    # What a Spark was started with holds in each new session of it.
+    started_with: Any = given.sparkContext._jsc.sc().conf()  # pyright: ignore
+    changed = {
+        "spark.sql.caseSensitive": ("true", "false"),
+        "spark.sql.files.ignoreMissingFiles": ("true", "false"),
+        "spark.sql.files.ignoreCorruptFiles": ("true", "false"),
+        "spark.sql.files.maxPartitionBytes": ("7654321", "7654321"),
+    }
+    for name, (value, _) in changed.items():
+        started_with.set(name, value)
+    try:
+        for session in (small_session(given), large_session(given)):
+            assert [session.conf.get(name) for name in changed] == [value for _, value in changed.values()]
+            catalog = "spark.sql.catalog.spark_catalog"
+            assert session.conf.get(catalog) == given.conf.get(catalog)
+    finally:
+        for name in changed:
+            started_with.remove(name)
+
+
+def test_a_session_is_tuned_in_few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: Any = start_spark(Settings())
+    client = given._jvm._gateway_client
+    send, calls = client.send_command, list[str]()
+
+    def counted(command: str, *arguments: Any, **named: Any) -> Any:
+        # What is let go of is told by the garbage collector, whenever that comes.
+        if not command.startswith("m\nd\n"):
+            calls.append(command)
+        return send(command, *arguments, **named)
+
+    monkeypatch.setattr(client, "send_command", counted)
+    small_session(given)
+    # Some twenty settings are set, and about as many unset; PySpark asks three times for each of all that there are.
+    assert len(calls) < 90, len(calls)

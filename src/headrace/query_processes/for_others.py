@@ -5,9 +5,7 @@ What would take this process too long, or too much of its memory, is left to who
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
@@ -22,13 +20,13 @@ from headrace.reading.as_of import relations_of
 from headrace.reading.explain import Explanation
 from headrace.reading.plain_read import plain_read, read_plainly
 from headrace.reading.stoppable import Stoppable
+from headrace.spark.time_limit import stopped_after
 from headrace.sql.syntax import Query
 from headrace.statements.answers import Result, to_answer
 from headrace.statements.run import only_query
 
 MOST_ROWS = 100_000
 MOST_BYTES = 16 * 1024 * 1024
-_STOP_AGAIN_SECONDS = 0.2
 
 # The rows of a query of an epoch, at most so many within so many seconds.
 RunQuery = Callable[[Query, int | None, int, float], pa.Table]
@@ -79,7 +77,7 @@ def served(queries: ServedQueries) -> RunQuery:
 
     def run(query: Query, epoch: int | None, rows: int, seconds: float) -> pa.Table:
         stop = Stop()
-        with _after(seconds, stop.stop):
+        with stopped_after(seconds, stop.stop):
             return queries.run(query, epoch, rows, stop)[0]
 
     return run
@@ -96,7 +94,7 @@ def _run_here(core: Core, query: Query, epoch: int | None, rows: int, seconds: f
         return found
     with core.spark.working():
         stoppable = Stoppable(core.sessions.catalyst.session.sparkContext)
-        with _after(seconds, stoppable.stop), stoppable.working():
+        with stopped_after(seconds, stoppable.stop), stoppable.working():
             return core.sessions.queries.run(query.plain_sql, relations, query.line, query.column, rows)
 
 
@@ -109,23 +107,3 @@ def _bounded(read: Callable[[], pa.Table]) -> Mapping[str, Any]:
     if rows.num_rows > MOST_ROWS or rows.nbytes > MOST_BYTES:
         return {"left": f"it has {rows.num_rows} rows of {rows.nbytes} bytes, or more"}
     return to_answer(rows)
-
-
-@contextmanager
-def _after(seconds: float, stop: Callable[[], None]) -> Generator[None, None, None]:
-    """Inside, something is stopped after so many seconds, again and again until it is left."""
-    over = threading.Event()
-
-    def watch() -> None:
-        pause = seconds
-        while not over.wait(pause):
-            stop()
-            pause = _STOP_AGAIN_SECONDS
-
-    watching = threading.Thread(target=watch, name="headrace-stop", daemon=True)
-    watching.start()
-    try:
-        yield
-    finally:
-        over.set()
-        watching.join()

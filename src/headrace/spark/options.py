@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from importlib.resources import as_file, files
@@ -32,7 +33,8 @@ def options_of(
     settings: Settings, java_options: str, changed: Mapping[str, str | None], scratch: Path
 ) -> Generator[dict[str, str], None, None]:
     """The options of a Spark by these settings; some may be changed, or left out with None."""
-    local = settings.spark_master is None or settings.spark_master.startswith("local")
+    master = settings.spark_options.get("spark.master", settings.spark_master)
+    local = master is None or re.fullmatch(r"local(\[.*\])?", master) is not None
     with as_file(files("headrace.spark").joinpath("log4j2.properties")) as quiet:
         options: dict[str, str | None] = {
             **MEANING,
@@ -63,7 +65,7 @@ def options_of(
             "spark.ui.retainedStages": "50",
             "spark.ui.retainedTasks": "1000",
             "spark.sql.ui.retainedExecutions": "10",
-            **(_of_local(settings, scratch) if local else {"spark.master": settings.spark_master}),
+            **(_of_local(settings, scratch) if local else {"spark.master": master}),
             **settings.spark_options,
             **changed,
         }

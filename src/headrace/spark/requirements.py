@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from headrace.errors import SetupError
 from headrace.spark.options import DELTA_EXTENSION
+from headrace.spark.time_limit import stopped_after
 from headrace.storage.scratch import spark_path
 
 _LINE = "4.2"
@@ -26,6 +27,12 @@ _HOW_TO = "docs/how-to/use-a-spark-cluster.md tells what a Spark must bring"
 def is_local(spark: SparkSession) -> bool:
     """Whether the executors live in the driver, and so on this machine."""
     return bool(spark.sparkContext._jsc.sc().isLocal())  # pyright: ignore
+
+
+def has_executors(spark: SparkSession) -> bool:
+    """Whether a Spark whose executors are elsewhere has any."""
+    # The driver is one of those that hold blocks.
+    return int(spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) > 1  # pyright: ignore
 
 
 def check_session(spark: SparkSession) -> None:
@@ -79,28 +86,26 @@ def check_executors(spark: SparkSession, folder: Path, seconds: float) -> None:
 
 def _in_time(spark: SparkSession, work: Any, folder: Path, seconds: float) -> None:
     """Do Spark work that must be done within so many seconds: without executors it would wait for ever."""
-    late = threading.Event()
+    given_up = threading.Event()
 
     def give_up() -> None:
-        late.set()
-        spark.interruptAll()
+        # One that is there may be slow, and is waited for.
+        if not has_executors(spark):
+            given_up.set()
+            spark.interruptAll()
 
-    alarm = threading.Timer(seconds, give_up)
-    alarm.daemon = True
-    alarm.start()
-    try:
-        work()
-    except (PySparkException, Py4JError) as error:
-        if late.is_set():
-            raise SetupError(
-                f"no executor of Spark took up work within {seconds:.0f} seconds",
-                detail=f"The master is {spark.sparkContext.master}.",
-                hint="see whether its workers have the cores and the memory that spark.executor.cores and "
-                f"spark.executor.memory ask for; {_HOW_TO}",
-            ) from error
-        raise _not_shared(folder, _last_cause(error)) from error
-    finally:
-        alarm.cancel()
+    with stopped_after(seconds, give_up):
+        try:
+            work()
+        except (PySparkException, Py4JError) as error:
+            if given_up.is_set():
+                raise SetupError(
+                    f"no executor of Spark took up work within {seconds:.0f} seconds",
+                    detail=f"The master is {spark.sparkContext.master}.",
+                    hint="see whether its workers have the cores and the memory that spark.executor.cores and "
+                    f"spark.executor.memory ask for; {_HOW_TO}",
+                ) from error
+            raise _not_shared(folder, _last_cause(error)) from error
 
 
 def _not_shared(folder: Path, detail: str) -> SetupError:

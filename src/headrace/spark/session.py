@@ -32,7 +32,10 @@ from headrace.storage.scratch import Scratch
 _TAKEN_OVER = (
     "spark.sql.adaptive.",
     "spark.sql.catalog.",
-    "spark.sql.files.",
+    # Not those by which files that are gone or damaged are passed over in silence.
+    "spark.sql.files.maxPartition",
+    "spark.sql.files.minPartition",
+    "spark.sql.files.openCostInBytes",
     "spark.sql.shuffle.",
 )
 
@@ -310,12 +313,19 @@ def _tuned(spark: SparkSession, options: Mapping[str, str]) -> SparkSession:
     session = spark.newSession()
     # PySpark has RDDs become DataFrames of the session that was made last.
     _monkey_patch_RDD(spark)
-    for name in session.conf.getAll:
+    for name in _names_of_settings(session):
         if name.startswith("spark.sql.") and not name.startswith(_TAKEN_OVER) and session.conf.isModifiable(name):
             session.conf.unset(name)
     for name, value in {**options, **_REACH}.items():
         session.conf.set(name, value)
     return session
+
+
+def _names_of_settings(session: SparkSession) -> list[str]:
+    """What is set in a session; PySpark itself asks the JVM several times for each of them."""
+    java: Any = session._jvm  # pyright: ignore[reportPrivateUsage]
+    settings: Any = session.conf._jconf  # pyright: ignore[reportPrivateUsage]
+    return java.java.lang.String.join("\n", settings.getAllAsJava().keySet()).split("\n")
 
 
 def _running_session() -> SparkSession:

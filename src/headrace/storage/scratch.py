@@ -40,7 +40,8 @@ class Scratch:
         if not self._shared:
             return Path(tempfile.mkdtemp(prefix=_PREFIX, dir=self._parent))
         path = self._parent / f"{_PREFIX}{secrets.token_hex(8)}"
-        path.mkdir()
+        # The last of others may have taken the folder around it along just now.
+        path.mkdir(parents=True)
         return path
 
     def close(self) -> None:
@@ -56,7 +57,8 @@ def sweep(parent: Path) -> None:
     """Remove the folders of processes that are gone."""
     for mark in parent.glob(f"{_PREFIX}*/{_IN_USE}"):
         try:
-            with open(mark) as file:
+            # To be written, though it is not: NFS gives who only reads no such lock.
+            with open(mark, "r+") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(mark.parent, ignore_errors=True)
         except OSError:

@@ -11,6 +11,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from headrace.plans.failures import FAILURES
+from headrace.spark.requirements import has_executors
 
 _log = logging.getLogger("headrace.spark")
 _LOOK_SECONDS = 1.0
@@ -51,14 +52,20 @@ class ExecutorWatch:
             except FAILURES:
                 # A Spark that has ended is another's concern, and the next one is looked at from now on.
                 waiting_since = None
+            except Exception:
+                # Unforeseen; but without this thread work would wait for ever.
+                waiting_since = None
+                _log.exception("it could not be seen whether Spark has executors")
 
     def _waits(self, session: SparkSession) -> bool:
         """Whether there are jobs, and no executor to run them."""
-        context: Any = session.sparkContext._jsc.sc()  # pyright: ignore
-        if context.isStopped():
+        java_context: Any = session.sparkContext._jsc  # pyright: ignore
+        if java_context is None:
+            # Stopped by who gave it, or forgotten because it has ended; then sessions of the next one are to come.
+            return False
+        if java_context.sc().isStopped():
             self._stopped()
             return False
-        # The driver is one of those that hold blocks.
-        if int(context.getExecutorMemoryStatus().size()) > 1:
+        if has_executors(session):
             return False
         return len(session.sparkContext.statusTracker().getActiveJobsIds()) > 0
