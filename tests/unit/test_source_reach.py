@@ -58,6 +58,23 @@ def test_no_module_is_named_over_http() -> None:
     refuse_functions("kafka")
 
 
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("http://u:pw@localhost:1/", "keep a secret"),
+        ("http://u@localhost:1/", "keep a secret"),
+        ("http://[::1", "at no URL"),
+        ("http://localhost:999999", "at no URL"),
+        ("http://localhost/\r\nX: y", "at no URL"),
+        ("http://", "at no URL"),
+    ],
+)
+def test_a_registry_is_at_a_url_without_a_secret(url: str, why: str) -> None:
+    with pytest.raises(SourceError, match=why):
+        checked("kafka", "localhost:1/t", format="avro", registry=url)
+    checked("kafka", "localhost:1/t", format="avro", registry="http://localhost:8081/apis/ccompat/v7")
+
+
 class Registered:
     """A registry of one schema."""
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
+from urllib.parse import urlsplit
 
 from headrace.capture.connector import Connector, Description
 from headrace.capture.debezium.mysql import MYSQL
@@ -94,6 +95,19 @@ def registry_of(options: Mapping[str, Any]) -> Registry:
     if not url.startswith(("http://", "https://")):
         raise SourceError(
             "the format avro needs the registry of its schemas", hint="write registry = 'http://registry:8081'"
+        )
+    try:
+        parts = urlsplit(url)
+        known = bool(parts.hostname) and url.isprintable() and " " not in url and (parts.port or 1) > 0
+    except ValueError:
+        known, parts = False, urlsplit("")
+    if not known:
+        raise SourceError("the registry of a source is at no URL", hint="write registry = 'http://registry:8081'")
+    if parts.username is not None or parts.password is not None:
+        raise SourceError(
+            "the URL of a registry would keep a secret in the home",
+            detail="What a statement says stays in the ledger, in backups and in SHOW.",
+            hint="write registry_user = '...' and registry_password = 'env:NAME' or 'file:/path'",
         )
     user, password, token = (str(options.get(f"registry_{name}", "")) for name in ("user", "password", "token"))
     return Registry(RegistrySettings(url, user, password, token))
