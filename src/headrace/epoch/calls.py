@@ -43,6 +43,8 @@ class Call:
     # Given by a source, whose changes stand each for itself: what else is changed once it is known what became of them.
     # Those that are rejected are left out of the epoch, and it is for this to keep them.
     after: Callable[[Verdicts], Changes] | None = None
+    # Whether its caller hears which row a view fails on; to find it takes many tries, and every epoch waits for them.
+    asks_row: bool = True
     # What the ledger keeps with its epoch beside the changes, such as that a source has begun or gone.
     head: Mapping[str, Any] = field(default_factory=dict[str, Any])
     applied: dict[str, int] = field(default_factory=dict[str, int])

@@ -275,7 +275,8 @@ class Loop:
                 for call in calls:
                     self._run([call])
             elif isinstance(error, ViewEvaluationError):
-                self._find_row(calls[0], error)
+                if calls[0].asks_row:
+                    self._find_row(calls[0], error)
             elif not isinstance(error, Exception):
                 raise
         finally:

@@ -36,19 +36,9 @@ from headrace.sources.bulk import Backlog, Prepared, Ways, call_of, prepare
 from headrace.sources.connectors import lag_warning_of, most_bytes_of, positions_of
 from headrace.sources.decoders import Decoders
 from headrace.sources.failures import may_pass, told
-from headrace.sources.guilty import guilty_change
-from headrace.sources.intake import (
-    Decoded,
-    NoTable,
-    Progress,
-    Torn,
-    call_for,
-    call_to_begin,
-    decode,
-    without,
-    without_records,
-)
+from headrace.sources.intake import Decoded, NoTable, Progress, Torn, call_for, call_to_begin, decode
 from headrace.sources.pace import Pace
+from headrace.sources.pieces import Pieces
 from headrace.sources.retention import outlived, retention_of
 from headrace.sources.schema_changes import SchemaChanges
 from headrace.sources.schema_policy import policy_of
@@ -66,8 +56,6 @@ _LAG_SECONDS = 2.0
 _MOST_RECORDS = 10_000
 _LET_GO_SECONDS = 10.0
 _MOST_HELD = 1_000_000
-# So many changes of one batch may each make a view fail before the batch is halved instead.
-_GUILTY = 50
 # So often a backlog is made anew because its tables have been defined otherwise meanwhile.
 _ATTEMPTS = 3
 
@@ -118,6 +106,7 @@ class Runner:
         self._let_go_at = 0.0
         self._most = int(self._options.get("max_records", _MOST_RECORDS))
         self._positions = positions_of(source, connector)
+        self._pieces = Pieces(self._decoded, self._commit, self._most)
         self._stopped = threading.Event()
         self._state: State = "Running"
         self._error: str | None = None
@@ -295,7 +284,8 @@ class Runner:
         """Bring many records into one epoch as columns; False if they must go the way of single ones."""
         times = ready.records.timestamps
         for attempt in range(_ATTEMPTS):
-            if ready.prepared is None:
+            # Where single records are to be looked for, all of them together fail.
+            if ready.prepared is None or not self._pieces.whole:
                 return False
             self._pace.began([ready.records.arrival(min(range(len(times)), key=times.__getitem__))])
             if attempt == 0:
@@ -319,6 +309,7 @@ class Runner:
         changes = dict(prepared.changes)
         call, reached = self._guarded(changes, lambda before: call_of(name, prepared, before, raw=raw))
         call.basis = basis
+        call.asks_row = False
         self._pending = prepared.received
         self._loop.receipt_of(self._loop.enter(call))
         count = len(prepared.records)
@@ -382,7 +373,7 @@ class Runner:
             if before:
                 decoded = decoded if need is None else self._decoded(rest[:before])
                 self._pending = decoded.received
-                self._submit(decoded)
+                self._pieces.take(decoded)
                 self._pending = 0
             if need is not None:
                 self._schemas.make(need)
@@ -398,30 +389,13 @@ class Runner:
             truncates=self._schemas.takes_truncation,
         )
 
-    def _submit(self, decoded: Decoded) -> None:
-        raw = bool(self._options.get("raw", True))
-        guilty = 0
-        stage, reason = "view", "a view fails on this change"
-        while guilty < _GUILTY:
-            call, reached = self._call(decoded, raw)
-            try:
-                self._loop.receipt_of(self._loop.enter(call))
-                self._advance(decoded.arrivals, reached())
-                return
-            except Torn as torn:
-                decoded = without_records(decoded, torn.letters)
-            except ViewEvaluationError as error:
-                guilty += 1
-                reason = f"view {error.view}: {error.message}. {error.detail}"
-                found = guilty_change(decoded, error)
-                if found is None:
-                    break
-                decoded = without(decoded, *found, stage, reason)
-            except MemoryExceeded as error:
-                # Which of the changes needs so much shows when each half is tried by itself.
-                stage, reason = "memory", f"{error.message}. {error.detail}"
-                break
-        self._halve(decoded, stage, reason)
+    def _commit(self, decoded: Decoded, ask: bool) -> None:
+        """Bring records into one epoch; if it fails on a view, with the row that it is, if asked."""
+        call, reached = self._call(decoded, raw=bool(self._options.get("raw", True)))
+        call.asks_row = ask
+        self._loop.receipt_of(self._loop.enter(call))
+        self._advance(decoded.arrivals, reached())
+        self._pending = max(0, self._pending - decoded.received)
 
     def _advance(self, arrivals: Sequence[Arrival], reached: Progress) -> None:
         self._pace.committed(arrivals, self._progress, reached)
@@ -455,20 +429,6 @@ class Runner:
             return reached[0]
 
         return Call(changes, after=after), done
-
-    def _halve(self, decoded: Decoded, stage: str, reason: str) -> None:
-        """Find what is not to be taken by halves; a half that can be is committed, with its position."""
-        arrivals = decoded.arrivals
-        if len(arrivals) == 1:
-            table = next((table for table, listed in decoded.changes.items() if listed), None)
-            letters = decoded if table is None else without(decoded, table, 0, stage, reason)
-            call, reached = self._call(letters, raw=bool(self._options.get("raw", True)))
-            self._loop.receipt_of(self._loop.enter(call))
-            self._advance(arrivals, reached())
-            return
-        middle = len(arrivals) // 2
-        for half in (arrivals[:middle], arrivals[middle:]):
-            self._submit(self._decoded(half))
 
     def _refuse_too_many_letters(self) -> None:
         limit = self._options.get("dead_letter_limit")

@@ -13,7 +13,7 @@ import re
 import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headrace.capture.connector import Arrival
 from headrace.capture.messages import Message, RowChange, TransactionBoundary, Truncation, Undecodable
@@ -97,7 +97,7 @@ class Transactions:
                 self._ended[name] = None
         while len(self._ended) > _ENDED_KEPT:
             self._ended.popitem(last=False)
-        return [piece.arrival for piece in ready]
+        return _marked(ready)
 
     def _note(self, arrival: Arrival, message: Message) -> str:
         """The transaction that a message belongs to, of which it is noted what it tells; empty for none."""
@@ -138,6 +138,17 @@ class Transactions:
                     one.expected,
                 )
         return given_up
+
+
+def _marked(pieces: Sequence[Piece]) -> list[Arrival]:
+    """The records, each with whether a transaction goes on behind it."""
+    last = {piece.transaction: index for index, piece in enumerate(pieces) if piece.transaction}
+    marked: list[Arrival] = []
+    until = -1
+    for index, piece in enumerate(pieces):
+        until = max(until, last.get(piece.transaction, -1))
+        marked.append(piece.arrival if until <= index else replace(piece.arrival, whole=False))
+    return marked
 
 
 def _name(transaction: str) -> str:
