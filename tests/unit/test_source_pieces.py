@@ -50,7 +50,8 @@ class Epochs:
         self.sizes: list[int] = []
 
     def commit(self, decoded: Decoded, ask: bool) -> None:
-        rows: list[Any] = [next(iter(one.values())) for one in decoded.changes.get("t", ())]  # pyright: ignore
+        changes: list[Any] = list(decoded.changes.get("t", ()))
+        rows = [next(iter(one.values())) for one in changes]
         self.tries += 1
         guilty = next((row for row in rows if self.fails(row["id"], row["n"])), None)
         if guilty is not None:

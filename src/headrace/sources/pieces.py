@@ -214,5 +214,5 @@ class Pieces:
 
 
 def _values(change: object) -> Mapping[str, Any]:
-    given: Any = next(iter(change.values()), {}) if isinstance(change, Mapping) else {}
-    return given if isinstance(given, Mapping) else {}
+    given: Mapping[str, Any] = next(iter(change.values()), {}) if isinstance(change, Mapping) else {}
+    return given if hasattr(given, "items") else {}
