@@ -203,12 +203,6 @@ def refuse_large(record: Record, most_bytes: int) -> None:
         )
 
 
-def without(decoded: Decoded, table: str, index: int, stage: str, reason: str) -> Decoded:
-    """The same without the record of one change, which is a dead letter now."""
-    arrival = decoded.origins[table][index][0]
-    return without_records(decoded, [Letter(arrival, 0, table, stage, reason)])
-
-
 def without_records(decoded: Decoded, letters: Sequence[Letter]) -> Decoded:
     """The same without some records, each of which is one dead letter now, whatever it would have changed."""
     gone = {id(one.arrival) for one in letters}
