@@ -159,6 +159,16 @@ def test_a_check_finds_everything_at_once(spark: SparkSession, tmp_path: Path) -
     ]
 
 
+def test_a_view_over_what_a_source_would_make_is_told_to_declare_it(spark: SparkSession, tmp_path: Path) -> None:
+    source = "CREATE SOURCE bank FROM KAFKA 'localhost:9092/bank.*' WITH (format = 'debezium')"
+    found = check_definitions(
+        written(tmp_path / "p", e_more=f"{source};\nCREATE VIEW lonely AS SELECT * FROM accounts"), spark
+    )
+    (problem,) = found.problems
+    assert problem.message == "unknown table or view"
+    assert "CREATE TABLE" in problem.hint
+
+
 def code_of(*arguments: str) -> int:
     with pytest.raises(SystemExit) as ended:
         run(arguments)
@@ -182,6 +192,17 @@ def test_a_new_project_runs_from_the_command_line(
     capsys.readouterr()
     assert code_of("query", "SELECT revenue FROM revenue_by_city ORDER BY city", "--json") == 0
     assert capsys.readouterr().out.strip() == '[{"revenue": "10.00"}, {"revenue": "12.50"}]'
+    (tmp_path / "in").mkdir()
+    (tmp_path / "shop" / "sql" / "more.sql").write_text(f"CREATE SOURCE s INTO orders FROM FILES '{tmp_path / 'in'}'")
+    assert code_of("run") == 0
+    said = capsys.readouterr().out
+    assert "created source s" in said
+    assert "headrace serve has them read" in said
+    for verb in (("source", "list"), ("status",)):
+        assert code_of(*verb) == 0
+        assert "no source is read now; headrace serve" in capsys.readouterr().out
+    assert code_of("query", "SHOW TABLES") == 1
+    assert "echo 'SHOW TABLES' | headrace run -" in capsys.readouterr().err
     (tmp_path / "shop" / "sql" / "views.sql").write_text("CREATE VIEW v AS SELECT nothing FROM orders")
     assert code_of("check", "--json") == 1
     assert '"sql/views.sql", "line": 1' in capsys.readouterr().out

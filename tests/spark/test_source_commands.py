@@ -53,6 +53,7 @@ def test_a_source_from_the_first_to_the_last(home: Any, shell: Shell, tmp_path: 
     assert (told["name"], told["state"], told["location"], told["applied"]) == ("s", "Running", str(folder), 1)
     assert "Running" in shell("source", "list")
     assert shell.json("source", "show", "S")["lag_records"] == 0
+    assert "no source is read now" not in shell("source", "list")
     assert shell("source", "pause", "s") == "source s is paused\n"
     assert shown(home)["state"] == "Paused"
     shell("source", "alter", "s", "-o", "max_records=7")

@@ -193,6 +193,7 @@ def test_a_limit_of_dead_letters_stops_the_source(home: Any) -> None:
     LOG.extend([put("a"), put("b"), put("c"), put(1)])
     until(lambda: shown(home)["state"] == "Error")
     assert "2 dead letters, and its limit is 1" in shown(home)["error"]
+    assert "Hint: " in shown(home)["error"]
     home.execute("DISCARD DEAD LETTERS")
     home.execute("RESUME SOURCE s")
     until(lambda: taken(home) == 4)

@@ -114,6 +114,30 @@ def test_what_may_pass_and_what_may_not(error: EngineFailed, kind: type[SourceEr
     assert "outer" in told.detail
 
 
+@pytest.mark.parametrize(
+    ("message", "state", "says"),
+    [
+        ("No table filters found for filtered publication headrace_shop", None, "the option tables"),
+        ("FATAL: permission denied\n  Detail: Only roles with the REPLICATION attribute may", "42501", "ALTER ROLE"),
+        ("FATAL: password authentication failed for user", "28P01", "the option password"),
+        ("something else", None, "mend what is said"),
+    ],
+)
+def test_what_people_meet_most_has_its_remedy(message: str, state: str | None, says: str) -> None:
+    told = failed("shop", cause(message, state))
+    assert says in told.hint
+    assert told.hint.endswith("then RESUME SOURCE shop")
+
+
+def test_a_lost_log_is_told_without_the_statement_that_found_it() -> None:
+    raised = "ERROR: slot s was read up to 0/2\n  Where: PL/pgSQL function inline_code_block line 8 at RAISE"
+    told = failed("shop", cause(raised, "HR001"))
+    assert told.detail == "outer. slot s was read up to 0/2."
+    assert "WITH SNAPSHOT" in told.hint
+    assert "another home" in told.hint
+    assert "another home" not in failed("shop", cause("requested WAL segment 1 is gone")).hint
+
+
 def field(content: bytes | None) -> bytes:
     return struct.pack(">i", -1) if content is None else struct.pack(">i", len(content)) + content
 

@@ -233,6 +233,16 @@ def test_changes_as_headrace_writes_them() -> None:
             decode("insert_delete", bad if bad is not None else "null")
 
 
+def test_a_record_of_debezium_in_the_usual_format_names_the_format_that_reads_it() -> None:
+    envelope = {"op": "c", "before": None, "after": {"id": 1}, "source": {}}
+    for value in (envelope, {"schema": {}, "payload": envelope}):
+        with pytest.raises(Undecodable, match="format = 'debezium'"):
+            decode("insert_delete", value)
+    with pytest.raises(Undecodable) as other:
+        decode("insert_delete", {"payload": 7})
+    assert "debezium" not in str(other.value)
+
+
 def test_rows_and_weights() -> None:
     row = {"id": 1, "name": "a"}
     assert changes("raw", row) == [{"insert": row}]

@@ -261,7 +261,8 @@ def _show(running: Running, *, as_json: bool) -> None:
         return
     for server in running.servers:
         typer.echo(_line(server.name, f"ready after {server.start_seconds:.1f} s", server.address))
-    typer.echo(f"logs in {running.folder / 'logs'}; headrace local down ends all")
+    where = "" if running.folder == usual_folder() else f" --folder {running.folder}"
+    typer.echo(f"logs in {running.folder / 'logs'}; headrace local down{where} ends all")
 
 
 def _line(name: str, state: str, address: str) -> str:

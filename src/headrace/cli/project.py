@@ -16,9 +16,10 @@ from headrace.cli.show import receipt_parts, show_json, show_receipt
 from headrace.errors import ProjectError
 from headrace.project.definitions import read_definitions, refuse_problems
 from headrace.project.folder import Project, open_project
-from headrace.project.run import Done, Outcome, run_project
+from headrace.project.run import Done, Outcome, has_followed, run_project
 
 RUN_PROJECT = "run_project"
+_UNREAD = "sources are read while a process has the home open, and this one ends now; headrace serve has them read"
 
 
 def run_folder(
@@ -51,6 +52,8 @@ def run_folder(
         with opened(chosen, write=True, create=True) as hr:
             with shown(hr, f"Running {project.name}", progress):
                 outcome = run_project(hr, definitions)
+            if has_followed(definitions):
+                outcome.notes.append(_UNREAD)
             _tell(project, chosen.location, outcome, hr.epoch, as_json)
 
 

@@ -17,12 +17,13 @@ from headrace.home_elsewhere import ask_to_read, rows_of
 
 @dataclass(frozen=True)
 class Relations:
-    """What a home holds at its newest epoch."""
+    """What a home holds at its newest epoch, and whether the process told it that has it open."""
 
     epoch: int
     tables: pa.Table
     views: pa.Table
     sources: pa.Table
+    from_owner: bool = False
 
 
 class Reading:
@@ -56,7 +57,7 @@ class Reading:
         if answer is not None:
             # An owner of an older release tells of no sources.
             tables = (rows_of(answer[kind]) if kind in answer else pa.table({}) for kind in kinds)
-            return Relations(answer["epoch"], *tables)
+            return Relations(answer["epoch"], *tables, from_owner=True)
         hr = self._opened()
         return Relations(hr.epoch, *(_listed(hr, f"SHOW {kind.upper()}") for kind in kinds))
 

@@ -11,18 +11,19 @@ from headrace.cli.homes import ChosenHome, choose_home
 from headrace.cli.opening import errors_reported, opened, through_owner
 from headrace.cli.options import DebugOption, HomeOption, JsonOption, ProgressOption
 from headrace.cli.progress import shown
-from headrace.cli.reading import reading
+from headrace.cli.reading import Relations, reading
 from headrace.cli.show import show_json, show_rows
 from headrace.errors import RelationNameError, SourceError
 
 source = typer.Typer(
     name="source",
-    help="Where rows come from: Kafka topics, Delta tables, files, functions.\n\n"
+    help="Where rows come from: databases, Kafka topics, Delta tables, files, functions.\n\n"
     "    headrace source list\n\n"
     "    headrace source create orders --into orders --from kafka localhost:9092/shop.public.orders "
     "--option format=debezium\n\n"
     "    headrace source pause orders\n\n"
-    "Where a process has the home open, it is asked to do it: it is the one that runs the sources.",
+    "Where a process has the home open, it is asked to do it: it is the one that runs the sources. "
+    "Without one, such as headrace serve, no source is read.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -31,12 +32,13 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The source.")
 # What a list shows; all of it is in --json and in `headrace source show`.
 _LISTED = ("name", "table", "state", "received", "applied", "stale", "dead", "pending", "lag_records", "lag_seconds",
            "records_per_second", "error", "warning")  # fmt: skip
+UNREAD = "note: no process has the home open, so no source is read now; headrace serve has them read"
 
 
-def _listed(home: ChosenHome) -> pa.Table:
+def _listed(home: ChosenHome) -> Relations:
     """What SHOW SOURCES tells, by the process that runs them, if there is one."""
     with reading(home) as held:
-        return held.relations().sources
+        return held.relations()
 
 
 def for_people(sources: pa.Table) -> pa.Table:
@@ -57,14 +59,15 @@ def list_sources(home: HomeOption = None, as_json: JsonOption = False, debug: De
     """
     with errors_reported(as_json=as_json, debug=debug):
         found = _listed(choose_home(home))
-        show_rows(found if as_json else for_people(found), as_json=as_json)
+        show_rows(found.sources if as_json else for_people(found.sources), as_json=as_json)
+        _tell_unread(found.from_owner or not found.sources.num_rows, as_json=as_json)
 
 
 @source.command()
 def show(name: NameArgument, home: HomeOption = None, as_json: JsonOption = False, debug: DebugOption = False) -> None:
     """Show all that is known of one source."""
     with errors_reported(as_json=as_json, debug=debug):
-        found = [one for one in _listed(choose_home(home)).to_pylist() if one["name"] == name.lower()]
+        found = [one for one in _listed(choose_home(home)).sources.to_pylist() if one["name"] == name.lower()]
         if not found:
             raise RelationNameError(f"there is no source {name}", hint="headrace source list shows what there is")
         if as_json:
@@ -78,8 +81,8 @@ def show(name: NameArgument, home: HomeOption = None, as_json: JsonOption = Fals
 @source.command()
 def create(
     name: NameArgument,
-    connector: Annotated[str, typer.Option("--from", metavar="CONNECTOR", help="Such as kafka, delta or files.")],
-    location: Annotated[str, typer.Argument(metavar="WHERE", help="Such as localhost:9092/topic, or a path.")],
+    connector: Annotated[str, typer.Option("--from", metavar="CONNECTOR", help="Such as postgres, kafka or files.")],
+    location: Annotated[str, typer.Argument(metavar="WHERE", help="Such as localhost:9092/topic, a URL, or a path.")],
     table: Annotated[
         str, typer.Option("--into", metavar="TABLE", help="The table that it is for, unless its records tell.")
     ] = "",
@@ -98,19 +101,23 @@ def create(
 
         headrace source create orders localhost:9092/shop.public.orders --from kafka --into orders -o format=debezium
 
+        headrace source create shop postgresql://reader@db:5432/shop --from postgres -o tables=public.orders
+        -o password=env:SHOP_PASSWORD
+
         headrace source create lake /lake/orders --from delta --into orders -o mode=follow
     """
     with errors_reported(as_json=as_json, debug=debug):
         if not connector.isalnum():
             raise SourceError(f"there is no connector {connector}", hint="such as kafka, delta or files")
         given = ", ".join(f"{_string(key)} = {_value(value)}" for key, value in map(_pair, options or ()))
-        _run(
+        is_read = _run(
             choose_home(home),
             f"CREATE SOURCE {'IF NOT EXISTS ' if if_not_exists else ''}{_quoted(name)} "
             f"{f'INTO {_quoted(table)} ' if table else ''}FROM {connector.upper()} {_string(location)}"
             f"{f' WITH ({given})' if given else ''}",
         )
         _tell(f"source {name} is made", as_json=as_json)
+        _tell_unread(is_read, as_json=as_json)
 
 
 @source.command()
@@ -136,8 +143,9 @@ def resume(
 ) -> None:
     """Have a source go on that was paused, or that stopped at an error."""
     with errors_reported(as_json=as_json, debug=debug):
-        _run(choose_home(home), f"RESUME SOURCE {_quoted(name)}{' WITH SNAPSHOT' if with_snapshot else ''}")
+        is_read = _run(choose_home(home), f"RESUME SOURCE {_quoted(name)}{' WITH SNAPSHOT' if with_snapshot else ''}")
         _tell(f"source {name} goes on", as_json=as_json)
+        _tell_unread(is_read, as_json=as_json)
 
 
 @source.command()
@@ -214,10 +222,18 @@ def replay(
         _tell(f"source {name} is replayed", as_json=as_json)
 
 
-def _run(home: ChosenHome, sql: str, what: str = "", progress: bool | None = False) -> None:
-    if through_owner(home, "execute", sql=sql) is None:
-        with opened(home, write=True) as hr, shown(hr, what, progress):
-            hr.execute(sql)
+def _run(home: ChosenHome, sql: str, what: str = "", progress: bool | None = False) -> bool:
+    """Run a statement, and tell whether a process has the home open that goes on after it."""
+    if through_owner(home, "execute", sql=sql) is not None:
+        return True
+    with opened(home, write=True) as hr, shown(hr, what, progress):
+        hr.execute(sql)
+    return False
+
+
+def _tell_unread(is_read: bool, *, as_json: bool) -> None:
+    if not (is_read or as_json):
+        typer.echo(UNREAD)
 
 
 def _tell(text: str, *, as_json: bool) -> None:

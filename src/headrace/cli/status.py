@@ -9,7 +9,7 @@ from headrace.cli.opening import errors_reported
 from headrace.cli.options import DebugOption, HomeOption, JsonOption
 from headrace.cli.reading import reading
 from headrace.cli.show import show_json, show_rows
-from headrace.cli.source import for_people
+from headrace.cli.source import UNREAD, for_people
 
 
 def status(home: HomeOption = None, as_json: JsonOption = False, debug: DebugOption = False) -> None:
@@ -35,3 +35,5 @@ def status(home: HomeOption = None, as_json: JsonOption = False, debug: DebugOpt
         for title, rows in shown.items():
             typer.echo(f"\n{title}")
             show_rows(rows, as_json=False)
+        if held.sources.num_rows and not held.from_owner:
+            typer.echo(UNREAD)

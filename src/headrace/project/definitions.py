@@ -16,6 +16,10 @@ from headrace.sql.tokens import locate, scan
 
 _VALUE = re.compile(r"\$\{([^}\n]*)\}")
 Defining = CreateTable | CreateView | CreateSource
+_DECLARE = (
+    "a table that views of a project read is declared in it: write CREATE TABLE with its columns and its key, also "
+    "where a source without INTO would make it"
+)
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,8 @@ class Definitions:
         unknown = error.unknown if isinstance(error, RelationNameError) else ""
         circle = _circle(self.views, definition.name, unknown) if unknown else []
         if not circle:
-            return definition.problem(error)
+            told = definition.problem(error)
+            return replace(told, hint=_DECLARE) if unknown and any(map(_brings_tables, self.sources)) else told
         at = definition.statement
         return Problem(
             definition.file,
@@ -83,6 +88,11 @@ class Definitions:
             f"It reads {', which reads '.join(circle[1:])}.",
             "views may read tables and other views, but not in a circle",
         )
+
+
+def _brings_tables(definition: Definition) -> bool:
+    """Whether a source makes the tables that its records are about: they are not there before it is read."""
+    return isinstance(definition.statement, CreateSource) and not definition.statement.table
 
 
 def read_definitions(project: Project) -> Definitions:

@@ -62,6 +62,12 @@ def run_project(hr: Headrace, definitions: Definitions) -> Outcome:
     return outcome
 
 
+def has_followed(definitions: Definitions) -> bool:
+    """Whether a project has a source that only a process reads that stays, as one that serves the home does."""
+    statements = (one.statement for one in definitions.sources)
+    return any(isinstance(one, CreateSource) and not is_read_whole(one) for one in statements)
+
+
 def _adopt(core: Core, definitions: Definitions) -> Outcome:
     outcome = Outcome()
     tables: list[Table] = []
@@ -85,7 +91,8 @@ def _adopt(core: Core, definitions: Definitions) -> Outcome:
                 views.append(view)
             outcome.done.append(Done(action, "view", view.name))
         else:
-            action = "unchanged" if statement.name in core.catalog.sources else "read"
+            action = "read" if is_read_whole(statement) else "created"
+            action = "unchanged" if statement.name in core.catalog.sources else action
             if action != "unchanged":
                 sources.append(statement)
             outcome.done.append(Done(action, "source", statement.name))

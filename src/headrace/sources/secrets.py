@@ -37,7 +37,7 @@ def refuse_plain_secrets(options: Mapping[str, Any]) -> None:
             raise SourceError(
                 f"option {name} would keep a secret in the home",
                 detail="What a statement says stays in the ledger, in backups and in SHOW.",
-                hint=f"say where it lies instead: {name} = 'env:KAFKA_PASSWORD' or 'file:/run/secrets/kafka'",
+                hint=f"say where it lies instead: {name} = 'env:NAME' or 'file:/path'",
             )
 
 

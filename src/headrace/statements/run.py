@@ -248,7 +248,7 @@ def only_query(sql: str) -> Query:
     if len(statements) != 1 or not isinstance(statements[0], Query):
         raise StatementError(
             "query takes one SELECT",
-            hint="use execute for other statements and for scripts",
+            hint="use execute for other statements and for scripts; in a shell: echo 'SHOW TABLES' | headrace run -",
             line=1,
             column=1,
         )

@@ -12,6 +12,7 @@ from headrace.capture.record import NO_RECORD, Record
 from headrace.intake.table import NO_CHANGE, TableContract
 
 _OPERATIONS: dict[str, Operation] = {"insert": "create", "update": "update", "delete": "delete"}
+_DEBEZIUM = "; this is a record of Debezium, which a source WITH (format = 'debezium') reads"
 
 
 def changes_of(value: Any) -> Sequence[Any]:
@@ -38,7 +39,14 @@ class InsertDelete:
                 content = cast("dict[str, Any]", row)
                 before, after = (content, None) if kind == "delete" else (None, content)
                 return RowChange(operation, ({kind: content},), before, after)
-        raise Undecodable(NO_CHANGE)
+        raise Undecodable(f"{NO_CHANGE}{_DEBEZIUM if _is_of_debezium(value) else ''}")
+
+
+def _is_of_debezium(value: Any) -> bool:
+    """Whether it is an envelope of Debezium, whose format is easily forgotten."""
+    parts = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    inner = parts.get("payload", parts)
+    return isinstance(inner, dict) and {"op", "source"} <= cast("dict[str, Any]", inner).keys()
 
 
 def decoder(table: TableContract | None, _: FormatOptions) -> InsertDelete:
