@@ -164,9 +164,8 @@ def test_a_view_over_what_a_source_would_make_is_told_to_declare_it(spark: Spark
     found = check_definitions(
         written(tmp_path / "p", e_more=f"{source};\nCREATE VIEW lonely AS SELECT * FROM accounts"), spark
     )
-    (problem,) = found.problems
-    assert problem.message == "unknown table or view"
-    assert "CREATE TABLE" in problem.hint
+    assert [(one.line, one.message) for one in found.problems] == [(2, "unknown table or view")]
+    assert "CREATE TABLE" in found.problems[0].hint
 
 
 def code_of(*arguments: str) -> int:

@@ -186,6 +186,13 @@ def test_values_come_from_the_configuration_and_from_the_call(tmp_path: Path) ->
     assert "'there' AS data, 5 AS n" in read_definitions(other).views[0].statement.sql
 
 
+def test_only_paths_begin_in_the_folder_of_the_project(tmp_path: Path) -> None:
+    sources = {"a": "KAFKA 'host:9092/bank.*'", "b": "PYTHON 'module:tail'", "c": "FILES 'in'", "d": "DELTA 'in'"}
+    found = definitions(tmp_path, all=";".join(f"CREATE SOURCE {n} INTO t FROM {w}" for n, w in sources.items()))
+    places = [one.statement.location for one in found.sources if isinstance(one.statement, CreateSource)]
+    assert places == ["host:9092/bank.*", "module:tail", str(tmp_path / "in"), str(tmp_path / "in")]
+
+
 def test_a_new_project_can_be_read(tmp_path: Path) -> None:
     assert make_project(tmp_path / "shop") == [
         "headrace.yml",

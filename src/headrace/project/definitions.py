@@ -214,7 +214,9 @@ def _with_values(text: str, values: Mapping[str, str]) -> str:
 
 def _anchored(statement: Defining, folder: Path) -> Defining:
     """A source's path begins in the project's folder, wherever the command is run."""
-    if isinstance(statement, CreateSource) and "://" not in statement.location:
+    if not isinstance(statement, CreateSource) or statement.connector not in ("delta", "files"):
+        return statement
+    if "://" not in statement.location:
         return replace(statement, location=str(folder / Path(statement.location).expanduser()))
     return statement
 
