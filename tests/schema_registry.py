@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import socket
@@ -16,12 +15,15 @@ from typing import Any
 import httpx
 
 from headrace.settings import read_settings
+from headrace.spark.jars import paths
 from headrace.spark.java import find_java
 from tests.stopped import Stopped
 
 VERSION = "3.0.9"
-_SHA256 = "2b28181501a20cbf6efcd77f9b7153908fc01f3d3a7c32024c0bd9e1b04c8a43"
-_ADDRESS = f"https://repo1.maven.org/maven2/io/apicurio/apicurio-registry-app/{VERSION}/apicurio-registry-app-{VERSION}-all.tar.gz"
+_LOCK = (
+    "2b28181501a20cbf6efcd77f9b7153908fc01f3d3a7c32024c0bd9e1b04c8a43"
+    f" io.apicurio:apicurio-registry-app:{VERSION}:all:tar.gz"
+)
 _API = "/apis/ccompat/v7"
 _PATIENCE = 120.0
 
@@ -33,14 +35,8 @@ def installed() -> Path:
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="registry-") as name:
-        archive, draft = Path(name) / "all.tar.gz", Path(name) / "draft"
-        found = hashlib.sha256()
-        with httpx.stream("GET", _ADDRESS, timeout=60) as answer, open(archive, "wb") as file:
-            answer.raise_for_status()
-            for piece in answer.iter_bytes():
-                found.update(piece)
-                file.write(piece)
-        assert found.hexdigest() == _SHA256, "what came is not the pinned registry"
+        draft = Path(name) / "draft"
+        (archive,) = paths(Path(name), _LOCK)
         with tarfile.open(archive) as content:
             content.extractall(draft, filter="data")
         try:

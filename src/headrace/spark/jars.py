@@ -24,21 +24,27 @@ from headrace.spark.java import find_java
 
 _AT_ONCE = 4
 _WORTH_ANOTHER = 10
+# Without descriptors: the lock is the whole closure, and a parent that is nowhere must not stand in the way of a file.
+_SETTINGS = (
+    '<ivysettings><settings defaultResolver="central"/>'
+    '<resolvers><ibiblio name="central" m2compatible="true" usepoms="false"/></resolvers></ivysettings>'
+)
 
 
 @dataclass(frozen=True)
 class Jar:
-    """One pinned jar: its Maven coordinates and the checksum it must have."""
+    """One pinned jar, or an archive that lies beside them: its Maven coordinates and the checksum it must have."""
 
     group: str
     artifact: str
     version: str
     sha256: str
     classifier: str = ""
+    extension: str = "jar"
 
     @property
     def file_name(self) -> str:
-        return f"{self.artifact}-{self.version}{self.classifier and f'-{self.classifier}'}.jar"
+        return f"{self.artifact}-{self.version}{self.classifier and f'-{self.classifier}'}.{self.extension}"
 
 
 def read_lock() -> list[Jar]:
@@ -53,8 +59,8 @@ def parse_lock(text: str) -> list[Jar]:
         if not line.strip() or line.startswith("#"):
             continue
         sha256, coordinates = line.split()
-        group, artifact, version, *classifier = coordinates.split(":")
-        jars.append(Jar(group, artifact, version, sha256, *classifier))
+        group, artifact, version, *attached = coordinates.split(":")
+        jars.append(Jar(group, artifact, version, sha256, *attached))
     return jars
 
 
@@ -129,18 +135,20 @@ def _run_ivy(jars: Sequence[Jar], draft: Path) -> None:
 
 def _run_one_ivy(jars: Sequence[Jar], draft: Path, folder: Path, progress: Progress, task: TaskID) -> None:
     folder.mkdir()
-    module = folder / "ivy.xml"
+    module, settings = folder / "ivy.xml", folder / "settings.xml"
     module.write_text(_ivy_module(jars))
-    command: list[str | Path] = [find_java().executable, "-jar", _ivy_jar(), "-cache", folder / "cache", "-ivy", module]
+    settings.write_text(_SETTINGS)
+    command: list[str | Path] = [find_java().executable, "-jar", _ivy_jar(), "-settings", settings]
+    command += ["-cache", folder / "cache", "-ivy", module]
     command += ["-retrieve", f"{draft}/[artifact]-[revision](-[classifier]).[ext]"]
     said: list[str] = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ivy:
         for line in ivy.stdout or ():
             said.append(line.rstrip())
-            begun = re.search(r"^downloading .*/([^/]+\.jar)", line)
+            begun = re.search(r"^downloading .*/([^/]+\.(?:jar|tar\.gz))", line)
             if begun:
                 progress.update(task, description=f"Fetching {begun[1]}")
-            if "[SUCCESSFUL ]" in line and ".jar" in line:
+            if "[SUCCESSFUL ]" in line and (".jar" in line or ".tar.gz" in line):
                 progress.advance(task)
     if ivy.returncode:
         raise SetupError(
@@ -154,7 +162,7 @@ def _ivy_module(jars: Sequence[Jar]) -> str:
     # The lock is the whole closure: nothing transitive, so no jar comes in that it does not name.
     wanted = "\n".join(
         f"<dependency org={quoteattr(jar.group)} name={quoteattr(jar.artifact)} rev={quoteattr(jar.version)}"
-        f' transitive="false" conf="default->master"{_attached(jar)}'
+        f' transitive="false" conf="default->default"{_attached(jar)}'
         for jar in jars
     )
     return (
@@ -170,7 +178,8 @@ def _attached(jar: Jar) -> str:
     if not jar.classifier:
         return "/>"
     wanted = f"name={quoteattr(jar.artifact)} m:classifier={quoteattr(jar.classifier)}"
-    return f'><artifact {wanted} type="jar" ext="jar"/></dependency>'
+    kind = quoteattr(jar.extension)
+    return f"><artifact {wanted} type={kind} ext={kind}/></dependency>"
 
 
 def _ivy_jar() -> Path:
