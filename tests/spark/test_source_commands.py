@@ -10,7 +10,7 @@ import pytest
 
 from headrace.cli.main import run
 from headrace.face import home_of
-from tests.spark.test_sources_at_work import shown, until
+from tests.spark.test_sources_at_work import shown, taken, until
 
 
 class Shell:
@@ -70,7 +70,7 @@ def test_letters_are_shown_mended_and_let_go(home: Any, shell: Shell, tmp_path: 
     folder = tmp_path / "in"
     write(folder, "1.ndjson", "{", '{"insert": {"id": 2, "n": "much"}}', '{"insert": {"id": 3}}')
     shell("source", "create", "s", str(folder), "--from", "files", "--into", "t")
-    until(lambda: shown(home)["received"] == 3)
+    until(lambda: taken(home) == 3)
     listed = shell.json("dead-letters", "list", "--source", "s")
     assert sorted(one["stage"] for one in listed) == ["contract", "text"]
     (bad,) = [one for one in listed if one["stage"] == "contract"]
