@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from headrace.capture.debezium.frames import FrameReader
 from headrace.capture.debezium.jars import CONNECTORS, lock_of
 from headrace.capture.debezium.postgres import plan
 from headrace.capture.debezium.process import Cause, EngineFailed
-from headrace.capture.debezium.reading import again, is_unfinished, packed, unpacked
+from headrace.capture.debezium.reading import again, committed_at, is_unfinished, packed, unpacked
 from headrace.capture.debezium.settings import named_tables, pattern
 from headrace.errors import LogTruncated, SourceError, SourceUnavailable
 from headrace.spark.jars import parse_lock
@@ -134,6 +135,8 @@ def test_a_first_reading_is_unfinished_until_its_last_row() -> None:
     assert is_unfinished({"snapshot": "INITIAL", "snapshot_completed": False})
     assert not is_unfinished({"snapshot": "INITIAL", "snapshot_completed": True})
     assert not is_unfinished({"lsn": 1})
+    assert committed_at({"ts_usec": 1_500_000}) == datetime(1970, 1, 1, 0, 0, 1, 500_000, UTC)
+    assert committed_at({"ts_sec": 0}) is None
     assert unpacked(packed("größer")) == "größer"
     assert again(described(), {"offset": {}, "number": 7, "topics": ["a"]}) == {
         "again": True,

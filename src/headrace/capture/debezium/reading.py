@@ -16,6 +16,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from headrace.capture.connector import Arrival, Description, Lag, Position
@@ -55,6 +56,7 @@ class DebeziumReading:
         self._topics: set[str] = set(position.get("topics", ()))
         self._number = int(position.get("number", 0))
         self._inside = False
+        self._begun = False
         self._confirmed: Any = None
         offset: Mapping[str, Any] = position.get("offset") or {}
         begins = not offset or is_unfinished(offset)
@@ -102,6 +104,7 @@ class DebeziumReading:
                 raise failed(self._name, error) from error
             if batch is None:
                 break
+            self._begun = True
             self._waiting.extend(found for sent in self._frames.records(batch) if (found := self._arrival(sent)))
         return [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
 
@@ -113,8 +116,8 @@ class DebeziumReading:
             self._confirmed = offset
 
     def lag(self) -> Lag:
-        """A log has no number of records that could be asked for."""
-        return Lag(len(self._waiting) or None)
+        """How many records have come and were not taken; what a log has besides cannot be asked for in records."""
+        return Lag(len(self._waiting) if self._begun else None)
 
     def close(self) -> None:
         """End the connector; its database keeps for us what was not confirmed."""
@@ -138,7 +141,8 @@ class DebeziumReading:
         if self._frames.history != self._history:
             self._history = self._frames.history
             advance["history"] = packed(self._history or "")
-        record = Record(sent.value, sent.key, topic=sent.topic, offset=self._number)
+        at = committed_at(sent.offset)
+        record = Record(sent.value, sent.key, topic=sent.topic, offset=self._number, timestamp=at)
         return Arrival(record, advance, message, whole=not self._inside)
 
     def _said_between(self, sent: Sent) -> Message | None:
@@ -158,6 +162,15 @@ class DebeziumReading:
 def is_unfinished(offset: Mapping[str, Any]) -> bool:
     """Whether an offset is of a first reading of the tables that had not come to its end."""
     return bool(offset.get("snapshot")) and not offset.get("snapshot_completed", offset.get("last_snapshot_record"))
+
+
+def committed_at(offset: Mapping[str, Any]) -> datetime | None:
+    """When a record was committed in its database, as far as the offset after it tells."""
+    for name, unit in (("ts_usec", 1_000_000), ("ts_sec", 1)):
+        value = offset.get(name)
+        if isinstance(value, int) and value > 0:
+            return datetime.fromtimestamp(value / unit, UTC)
+    return None
 
 
 def is_between(offset: Mapping[str, Any]) -> bool:
