@@ -108,7 +108,7 @@ class Cluster(Stopped):
 
     def executors(self, number: int) -> list[Path]:
         """The folders of the executors that a worker has started so far."""
-        return sorted(self.folder.glob(f"worker-{number}/work/app-*/*"))
+        return sorted((self.folder / f"worker-{number}" / "work").glob("app-*/*"))
 
     def stop(self) -> None:
         """End all processes; what they held is gone."""
