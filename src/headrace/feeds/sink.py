@@ -1,0 +1,106 @@
+"""What a sink is: where a feed's events go, and how it says that they have arrived.
+
+One file per system. Threads, positions, retries, parked events, pause and metrics are written once, in the runner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from pyspark.sql.types import StructType
+
+from headrace.feeds.batch import Batch, Mark
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a statement says of a sink, secrets looked up, and the relation that goes there."""
+
+    feed: str
+    # Never used by another feed, also one of the same name that was made anew.
+    feed_id: str
+    location: str
+    options: Mapping[str, Any]
+    table: str
+    columns: StructType
+    # All columns where the relation has no key.
+    key: tuple[str, ...]
+    has_key: bool
+    # The number of the owner of the home: higher than that of all before it.
+    fence: int = 0
+
+
+class SinkUnavailable(Exception):
+    """The sink did not take a batch, and may take it later; nothing or any part of it may have arrived."""
+
+    def __init__(self, reason: str, retry_after: float | None = None) -> None:
+        super().__init__(reason)
+        self.retry_after = retry_after
+
+
+class SinkEnded(Exception):
+    """The sink will never take anything from this feed, for the reason given: the feed stops in state Error."""
+
+
+@dataclass(eq=False)
+class EventsRefused(Exception):
+    """Events that the sink takes for faults of their own, by their index in the batch, each with the reason.
+
+    All others of the batch have arrived, but for later ones of the same keys, which are in `held`.
+    """
+
+    refused: Mapping[int, str]
+    held: frozenset[int] = field(default_factory=frozenset[int])
+
+
+class Delivery(Protocol):
+    """An open sink of one feed, used by one thread."""
+
+    def known_mark(self) -> Mark | None:
+        """How far the sink itself knows the feed to be, if it keeps that with what it holds; it comes before ours."""
+        ...
+
+    def deliver(self, batch: Batch) -> None:
+        """Return when every event has arrived for good; else `SinkUnavailable`, `EventsRefused` or `SinkEnded`."""
+        ...
+
+    def resolved(self, mark: Mark, epoch_committed_at: float) -> None:
+        """Say that all up to a mark was told, where the sink has a form for it and the feed's options ask for it."""
+        ...
+
+    def begin_scan(self, columns: StructType) -> None:
+        """What comes next is all that the relation holds, in place of what was told before: begin anew."""
+        ...
+
+    def end_scan(self, mark: Mark) -> None:
+        """All of the scan has been delivered: what the sink held before and was not told again is gone from now on."""
+        ...
+
+    def close(self) -> None:
+        """Let go of connections; what was confirmed stays."""
+        ...
+
+
+class Sink(Protocol):
+    """One kind of place that events can go to."""
+
+    # As it stands after INTO.
+    keyword: str
+    # The options that it has beside those of every feed, each with a sentence about it.
+    options: Mapping[str, str]
+    # Those whose values are secrets: written by reference (env:NAME, file:/path), never kept or shown.
+    secrets: frozenset[str]
+
+    def check(self, target: Target) -> None:
+        """Refuse what can be known to be wrong without asking the sink (`FeedError` with a hint)."""
+        ...
+
+    def open(self, target: Target) -> Delivery:
+        """Begin to deliver; `SinkUnavailable` or `SinkEnded` if it cannot."""
+        ...
+
+    def forget(self, target: Target) -> None:
+        """Take away what the sink keeps about a feed that was dropped; what was delivered stays."""
+        ...
