@@ -8,6 +8,7 @@ from headrace.epoch.receipt import Receipt
 from headrace.errors import (
     ChangesRejected,
     EpochExpired,
+    FeedError,
     HeadraceError,
     HomeBroken,
     HomeBusy,
@@ -72,6 +73,7 @@ __all__ = [
     "ResultTooLarge",
     "SetupError",
     "Settings",
+    "FeedError",
     "SourceError",
     "SourceUnavailable",
     "SparkLost",

@@ -12,6 +12,7 @@ HeadraceError
 ├── SourceError           a source that cannot be read, or whose columns do not fit
 │   ├── LogTruncated      one whose log was removed before it was read
 │   └── SourceUnavailable *   one, or a part of it, that does not answer for now
+├── FeedError             a changefeed that cannot be made, or not go on
 ├── ProjectError          a project folder that is not as it must be
 ├── ChangesRejected       changes that break a table's contract, each with its reason
 │   └── KeyReused         an idempotency key that stands for other changes
@@ -140,6 +141,12 @@ class SourceUnavailable(SourceError):
 
     code = "source_unavailable"
     transient = True
+
+
+class FeedError(HeadraceError):
+    """A changefeed that cannot be made as asked, or that cannot go on."""
+
+    code = "feed_error"
 
 
 class ProjectError(HeadraceError):

@@ -56,7 +56,11 @@ class EventsRefused(Exception):
 
 
 class Delivery(Protocol):
-    """An open sink of one feed, used by one thread."""
+    """An open sink of one feed, used by one thread.
+
+    One that has the attribute `tells_resets = True` is also given batches of a single RESET, as a log tells them; for
+    any other, `begin_scan` says as much.
+    """
 
     def known_mark(self) -> Mark | None:
         """How far the sink itself knows the feed to be, if it keeps that with what it holds; it comes before ours."""
@@ -71,11 +75,18 @@ class Delivery(Protocol):
         ...
 
     def begin_scan(self, columns: StructType) -> None:
-        """What comes next is all that the relation holds, in place of what was told before: begin anew."""
+        """What comes next is all that the relation holds, in place of what was told before: begin anew.
+
+        Once for each scan, the first one too, before its first batch; again only if nothing of it was confirmed. A scan
+        that a restart cut short goes on where it was, in a delivery that was never told of its beginning.
+        """
         ...
 
     def end_scan(self, mark: Mark) -> None:
-        """All of the scan has been delivered: what the sink held before and was not told again is gone from now on."""
+        """All of the scan has been delivered: what the sink held before and was not told again is gone from now on.
+
+        After a crash in just this moment it may come again.
+        """
         ...
 
     def close(self) -> None:

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from headrace.errors import (
     ChangesRejected,
     EpochExpired,
+    FeedError,
     HeadraceError,
     HomeBroken,
     MemoryExceeded,
@@ -53,6 +54,7 @@ _STATUSES: Mapping[type[HeadraceError], int] = {
     MemoryExceeded: 422,
     EpochExpired: 410,
     SourceError: 400,
+    FeedError: 400,
     ReadOnly: 403,
     OwnerLost: 503,
     HomeBroken: 503,

@@ -1,0 +1,11 @@
+"""The sinks that there are, by the keyword that stands after INTO: to add one is to add a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from headrace.feeds.sink import Sink
+
+_ALL: Sequence[Sink] = ()
+
+SINKS: Mapping[str, Sink] = {one.keyword.lower(): one for one in _ALL}
