@@ -19,6 +19,7 @@ from headrace.epoch.calls import Call
 from headrace.epoch.core import Core
 from headrace.epoch.loop import Loop
 from headrace.errors import LedgerError
+from headrace.feeds.running import Feeds
 from headrace.json_forms import json_form
 from headrace.ledger.backup import backup
 from headrace.ledger.durable import crash_point
@@ -78,7 +79,8 @@ class Home:
         self.loop = Loop(self.core)
         self.loop.pauses_collector = settings.pause_garbage_collection
         self.sources = Sources(self.loop)
-        self.engine = Engine(self.loop, self.sources)
+        self.feeds = Feeds(self.loop, self.readers, 0 if ownership is None else ownership.fence)
+        self.engine = Engine(self.loop, self.sources, self.feeds)
         self._merger = Merger(self.loop.idle)
         self.core.tidy = self._merger.submit
         self.renewal = Renewal(self.loop, spark, files)
@@ -146,6 +148,7 @@ class Home:
         if self._control is not None:
             self._control.close()
         self.sources.close()
+        self.feeds.close()
         self._ticker.stop()
         self._fold.stop()
         with self.loop.turn:
@@ -299,6 +302,7 @@ class Home:
         """After each definition: run what it asks for."""
         self._ticker.start()
         self.sources.reconcile()
+        self.feeds.reconcile()
 
     def _spark_sessions(self) -> list[SparkSession]:
         sessions = self.core.sessions

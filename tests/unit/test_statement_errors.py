@@ -24,7 +24,7 @@ def refused(sql: str) -> StatementError:
         ("42", "'42' begins no statement", (1, 1), "a statement begins with"),
         (
             "CREATE TABEL t (a INT)",
-            "expected TABLE, VIEW, MATERIALIZED VIEW, SOURCE or FLOW, found 'TABEL'",
+            "expected TABLE, VIEW, MATERIALIZED VIEW, SOURCE, FLOW or CHANGEFEED, found 'TABEL'",
             (1, 8),
             "did you mean TABLE?",
         ),
@@ -121,7 +121,7 @@ def refused(sql: str) -> StatementError:
             "INCREMENTAL?",
         ),
         ("CREATE MATERIALIZED TABLE v", "expected VIEW, found 'TABLE'", (1, 21), "write CREATE"),
-        ("DROP t", "expected TABLE, VIEW, MATERIALIZED VIEW, SOURCE or FLOW", (1, 6), "write DROP TABLE"),
+        ("DROP t", "expected TABLE, VIEW, MATERIALIZED VIEW, SOURCE, FLOW or CHANGEFEED", (1, 6), "write DROP TABLE"),
         ("DROP TABLE t x", "expected the end of the statement, found 'x'", (1, 14), "write DROP"),
         ("ALTER TABLE t", "expected ADD, RENAME, DROP or ALTER", (1, 14), "write ALTER TABLE t ADD COLUMN"),
         ("ALTER TABLE t ADD c INT", "expected COLUMN", (1, 19), "write ALTER TABLE"),
@@ -203,6 +203,16 @@ def refused(sql: str) -> StatementError:
         ("DROP SOURCE IF EXISTS", "expected the name of a source", (1, 22), "write DROP SOURCE"),
         ("PAUSE SOURCE s t", "expected the end", (1, 16), "write PAUSE SOURCE s"),
         ("EXPLAIN CREATE SOURCE s INTO t FROM DELTA '/x' WITH (mode = 'snapshot')", "only views", (1, 1), "EXPLAIN"),
+        (
+            "CREATE CHANGEFEED f FOR x INTO NOWHERE 'x'",
+            "expected KAFKA, WEBHOOK, POSTGRES",
+            (1, 32),
+            "CREATE CHANGEFEED",
+        ),
+        ("CREATE CHANGEFEED f FOR x INTO FILES ''", "does not say where the events go", (1, 38), "CREATE CHANGEFEED"),
+        ("RESYNC SOURCE s", "expected CHANGEFEED", (1, 8), "write RESYNC CHANGEFEED f"),
+        ("ALTER CHANGEFEED f UNSET filter", "expected '('", (1, 26), "UNSET (option, ...)"),
+        ("REPLAY PARKED EVENTS WHERE", "WHERE has no condition", (1, 27), "PARKED EVENTS"),
         ("PAUSE x", "expected SOURCE or CHANGEFEED", (1, 7), "write PAUSE SOURCE s"),
     ],
 )
@@ -265,16 +275,12 @@ def test_errors(sql: str, message: str, position: tuple[int, int], hint: str) ->
         ("VACUUM t", "VACUUM is not offered"),
         ("BEGIN", "BEGIN is not offered"),
         ("CREATE OR REPLACE SOURCE s INTO t FROM DELTA '/x'", "CREATE OR REPLACE is for views"),
-        ("CREATE CHANGEFEED f FOR TABLE x INTO KAFKA 'h:1/x'", "CREATE CHANGEFEED is not available yet"),
+        ("CREATE OR REPLACE CHANGEFEED f FOR TABLE x INTO FILES 'x'", "CREATE OR REPLACE is for views"),
         ("CREATE OR REFRESH STREAMING TABLE t", "CREATE STREAMING TABLE is not offered"),
         (
             "CREATE OR REPLACE FLOW f AS AUTO CDC INTO t FROM STREAM(s) KEYS (id) SEQUENCE BY c",
             "CREATE OR REPLACE is for views",
         ),
-        ("PAUSE CHANGEFEED f", "PAUSE CHANGEFEED is not available yet"),
-        ("RESUME CHANGEFEED f", "RESUME CHANGEFEED is not available yet"),
-        ("ALTER CHANGEFEED f SET (batch_size = 1)", "ALTER CHANGEFEED is not available yet"),
-        ("DROP CHANGEFEED f", "DROP CHANGEFEED is not available yet"),
     ],
 )
 def test_unsupported(sql: str, message: str) -> None:
@@ -291,6 +297,7 @@ def test_places_count_over_the_whole_script() -> None:
 
 def test_an_error_is_message_place_and_hint() -> None:
     assert str(refused("DROP TABEL t")) == (
-        "expected TABLE, VIEW, MATERIALIZED VIEW, SOURCE or FLOW, found 'TABEL' at line 1, column 6\n"
-        "hint: did you mean TABLE? write DROP TABLE | VIEW | MATERIALIZED VIEW | SOURCE | FLOW [IF EXISTS] x"
+        "expected TABLE, VIEW, MATERIALIZED VIEW, SOURCE, FLOW or CHANGEFEED, found 'TABEL' at line 1, column 6\n"
+        "hint: did you mean TABLE? "
+        "write DROP TABLE | VIEW | MATERIALIZED VIEW | SOURCE | FLOW | CHANGEFEED [IF EXISTS] x"
     )

@@ -97,6 +97,12 @@ class View:
 Relation = Table | View
 
 
+# The table in which feeds keep what their sinks refused.
+PARKED = "parked_events"
+# What the head of an epoch tells of where rows come from and where changes go.
+_OF_FLOWS = ("sources", "drop_sources", "feeds", "drop_feeds")
+
+
 @dataclass(frozen=True)
 class Source:
     """Where rows of a table come from; of one that was read once, how far, and the epoch that brought them."""
@@ -121,6 +127,35 @@ def source_definition(source: Source) -> dict[str, Any]:
     return definition
 
 
+@dataclass(frozen=True)
+class Feed:
+    """Where the changes of a relation go."""
+
+    # Never used by another feed, also one of the same name that was made anew.
+    id: str
+    name: str
+    table: str
+    sink: str
+    location: str
+    options: Mapping[str, Any]
+    created: str
+    # It tells what comes after this epoch, and a first scan what was there at it.
+    begins_after: int
+    # How often it was asked to tell all anew.
+    scans: int = 0
+    # Running, Paused, or Error with what stopped it.
+    state: str = "Running"
+    error: str = ""
+    epoch: int = field(default=0, compare=False)
+
+
+def feed_definition(feed: Feed) -> dict[str, Any]:
+    """A feed as the ledger keeps it; its epoch is that of the commit."""
+    definition = asdict(feed)
+    del definition["epoch"]
+    return definition
+
+
 @dataclass(frozen=True, eq=False)
 class Catalog:
     """All relations by name, in the order they were made: a view comes after what it reads.
@@ -131,6 +166,7 @@ class Catalog:
     relations: Mapping[str, Relation] = field(default_factory=dict[str, Relation])
     sources: Mapping[str, Source] = field(default_factory=dict[str, Source])
     history: ColumnHistory = field(default_factory=ColumnHistory)
+    feeds: Mapping[str, Feed] = field(default_factory=dict[str, Feed])
 
     def having(self, *made: Relation) -> Catalog:
         """The catalog with these relations too, each in place of one of the same name."""
@@ -143,12 +179,15 @@ class Catalog:
     def recorded(self, epoch: int, head: Mapping[str, Any]) -> Catalog:
         """The catalog with what an epoch's head tells, beside the relations that it makes."""
         history = self.history.recorded(epoch, head)
-        gone, come = head.get("drop_sources", ()), head.get("sources", ())
-        if history is self.history and not gone and not come:
+        if history is self.history and not any(head.get(word) for word in _OF_FLOWS):
             return self
+        gone = head.get("drop_sources", ())
         sources = {name: one for name, one in self.sources.items() if name not in gone}
-        sources.update({one["name"]: Source(**one, epoch=epoch) for one in come})
-        return replace(self, history=history, sources=sources)
+        sources.update({one["name"]: Source(**one, epoch=epoch) for one in head.get("sources", ())})
+        gone = head.get("drop_feeds", ())
+        feeds = {name: one for name, one in self.feeds.items() if name not in gone}
+        feeds.update({one["name"]: Feed(**one, epoch=epoch) for one in head.get("feeds", ())})
+        return replace(self, history=history, sources=sources, feeds=feeds)
 
     def __contains__(self, name: str) -> bool:
         return name.lower() in self.relations
@@ -180,9 +219,9 @@ class Catalog:
         found = self.table(name)
         if found.system:
             raise SystemTable(
-                f"{found.name} is kept by sources, and only they change it",
+                f"{found.name} is kept by {'feeds' if found.name == PARKED else 'sources'}, and only they change it",
                 detail="It can be queried, followed and read by views.",
-                hint="copy the rows into a table of your own; REPLAY and DISCARD DEAD LETTERS change dead_letters",
+                hint="copy the rows into a table of your own; REPLAY and DISCARD change dead_letters and parked_events",
             )
         return found
 
@@ -271,4 +310,14 @@ class Catalog:
                 yield from relation.stores
 
 
-__all__ = ["Catalog", "Relation", "Source", "Table", "View", "ViewDefinition", "source_definition"]
+__all__ = [
+    "Catalog",
+    "Feed",
+    "Relation",
+    "Source",
+    "Table",
+    "View",
+    "ViewDefinition",
+    "feed_definition",
+    "source_definition",
+]

@@ -6,7 +6,17 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from headrace.catalog.catalog import Catalog, Relation, Source, Table, View, ViewDefinition, source_definition
+from headrace.catalog.catalog import (
+    Catalog,
+    Feed,
+    Relation,
+    Source,
+    Table,
+    View,
+    ViewDefinition,
+    feed_definition,
+    source_definition,
+)
 from headrace.definitions.recover import table_definition, view_definition
 from headrace.definitions.sources import read_sources
 from headrace.epoch.calls import Stopwatch
@@ -38,6 +48,7 @@ def adopt(
     views: Sequence[ViewDefinition] = (),
     sources: Sequence[CreateSource] = (),
     following: Sequence[Source] = (),
+    feeds: Sequence[Feed] = (),
 ) -> Receipt:
     """Take all of this into a home in one epoch, the views in this order; only then does the home know any of it.
 
@@ -75,6 +86,7 @@ def adopt(
             "reset": [*(name for one in tables for name in one.store_names), *logs.resets],
             "closed": list(logs.cut_content),
             "sources": [source_definition(one) for one in (*readings.sources, *following)],
+            "feeds": [feed_definition(one) for one in feeds],
         }
         core.commit(work, now, {word: content for word, content in head.items() if content}, catalog)
         watch.lap("ledger")

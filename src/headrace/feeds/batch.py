@@ -23,12 +23,15 @@ class Mark:
     What a filter leaves out is counted too, so that another filter changes no mark. `sequence` is the number of the
     last event that was told, of all that the feed ever had. A mark of an epoch that is told whole has the next epoch's
     number less one and all its events: marks are ordered as events are. Rows of a scan are events of the epoch that it
-    reads.
+    reads. One whose `event` is 0 is past all of its epoch, unless that is being scanned.
     """
 
     epoch: int
     event: int
     sequence: int
+
+
+NOWHERE = Mark(0, 0, 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,4 +82,6 @@ class Batch:
             place = self.places[index]
         else:
             place = 1 + sum(epoch == self.epochs[index] for epoch in self.epochs[:index])
+        if place == 1 and not self.scan:
+            return Mark(self.epochs[index] - 1, 0, self.sequences[index] - 1)
         return Mark(self.epochs[index], place - 1, self.sequences[index] - 1)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from headrace.feeds.files import FILES
 from headrace.feeds.sink import Sink
 
-_ALL: Sequence[Sink] = ()
+_ALL: Sequence[Sink] = (FILES,)
 
 SINKS: Mapping[str, Sink] = {one.keyword.lower(): one for one in _ALL}

@@ -57,7 +57,7 @@ _CONFIGURATION = {"delta.deletedFileRetentionDuration": "interval 1 hours"}
 _CHECKPOINT_EVERY = 100
 # What is joined, and so held in memory, at a time: bytes on disk, a third to a tenth of those in memory.
 _SEGMENT_BYTES = 16 * 1024 * 1024
-_DEFINING = ("define", "drop", "reset", "sources", "drop_sources")
+_DEFINING = ("define", "drop", "reset", "sources", "drop_sources", "feeds", "drop_feeds")
 _OUR_FILE = re.compile(r"(epoch-\d{12}-)?(?P<last>\d{12})-")
 
 

@@ -1,25 +1,16 @@
-"""Secrets by reference: what a statement keeps is where the secret lies, never the secret."""
+"""Secrets of sources, by reference."""
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from headrace.errors import HeadraceError, SourceError
+from headrace.secrets import hidden, is_secret, referred_to, refuse_plain
 from headrace.sources.connectors import COMMON_OPTIONS, CONNECTORS, FORMAT_OPTIONS
 
-_FORMS = "env:NAME or file:/path"
-# Options whose value is a secret by its name: a plain one is refused, for the ledger would keep it for ever.
-_SECRET_WORDS = ("password", "secret", "jaas", "token", "passphrase", "credential", "key.pem", "api_key")
-# What says where a secret is asked for is none, whatever its name has in it.
-_NO_SECRETS = ("endpoint.url", ".location", "_location", ".path")
-_MOST_BYTES = 65_536
-# A shorter value stands in texts that have nothing to do with it.
-_LEAST_HIDDEN = 4
+__all__ = ["hidden", "looked_up", "refuse_plain_secrets", "secrets_hidden"]
 
 
 def looked_up(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -27,27 +18,15 @@ def looked_up(options: Mapping[str, Any]) -> dict[str, Any]:
 
     What cannot be a secret is taken as it is: who may name an option may not thereby read files and the environment.
     """
-    return {name: value if name in _PLAIN else _value(name, value) for name, value in options.items()}
+    return {
+        name: value if name in _PLAIN else referred_to(name, value, SourceError, "RESUME SOURCE")
+        for name, value in options.items()
+    }
 
 
 def refuse_plain_secrets(options: Mapping[str, Any]) -> None:
     """Refuse options that would put a secret into the home."""
-    for name, value in options.items():
-        if _is_secret(name) and not str(value).startswith(("env:", "file:")):
-            raise SourceError(
-                f"option {name} would keep a secret in the home",
-                detail="What a statement says stays in the ledger, in backups and in SHOW.",
-                hint=f"say where it lies instead: {name} = 'env:NAME' or 'file:/path'",
-            )
-
-
-def hidden(text: str, options: Mapping[str, Any], found: Mapping[str, Any]) -> str:
-    """A text in which a reference stands for what it refers to: libraries tell what they were given."""
-    for name, value in sorted(found.items(), key=lambda one: -len(str(one[1]))):
-        given = options.get(name)
-        if isinstance(value, str) and given != value and len(value) >= _LEAST_HIDDEN:
-            text = text.replace(value, str(given))
-    return text
+    refuse_plain(options, SourceError)
 
 
 @contextmanager
@@ -63,48 +42,6 @@ def secrets_hidden(options: Mapping[str, Any]) -> Generator[dict[str, Any], None
         raise
 
 
-def _is_secret(name: str) -> bool:
-    return any(word in name.lower() for word in _SECRET_WORDS) and not name.lower().endswith(_NO_SECRETS)
-
-
-def _value(name: str, value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    kind, _, where = value.partition(":")
-    if kind == "env":
-        found = os.environ.get(where)
-        if found is None:
-            raise SourceError(
-                f"the secret of option {name} is not there",
-                detail=f"The environment has no {where}.",
-                hint="set it for the process that owns the home, then RESUME SOURCE",
-            )
-        return found
-    if kind == "file":
-        try:
-            return _content(Path(where)).strip()
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "It is no text"
-            raise SourceError(
-                f"the secret of option {name} cannot be read",
-                detail=f"{where}: {reason}.",
-                hint=f"write it as {_FORMS}, readable for the process that owns the home",
-            ) from None
-    return value
-
-
-def _content(path: Path) -> str:
-    """The text of a small file; a device or a pipe would hold up all who wait for the statement."""
-    # Without waiting for whoever writes into it.
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(0, "It is no file")
-        content = file.read(_MOST_BYTES + 1)
-    if len(content) > _MOST_BYTES:
-        raise OSError(0, f"It has more than {_MOST_BYTES:,} bytes")
-    return content.decode()
-
-
 _ASKED = ("registry_user", "registry_password", "registry_token")
-_OWN = {name for one in CONNECTORS.values() for name in one.options if "*" not in name and not _is_secret(name)}
+_OWN = {name for one in CONNECTORS.values() for name in one.options if "*" not in name and not is_secret(name)}
 _PLAIN = frozenset({*COMMON_OPTIONS, *FORMAT_OPTIONS, *_OWN}.difference(_ASKED))

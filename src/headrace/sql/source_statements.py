@@ -132,17 +132,17 @@ def read_replay_source(reader: Reader, sql: str, line: int, column: int) -> Repl
     return ReplaySource(sql=sql, line=line, column=column, name=name, since=since, until=until, into=into)
 
 
-def read_options(reader: Reader) -> dict[str, OptionValue]:
-    """What stands in brackets: names, which may be strings with dots, and their values."""
+def read_options(reader: Reader, modes: bool = True) -> dict[str, OptionValue]:
+    """What stands in brackets: names, which may be strings with dots, and their values; `mode` as sources have it."""
     reader.expect_symbol("(")
     options: dict[str, OptionValue] = {}
     while True:
         position = reader.position()
-        name = _option_name(reader)
+        name = option_name(reader)
         if name in options:
             raise StatementError(f"option {name} is given twice", hint="keep one", line=position[0], column=position[1])
         reader.expect_symbol("=")
-        options[name] = _option_value(reader, name)
+        options[name] = _mode(reader) if modes and name == "mode" else _option_value(reader)
         if not reader.accept_symbol(","):
             break
     if not reader.accept_symbol(")"):
@@ -150,17 +150,16 @@ def read_options(reader: Reader) -> dict[str, OptionValue]:
     return options
 
 
-def _option_name(reader: Reader) -> str:
+def option_name(reader: Reader) -> str:
+    """The name of an option, in lower case."""
     token = reader.peek()
     if token is not None and token.kind == "string":
         return reader.string("the name of an option").lower()
     return reader.column().name
 
 
-def _option_value(reader: Reader, name: str) -> OptionValue:
+def _option_value(reader: Reader) -> OptionValue:
     token = reader.peek()
-    if name == "mode":
-        return _mode(reader)
     if token is not None and token.kind == "string":
         return reader.string("the value of an option")
     if reader.accept("TRUE"):

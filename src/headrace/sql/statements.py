@@ -6,6 +6,13 @@ from collections.abc import Mapping
 
 from headrace.errors import StatementError
 from headrace.sql.change_statements import DELETE_FORM, read_delete, read_insert, read_update
+from headrace.sql.feed_statements import (
+    FEED_FORM,
+    read_alter_feed,
+    read_create_feed,
+    read_feed_action,
+    read_parked_action,
+)
 from headrace.sql.flow_statements import FLOW_FORM, read_create_flow, read_drop_flow
 from headrace.sql.query_statements import read_query
 from headrace.sql.reader import Reader, near_miss
@@ -21,9 +28,11 @@ from headrace.sql.source_statements import (
 from headrace.sql.syntax import (
     AddColumn,
     AlterColumnType,
+    AlterFeed,
     AlterSource,
     AlterTable,
     ColumnDefinition,
+    CreateFeed,
     CreateSource,
     CreateTable,
     CreateView,
@@ -37,7 +46,10 @@ from headrace.sql.syntax import (
     DropNotNull,
     Explain,
     ExplainQuery,
+    FeedAction,
+    FeedVerb,
     Insert,
+    ParkedAction,
     Policy,
     Query,
     RenameColumn,
@@ -57,9 +69,11 @@ from headrace.sql.view_statements import VIEW_FORM, read_create_view
 __all__ = [
     "AddColumn",
     "AlterColumnType",
+    "AlterFeed",
     "AlterSource",
     "AlterTable",
     "ColumnDefinition",
+    "CreateFeed",
     "CreateSource",
     "CreateTable",
     "CreateView",
@@ -73,7 +87,9 @@ __all__ = [
     "DropKind",
     "Explain",
     "ExplainQuery",
+    "FeedAction",
     "Insert",
+    "ParkedAction",
     "Policy",
     "Query",
     "RenameColumn",
@@ -90,12 +106,13 @@ __all__ = [
 
 _CREATE_FORM = (
     "CREATE TABLE t (...) | CREATE [OR REPLACE] [MATERIALIZED] VIEW v AS SELECT ... | CREATE SOURCE s ... | "
-    "CREATE FLOW f AS AUTO CDC INTO t ..."
+    "CREATE FLOW f AS AUTO CDC INTO t ... | CREATE CHANGEFEED f FOR TABLE x INTO ..."
 )
 _EXPLAIN_FORM = "EXPLAIN v | EXPLAIN CREATE MATERIALIZED VIEW v AS SELECT ... | EXPLAIN SELECT ..."
-_DROP_FORM = "DROP TABLE | VIEW | MATERIALIZED VIEW | SOURCE | FLOW [IF EXISTS] x"
+_DROP_FORM = "DROP TABLE | VIEW | MATERIALIZED VIEW | SOURCE | FLOW | CHANGEFEED [IF EXISTS] x"
 _SHOW_FORM = "SHOW TABLES | VIEWS | SOURCES | FLOWS | CHANGEFEEDS"
 _DESCRIBE_FORM = "DESCRIBE x"
+_KINDS = ("TABLE", "VIEW", "MATERIALIZED VIEW", "SOURCE", "FLOW")
 
 VERBS = (
     "CREATE",
@@ -116,9 +133,6 @@ VERBS = (
     "PAUSE",
     "RESUME",
 )
-_NOT_YET = {
-    "CHANGEFEED": "read changes with changes()",
-}
 _UNSUPPORTED_VERBS = {
     "MERGE": "an INSERT INTO a table with a PRIMARY KEY replaces the row of that key",
     "TRUNCATE": f"write {DELETE_FORM}",
@@ -164,6 +178,7 @@ def read_statement(source: str, piece: ScriptStatement) -> Statement:
 
 
 _SOURCE_VERBS: Mapping[str, SourceVerb] = {"PAUSE": "pause", "RESUME": "resume", "SNAPSHOT": "snapshot"}
+_FEED_VERBS: Mapping[str, FeedVerb] = {"PAUSE": "pause", "RESUME": "resume", "RESYNC": "resync"}
 
 
 def _read_statement(reader: Reader, piece: ScriptStatement) -> Statement:
@@ -171,15 +186,21 @@ def _read_statement(reader: Reader, piece: ScriptStatement) -> Statement:
         return read_query(reader)
     verb = reader.keyword()
     origin = (piece.text, piece.line, piece.column)
-    if verb in ("PAUSE", "RESUME", "SNAPSHOT"):
-        if reader.keyword(1) != "SOURCE":
-            raise _unavailable(reader, verb)
+    if verb in _FEED_VERBS and reader.keyword(1) == "CHANGEFEED":
         reader.index += 2
+        return read_feed_action(reader, _FEED_VERBS[verb], *origin)
+    if verb in _SOURCE_VERBS or verb in _FEED_VERBS:
+        reader.index += 1
+        if verb not in _SOURCE_VERBS or not reader.at("SOURCE"):
+            raise _not_of(reader, verb)
+        reader.index += 1
         return read_source_action(reader, _SOURCE_VERBS[verb], *origin)
     if verb in ("REPLAY", "DISCARD"):
         reader.index += 1
         if verb == "REPLAY" and reader.accept("SOURCE"):
             return read_replay_source(reader, *origin)
+        if reader.accept("PARKED"):
+            return read_parked_action(reader, "replay" if verb == "REPLAY" else "discard", *origin)
         return read_dead_letter_action(reader, "replay" if verb == "REPLAY" else "discard", *origin)
     if verb not in VERBS:
         raise _unknown_verb(reader)
@@ -205,7 +226,9 @@ def _read_statement(reader: Reader, piece: ScriptStatement) -> Statement:
             return _read_describe(reader, *origin)
 
 
-def _read_create(reader: Reader, sql: str, line: int, column: int) -> CreateTable | CreateView | CreateSource:
+def _read_create(
+    reader: Reader, sql: str, line: int, column: int
+) -> CreateTable | CreateView | CreateSource | CreateFeed:
     reader.form = _CREATE_FORM
     or_replace = reader.accept("OR", "REPLACE")
     if reader.at("SOURCE"):
@@ -218,8 +241,13 @@ def _read_create(reader: Reader, sql: str, line: int, column: int) -> CreateTabl
             raise reader.unsupported("CREATE OR REPLACE is for views", hint=f"write DROP FLOW f, then {FLOW_FORM}")
         reader.index += 1
         return read_create_flow(reader, sql, line, column)
-    if reader.keyword() in _NOT_YET:
-        raise _unavailable(reader, "CREATE")
+    if reader.at("CHANGEFEED"):
+        if or_replace:
+            raise reader.unsupported(
+                "CREATE OR REPLACE is for views", hint=f"write DROP CHANGEFEED f, then {FEED_FORM}"
+            )
+        reader.index += 1
+        return read_create_feed(reader, sql, line, column)
     if reader.at("STREAMING") or reader.at("OR", "REFRESH", "STREAMING"):
         raise reader.unsupported(
             "CREATE STREAMING TABLE is not offered", hint=f"a flow makes its target: write {FLOW_FORM}"
@@ -236,24 +264,23 @@ def _read_create(reader: Reader, sql: str, line: int, column: int) -> CreateTabl
         return read_create_table(reader, sql, line, column)
     materialized = reader.accept("MATERIALIZED")
     if not reader.accept("VIEW"):
-        choices = ("VIEW",) if materialized or or_replace else ("TABLE", "VIEW", "MATERIALIZED VIEW", "SOURCE", "FLOW")
-        raise reader.expected(*choices)
+        raise reader.expected(*(("VIEW",) if materialized or or_replace else (*_KINDS, "CHANGEFEED")))
     return read_create_view(reader, sql, line, column, materialized=materialized, or_replace=or_replace)
 
 
-def _read_drop(reader: Reader, sql: str, line: int, column: int) -> Drop | DropFlow | SourceAction:
+def _read_drop(reader: Reader, sql: str, line: int, column: int) -> Drop | DropFlow | SourceAction | FeedAction:
     reader.form = _DROP_FORM
     if reader.accept("SOURCE"):
         return read_source_action(reader, "drop", sql, line, column)
     if reader.accept("FLOW"):
         return read_drop_flow(reader, sql, line, column)
-    if reader.keyword() in _NOT_YET:
-        raise _unavailable(reader, "DROP")
+    if reader.accept("CHANGEFEED"):
+        return read_feed_action(reader, "drop", sql, line, column)
     if reader.keyword() in _UNSUPPORTED_CREATES:
         raise reader.unsupported(f"DROP {reader.keyword()} is not offered")
     kind = _accept_kind(reader)
     if kind is None:
-        raise reader.expected("TABLE", "VIEW", "MATERIALIZED VIEW", "SOURCE", "FLOW")
+        raise reader.expected(*_KINDS, "CHANGEFEED")
     if_exists = reader.accept("IF", "EXISTS")
     name = reader.relation(kind).name
     if reader.keyword() in ("CASCADE", "RESTRICT", "PURGE"):
@@ -278,11 +305,11 @@ def _accept_kind(reader: Reader) -> DropKind | None:
     return None
 
 
-def _read_alter(reader: Reader, sql: str, line: int, column: int) -> AlterTable | AlterSource:
+def _read_alter(reader: Reader, sql: str, line: int, column: int) -> AlterTable | AlterSource | AlterFeed:
     if reader.accept("SOURCE"):
         return read_alter_source(reader, sql, line, column)
-    if reader.keyword() in _NOT_YET:
-        raise _unavailable(reader, "ALTER")
+    if reader.accept("CHANGEFEED"):
+        return read_alter_feed(reader, sql, line, column)
     if reader.at("VIEW") or reader.at("MATERIALIZED"):
         raise reader.unsupported("views are replaced, not altered", hint=f"write {VIEW_FORM}")
     reader.form = "ALTER TABLE t ..."
@@ -355,16 +382,11 @@ def _read_describe(reader: Reader, sql: str, line: int, column: int) -> Describe
     return Describe(sql=sql, line=line, column=column, name=name, extended=extended)
 
 
-def _unavailable(reader: Reader, verb: str) -> StatementError:
-    """The refusal of a statement of the public contract whose turn has not come."""
-    if reader.at(verb):
-        reader.index += 1
-    if reader.keyword() not in _NOT_YET:
-        reader.form = f"{verb} SOURCE s | {verb} CHANGEFEED f"
-        return reader.expected("SOURCE", "CHANGEFEED")
-    noun = reader.keyword()
-    reader.index = 0
-    return reader.unsupported(f"{verb} {noun} is not available yet", hint=_NOT_YET[noun])
+def _not_of(reader: Reader, verb: str) -> StatementError:
+    """What is paused, resumed, read anew or sent anew is a source or a feed."""
+    nouns = [noun for noun, verbs in (("SOURCE", _SOURCE_VERBS), ("CHANGEFEED", _FEED_VERBS)) if verb in verbs]
+    reader.form = " | ".join(f"{verb} {noun} {'s' if noun == 'SOURCE' else 'f'}" for noun in nouns)
+    return reader.expected(*nouns)
 
 
 def _unknown_verb(reader: Reader) -> StatementError:

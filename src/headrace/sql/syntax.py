@@ -17,6 +17,7 @@ ShowKind = Literal["tables", "views", "sources", "flows", "changefeeds"]
 SourceVerb = Literal["drop", "pause", "resume", "snapshot"]
 OptionValue = str | int | bool
 DeadLetterVerb = Literal["replay", "discard"]
+FeedVerb = Literal["drop", "pause", "resume", "resync"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -282,6 +283,44 @@ class ReplaySource(Statement):
 @dataclass(frozen=True, kw_only=True)
 class DeadLetterAction(Statement):
     """REPLAY or DISCARD DEAD LETTERS; `where` is a condition over their columns, empty for all of them."""
+
+    verb: DeadLetterVerb
+    where: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateFeed(Statement):
+    """CREATE CHANGEFEED; `location` is as it was written, the options are in the order of their names."""
+
+    name: str
+    table: str
+    sink: str
+    location: str
+    options: tuple[tuple[str, OptionValue], ...]
+    if_not_exists: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeedAction(Statement):
+    """DROP, PAUSE, RESUME or RESYNC CHANGEFEED."""
+
+    verb: FeedVerb
+    name: str
+    if_exists: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlterFeed(Statement):
+    """ALTER CHANGEFEED: options that are to be others, and those that are to be as if they had never been given."""
+
+    name: str
+    options: tuple[tuple[str, OptionValue], ...]
+    unset: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParkedAction(Statement):
+    """REPLAY or DISCARD PARKED EVENTS; `where` is a condition over their columns, empty for all of them."""
 
     verb: DeadLetterVerb
     where: str

@@ -10,6 +10,7 @@ from headrace.definitions.adopt import adopt, restore_names
 from headrace.epoch.core import Core
 from headrace.epoch.work import Work
 from headrace.errors import RelationNameError
+from headrace.feeds.parked import refuse_drop as refuse_drop_of_parked
 from headrace.interrupts import interrupts_held
 from headrace.sources.system_tables import refuse_drop
 from headrace.sql.flows import AutoCdc
@@ -72,6 +73,7 @@ def drop(core: Core, statement: Drop) -> None:
         raise RelationNameError(f"{statement.name} is a {kind}", hint=f"write DROP {kind.upper()} {statement.name}")
     if isinstance(relation, Table):
         refuse_drop(core.catalog, relation)
+        refuse_drop_of_parked(core.catalog, relation)
     if isinstance(relation, View) and relation.definition.flow is not None:
         raise _is_target(relation.definition.flow)
     drop_relation(core, relation)

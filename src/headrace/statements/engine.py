@@ -1,4 +1,4 @@
-"""What statements run on: the loop that makes epochs, and the sources at work."""
+"""What statements run on: the loop that makes epochs, and the sources and feeds at work."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from headrace.epoch.core import Core
 from headrace.epoch.loop import Loop
+from headrace.feeds.running import Feeds
 from headrace.sources.running import Sources
 
 
@@ -15,6 +16,7 @@ class Engine:
 
     loop: Loop
     sources: Sources
+    feeds: Feeds
 
     @property
     def core(self) -> Core:

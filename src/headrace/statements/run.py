@@ -21,13 +21,16 @@ from headrace.errors import (
     UnsupportedStatement,
     ViewError,
 )
+from headrace.feeds.define import act_on_parked, alter_feed, change_feed, create_feed
 from headrace.reading.as_of import relations_of
 from headrace.sources.dead_letters import act
 from headrace.sources.define import alter_source, change_source, create_sources, forget_source
 from headrace.sources.replay import replay_source
 from headrace.sql.statements import (
+    AlterFeed,
     AlterSource,
     AlterTable,
+    CreateFeed,
     CreateSource,
     CreateTable,
     CreateView,
@@ -38,7 +41,9 @@ from headrace.sql.statements import (
     DropFlow,
     Explain,
     ExplainQuery,
+    FeedAction,
     Insert,
+    ParkedAction,
     Query,
     ReplaySource,
     Show,
@@ -160,6 +165,21 @@ def _run_statement(engine: Engine, statement: Statement) -> Ran:
         if dropped is not None:
             forget_source(dropped)
         return changed
+    if isinstance(statement, CreateFeed):
+        return _define(engine, lambda: create_feed(core, statement))
+    if isinstance(statement, FeedAction):
+        gone = core.catalog.feeds.get(statement.name) if statement.verb == "drop" else None
+        changed = _define(engine, lambda: change_feed(engine.loop, engine.feeds, statement))
+        if gone is not None:
+            engine.feeds.forget(gone)
+        elif statement.verb == "pause":
+            engine.feeds.wait_for_stopped()
+        return changed
+    if isinstance(statement, AlterFeed):
+        return _define(engine, lambda: alter_feed(engine.loop, statement))
+    if isinstance(statement, ParkedAction):
+        receipt = act_on_parked(engine.loop, engine.feeds, statement)
+        return receipt, receipt.epoch
     if isinstance(statement, AlterSource):
         return _define(engine, lambda: alter_source(engine.loop, statement))
     if isinstance(statement, DeadLetterAction):

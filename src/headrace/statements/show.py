@@ -9,6 +9,7 @@ import pyarrow as pa
 from headrace.catalog.catalog import Table
 from headrace.epoch.core import Core
 from headrace.epoch.loop import Loop
+from headrace.feeds.running import shown as shown_feeds
 from headrace.reading.explain import explain_view
 from headrace.sources.running import shown
 from headrace.sql.syntax import Describe, Explain, ExplainQuery, Show
@@ -83,7 +84,7 @@ def show(engine: Engine, statement: Show) -> pa.Table:
         return pa.table({name: pa.array(values, kinds.get(name, pa.string())) for name, values in columns.items()})
     if statement.what == "sources":
         return shown(core, engine.sources)
-    return pa.table({"name": pa.array([], type=pa.string())})
+    return shown_feeds(core, engine.feeds)
 
 
 def describe(core: Core, statement: Describe) -> pa.Table:

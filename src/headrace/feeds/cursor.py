@@ -1,0 +1,153 @@
+"""From what a relation holds, and from what epochs change in it, to events in an order that never changes.
+
+Events of one epoch are ordered by the identity of their keys, and rows of a scan by their own: so each event has the
+same place whenever it is read again, from memory or from the ledger, by this process or the next.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from headrace.feeds.batch import Operation
+from headrace.intake.arrow import table_schema
+from headrace.reading.history import EpochChanges
+from headrace.state.delta import Delta, Positions, concat, gather
+from headrace.state.hashing import identity
+from headrace.state.state import State
+
+# So many rows of a scan are brought into order at a time.
+_PIECE = 50_000
+_RANKS = {"delete": 0, "update_preimage": 1, "update_postimage": 2, "insert": 3}
+
+
+@dataclass(frozen=True, eq=False)
+class Events:
+    """Events of one epoch in order, or some of them, before a filter and before they are batches."""
+
+    epoch: int
+    committed_at: datetime
+    operations: npt.NDArray[np.object_]
+    rows: pa.Table
+    old_rows: pa.Table
+    # The place of each among all events of its epoch, from 1.
+    places: npt.NDArray[np.int64]
+    scan: bool = False
+
+    def __len__(self) -> int:
+        return len(self.operations)
+
+    def slice(self, start: int, stop: int) -> Events:
+        """Some of them that follow each other."""
+        count = min(stop, len(self)) - start
+        return replace(
+            self,
+            operations=self.operations[start:stop],
+            rows=self.rows.slice(start, count),
+            old_rows=self.old_rows.slice(start, count),
+            places=self.places[start:stop],
+        )
+
+    def take(self, positions: Positions) -> Events:
+        """Those at some positions, in order."""
+        chosen = pa.array(positions)
+        return replace(
+            self,
+            operations=self.operations[positions],
+            rows=self.rows.take(chosen),
+            old_rows=self.old_rows.take(chosen),
+            places=self.places[positions],
+        )
+
+
+def change_events(changes: EpochChanges, key: Sequence[int]) -> Events:
+    """What an epoch changed in a relation, one event for a key that was updated."""
+    rows = changes.rows
+    count = rows.num_rows
+    kinds = np.array([_RANKS[one] for one in changes.kinds.to_pylist()], dtype=np.int64)
+    low, high = identity([rows.column(index) for index in key], count)
+    row_low, row_high = identity(rows.columns, count) if len(key) < rows.num_columns else (low, high)
+    order = np.lexsort((row_high, row_low, kinds, high, low))
+    kinds = kinds[order]
+    begins = np.flatnonzero(kinds != _RANKS["update_postimage"])
+    firsts, what = order[begins], kinds[begins]
+    updated = what == _RANKS["update_preimage"]
+    # The new image of an update comes right after the old one.
+    news = np.where(updated, order[np.minimum(begins + 1, count - 1)], firsts)
+    inserted = what == _RANKS["insert"]
+    olds = pa.array(np.where(inserted, 0, firsts), mask=inserted)
+    operations = np.where(updated, "UPDATE", np.where(inserted, "INSERT", "DELETE")).astype(object)
+    return Events(
+        changes.epoch,
+        changes.committed_at,
+        operations,
+        rows.take(pa.array(news)),
+        _nothing(rows.schema, len(begins)) if bool(inserted.all()) else with_nulls(rows.take(olds)),
+        np.arange(1, len(begins) + 1),
+    )
+
+
+def scan_events(state: State, columns: StructType, epoch: int, committed_at: datetime, after: int) -> Iterator[Events]:
+    """All rows of a relation, those after the first so many, a piece at a time; no more than that is held."""
+    schema = table_schema(columns)
+    pieces = max(1, -(-state.size // _PIECE))
+    bounds = [(one << 64) // pieces for one in range(pieces + 1)]
+    told = 0
+    for first, end in itertools.pairwise(bounds):
+        held = _held_between(state, first, end)
+        order = np.lexsort((held.high, held.low))
+        ends = np.cumsum(held.weights[order])
+        count = int(ends[-1]) if len(ends) else 0
+        for start in range(max(0, after - told), count, _PIECE):
+            stop = min(start + _PIECE, count)
+            # A row is told as often as it is there.
+            positions = order[np.searchsorted(ends, np.arange(start, stop), side="right")]
+            rows = pa.table(held.rows.take(pa.array(positions)).columns, schema=schema)
+            places = np.arange(told + start + 1, told + stop + 1)
+            operations = np.full(stop - start, "INSERT", dtype=object)
+            yield Events(epoch, committed_at, operations, rows, _nothing(schema, stop - start), places, scan=True)
+        told += count
+
+
+def _held_between(state: State, first: int, end: int) -> Delta:
+    """The rows whose identities begin between two numbers, summed."""
+    found: list[Delta] = []
+    last = np.uint64(end - 1)
+    for part in state.parts():
+        positions = np.flatnonzero((part.low >= np.uint64(first)) & (part.low <= last))
+        if len(positions):
+            found.append(gather(part, positions))
+    return concat(state.schema, found)
+
+
+def reset_rows(columns: StructType) -> pa.Table:
+    """What stands for the row of a RESET, which has none."""
+    return _nothing(table_schema(columns), 1)
+
+
+def key_identities(rows: pa.Table, key: Sequence[str]) -> list[tuple[int, int]]:
+    """What tells the keys of rows apart."""
+    low, high = identity([rows.column(name) for name in key], rows.num_rows)
+    return list(zip(low.tolist(), high.tolist(), strict=True))
+
+
+def operations_of(events: Sequence[Events]) -> list[Operation]:
+    """The operations of events, one after the other."""
+    return [operation for one in events for operation in one.operations.tolist()]
+
+
+def with_nulls(rows: pa.Table) -> pa.Table:
+    """Rows of which any may be no row at all."""
+    return pa.table(rows.columns, schema=pa.schema([field.with_nullable(True) for field in rows.schema]))
+
+
+def _nothing(schema: pa.Schema, count: int) -> pa.Table:
+    fields = [field.with_nullable(True) for field in schema]
+    return pa.table([pa.nulls(count, one.type) for one in fields], schema=pa.schema(fields))

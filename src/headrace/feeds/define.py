@@ -1,0 +1,197 @@
+"""CREATE, ALTER, PAUSE, RESUME, RESYNC and DROP CHANGEFEED: what each checks, and what it takes into the home."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from headrace.catalog.catalog import Catalog, Feed, Table, feed_definition
+from headrace.definitions.adopt import adopt
+from headrace.epoch.calls import Call
+from headrace.epoch.core import Core
+from headrace.epoch.loop import Loop
+from headrace.epoch.receipt import Receipt
+from headrace.errors import FeedError, RelationNameError
+from headrace.feeds.filter import RowFilter
+from headrace.feeds.options import FIXED, FeedOptions, read_options
+from headrace.feeds.parked import chosen_by, discard, lacks_table, parked_table, refuse_again
+from headrace.feeds.running import Feeds
+from headrace.feeds.sink import Sink
+from headrace.feeds.sinks import SINKS
+from headrace.feeds.target import is_referred, refuse_plain_secrets, secrets_hidden, target_of
+from headrace.sql.syntax import AlterFeed, CreateFeed, FeedAction, ParkedAction
+
+
+def create_feed(core: Core, statement: CreateFeed) -> None:
+    """Make a feed; it begins when the statement is done."""
+    if statement.if_not_exists and statement.name in core.catalog.feeds:
+        return
+    feed = planned_feed(core, core.catalog, statement)
+    adopt(core, kept_tables(core.catalog), feeds=[feed])
+
+
+def kept_tables(catalog: Catalog) -> list[Table]:
+    """The tables that feeds keep, and that a home does not have yet."""
+    return [parked_table()] if lacks_table(catalog) else []
+
+
+def planned_feed(core: Core, catalog: Catalog, statement: CreateFeed, compiles: bool = True) -> Feed:
+    """The feed that a statement describes, over a catalog that has its relation; or an error that tells why not."""
+    if statement.name in catalog.feeds:
+        raise RelationNameError(
+            f"changefeed {statement.name} exists already",
+            hint="write CREATE CHANGEFEED IF NOT EXISTS, or drop it first",
+        )
+    sink = _sink(statement.sink)
+    relation = catalog.get(statement.table)
+    location = statement.location
+    if statement.sink == "files" and "://" not in location and not is_referred(location):
+        location = str(Path(location).expanduser().absolute())
+    feed = Feed(
+        secrets.token_hex(16),
+        statement.name,
+        relation.name,
+        statement.sink,
+        location,
+        dict(statement.options),
+        datetime.now(UTC).isoformat(),
+        core.epoch + 1,
+    )
+    options = _checked(core, catalog, feed, sink, compiles)
+    return replace(feed, begins_after=_cursor(core, options.cursor)) if options.cursor else feed
+
+
+def _checked(core: Core, catalog: Catalog, feed: Feed, sink: Sink, compiles: bool = True) -> FeedOptions:
+    """The options of a feed, when nothing speaks against it."""
+    options = read_options(feed.options, sink)
+    refuse_plain_secrets(feed.location, feed.options, sink)
+    relation = catalog.get(feed.table)
+    target = target_of(feed, sink, relation)
+    with secrets_hidden(feed, target):
+        sink.check(target)
+    if options.filter_exits and not options.filter:
+        raise FeedError("filter_exits is about a filter, and there is none", hint="give the option filter too")
+    if options.filter and compiles:
+        row_filter = RowFilter(core, feed.name, relation, options.filter)
+        try:
+            row_filter.compile()
+        finally:
+            row_filter.close()
+    return options
+
+
+def _cursor(core: Core, cursor: str) -> int:
+    """The epoch after which a feed is to begin."""
+    if cursor.isascii() and cursor.isdigit():
+        epoch = int(cursor)
+    else:
+        try:
+            moment = datetime.fromisoformat(cursor)
+        except ValueError:
+            raise FeedError(
+                f"option cursor cannot be {cursor[:100]!r}",
+                hint="it is an epoch, or a time such as '2026-01-31T12:00:00Z'",
+            ) from None
+        epoch = core.epoch_at(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+    if not core.ledger.oldest <= epoch <= core.epoch:
+        raise FeedError(
+            f"a changefeed cannot begin after epoch {epoch}",
+            detail=f"The log goes from epoch {core.ledger.oldest} to {core.epoch}.",
+            hint="name an epoch of these, or leave out cursor",
+        )
+    return epoch
+
+
+def alter_feed(loop: Loop, statement: AlterFeed) -> None:
+    """Give a feed other options; it goes on where it was."""
+    core = loop.core
+    feed = _known(core, statement.name)
+    given: Mapping[str, Any] = dict(statement.options)
+    for name in (*given, *statement.unset):
+        if name in FIXED:
+            raise FeedError(
+                f"option {name} is of the beginning of a changefeed, which has been",
+                hint="RESYNC CHANGEFEED tells all rows anew; or drop it and create it anew",
+            )
+    options = {name: value for name, value in {**feed.options, **given}.items() if name not in statement.unset}
+    lacking = [name for name in statement.unset if name not in feed.options]
+    if lacking:
+        raise FeedError(f"changefeed {feed.name} was given no option {lacking[0]}", hint="SHOW CHANGEFEEDS tells them")
+    altered = replace(feed, options=options)
+    _checked(core, core.catalog, altered, _sink(feed.sink))
+    _redefine(loop, altered)
+
+
+def change_feed(loop: Loop, feeds: Feeds, statement: FeedAction) -> None:
+    """Drop a feed, pause it, have it go on, or tell all rows anew."""
+    core = loop.core
+    if statement.verb == "drop" and statement.if_exists and statement.name not in core.catalog.feeds:
+        return
+    feed = _known(core, statement.name)
+    if statement.verb == "drop":
+        loop.submit(Call({}, head={"drop_feeds": [feed.name]}))
+        return
+    if statement.verb == "resync":
+        core.catalog.get(feed.table)
+        _redefine(loop, replace(feed, scans=feed.scans + 1, state="Running", error=""))
+        return
+    state = "Paused" if statement.verb == "pause" else "Running"
+    if state == "Running":
+        sink = _sink(feed.sink)
+        if feed.table in core.catalog:
+            # What the secret was when it failed, it may be no longer: that is for the runner to see.
+            read_options(feed.options, sink)
+    wanted = replace(feed, state=state, error="")
+    if wanted != feed:
+        _redefine(loop, wanted)
+    elif state == "Running":
+        # It may have stopped by itself, or waits long until it tries again.
+        feeds.restart(feed.name)
+
+
+def act_on_parked(loop: Loop, feeds: Feeds, statement: ParkedAction) -> Receipt:
+    """Send parked events after all, or let them go; the receipt tells how many."""
+    rows = chosen_by(loop.core, statement.where)
+    return discard(loop, rows) if statement.verb == "discard" else replay_parked(loop, feeds, rows)
+
+
+def replay_parked(loop: Loop, feeds: Feeds, rows: list[dict[str, Any]]) -> Receipt:
+    """Have sinks take parked events after all; those refused again stay, with the reason."""
+    told: list[dict[str, Any]] = []
+    refused: list[tuple[Mapping[str, Any], str]] = []
+    for name in dict.fromkeys(str(one["feed"]) for one in rows):
+        mine = [one for one in rows if one["feed"] == name]
+        reasons = feeds.replay(name, mine)
+        told += [one for one in mine if one["sequence"] not in reasons]
+        refused += [(one, reasons[one["sequence"]]) for one in mine if one["sequence"] in reasons]
+    receipt = discard(loop, told)
+    if refused:
+        receipt = refuse_again(loop, refused)
+    return Receipt(
+        receipt.epoch, {"parked_events": len(told)}, {}, {"parked_events": len(refused)} if refused else {}, 0.0
+    )
+
+
+def _sink(keyword: str) -> Sink:
+    sink = SINKS.get(keyword)
+    if sink is None:
+        raise FeedError(
+            f"a changefeed into {keyword.upper()} is not available",
+            hint=f"there are {', '.join(one.keyword for one in SINKS.values())}",
+        )
+    return sink
+
+
+def _known(core: Core, name: str) -> Feed:
+    feed = core.catalog.feeds.get(name)
+    if feed is None:
+        raise RelationNameError(f"there is no changefeed {name}", hint="SHOW CHANGEFEEDS lists what there is")
+    return feed
+
+
+def _redefine(loop: Loop, feed: Feed) -> None:
+    loop.submit(Call({}, head={"feeds": [feed_definition(feed)]}))

@@ -1,0 +1,116 @@
+"""INTO FILES: events as lines of JSON, in files that are whole or not there, in a folder.
+
+A file is named by the first and the last event in it and by the mark after them: so what was written before a crash is
+known, and no event is ever in two files that the folder still has.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+from pyspark.sql.types import StructType
+
+from headrace.errors import FeedError
+from headrace.feeds.batch import Batch, Mark
+from headrace.feeds.json_events import event_texts
+from headrace.feeds.sink import Delivery, SinkUnavailable, Target
+from headrace.ledger.durable import replace_file
+
+_NAME = re.compile(r"-(\d{20})-(\d{20})-e(\d+)\.(\d+)\.ndjson")
+
+
+class FilesDelivery:
+    """An open folder."""
+
+    tells_resets = True
+
+    def __init__(self, folder: Path, target: Target) -> None:
+        self._folder = folder
+        self._prefix = f"{quote(target.feed, safe='')}-{target.feed_id[:8]}"
+
+    def known_mark(self) -> Mark | None:
+        """The mark of the last file that is there."""
+        found: list[Mark] = []
+        try:
+            for path in self._folder.iterdir():
+                name = path.name.removeprefix(self._prefix)
+                matched = _NAME.fullmatch(name) if name != path.name else None
+                if matched is not None:
+                    _, last, epoch, event = map(int, matched.groups())
+                    found.append(Mark(epoch, event, last))
+        except OSError as error:
+            raise _unavailable(error) from error
+        return max(found, key=lambda one: (one.sequence, one.epoch, one.event), default=None)
+
+    def deliver(self, batch: Batch) -> None:
+        """Write one file."""
+        mark = batch.after
+        first, last = batch.sequences[0], batch.sequences[-1]
+        name = f"{self._prefix}-{first:020d}-{last:020d}-e{mark.epoch}.{mark.event}.ndjson"
+        self._put(name, b"\n".join([*event_texts(batch), b""]))
+
+    def resolved(self, mark: Mark, epoch_committed_at: float) -> None:
+        """Say in a file of its own how far all files together are."""
+        at = datetime.fromtimestamp(epoch_committed_at, UTC).isoformat()
+        told = {"resolved": at, "epoch": mark.epoch, "sequence": mark.sequence}
+        self._put(f"{self._prefix}.resolved.json", json.dumps(told).encode() + b"\n")
+
+    def begin_scan(self, columns: StructType) -> None:
+        """A log of events says so by its RESET."""
+
+    def end_scan(self, mark: Mark) -> None:
+        """A log of events needs no end."""
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _put(self, name: str, content: bytes) -> None:
+        try:
+            replace_file(self._folder / name, content)
+        except OSError as error:
+            raise _unavailable(error) from error
+
+
+class FilesSink:
+    """Folders on this machine."""
+
+    keyword = "FILES"
+    options: Mapping[str, str] = {}
+    secrets: frozenset[str] = frozenset()
+
+    def check(self, target: Target) -> None:
+        """A folder is named, and is not a file."""
+        if folder_of(target.location).is_file():
+            raise FeedError(f"{target.location} is a file", hint="name a folder; it is made if it is not there")
+
+    def open(self, target: Target) -> Delivery:
+        """Make the folder if it is not there."""
+        folder = folder_of(target.location)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _unavailable(error) from error
+        return FilesDelivery(folder, target)
+
+    def forget(self, target: Target) -> None:
+        """What was written stays."""
+
+
+def folder_of(location: str) -> Path:
+    """The folder that a location names."""
+    scheme, found, _ = location.partition("://")
+    if found and scheme != "file":
+        raise FeedError(f"FILES has no {scheme}://", hint="name a folder of this machine, as a path or file:///path")
+    return Path(urlsplit(location).path if found else location).expanduser()
+
+
+def _unavailable(error: OSError) -> SinkUnavailable:
+    return SinkUnavailable(f"{error.filename or 'the folder'}: {error.strerror or error}")
+
+
+FILES = FilesSink()

@@ -1,0 +1,85 @@
+"""How far one runner is, in memory and on disk: noted at every step, written now and then, and always at the end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+
+from headrace.feeds.batch import Mark
+from headrace.feeds.progress import Progress, ProgressFiles
+from headrace.ledger.readers import Reader, Readers
+
+# How often it is written while events go out, while there are none, and how often the log is told.
+_BUSY_SECONDS = 0.25
+_QUIET_SECONDS = 10.0
+_LOG_SECONDS = 5.0
+
+
+class Kept:
+    """The progress of one feed; what was delivered after the last write is delivered again after a crash."""
+
+    def __init__(self, files: ProgressFiles, readers: Readers, limit: int, name: str) -> None:
+        self._files = files
+        self._readers = readers
+        self._limit = limit
+        self._name = name
+        # A paused feed's runner may end while the next one begins.
+        self._lock = threading.Lock()
+        self._written: Progress | None = None
+        self._written_at = 0.0
+        self._protected: tuple[int, int] | None = None
+        self._protected_at = 0.0
+        self.progress: Progress | None = None
+
+    def read(self) -> Progress | None:
+        """How far the feed is, by this runner or those before it."""
+        if self.progress is None:
+            self.progress = self._files.read()
+            if self.progress is not None:
+                self._protect(force=True)
+        return self.progress
+
+    def note(self, progress: Progress, now: bool = False) -> None:
+        """Take how far it is; written at once if asked, or where that was long ago."""
+        before = self._written
+        self.progress = progress
+        told = before is None or before.mark.sequence != progress.mark.sequence
+        if now or time.monotonic() - self._written_at >= (_BUSY_SECONDS if told else _QUIET_SECONDS):
+            self.write()
+
+    def write(self) -> None:
+        """Have it on disk as it is."""
+        with self._lock:
+            if self.progress is None or self.progress == self._written:
+                return
+            self._files.write(self.progress)
+            self._written, self._written_at = self.progress, time.monotonic()
+        self._protect()
+
+    def told(self, safe: Mark, delivered: int = 0, parked: int = 0, now: bool = False) -> None:
+        """Note that events were told, and up to where none is missing."""
+        before = self.progress
+        assert before is not None
+        counts = {"delivered": before.delivered + delivered, "parked": before.parked + parked}
+        self.note(replace(before, mark=safe, **counts), now)
+
+    def _protect(self, force: bool = False) -> None:
+        """Have the log kept from where the feed would go on."""
+        assert self.progress is not None
+        wanted = max(0, self.progress.mark.epoch - 1), self._limit
+        if wanted == self._protected or (not force and time.monotonic() - self._protected_at < _LOG_SECONDS):
+            return
+        self._readers.register(Reader(self._name, *wanted))
+        self._protected, self._protected_at = wanted, time.monotonic()
+
+    def close(self) -> None:
+        """Write it for the last time."""
+        self.write()
+        if self.progress is not None:
+            self._protect(force=True)
+
+
+def reader_name(feed_id: str) -> str:
+    """Under which name the log is kept for a feed."""
+    return f"changefeed-{feed_id}"

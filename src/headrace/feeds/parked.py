@@ -1,0 +1,176 @@
+"""Parked events: what a sink refused again and again, kept in a table until it is sent after all, or let go."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
+
+from headrace.catalog.catalog import PARKED, Catalog, Table
+from headrace.catalog.make import make_table
+from headrace.epoch.calls import Call
+from headrace.epoch.core import Core
+from headrace.epoch.loop import Loop
+from headrace.epoch.receipt import Receipt
+from headrace.errors import FeedError, RelationNameError, SystemTable
+from headrace.feeds.batch import Batch, Mark
+from headrace.feeds.json_events import event_texts, key_texts
+from headrace.feeds.sink import Target
+from headrace.intake.arrow import to_arrow
+from headrace.intake.reasons import BadValue
+from headrace.intake.table import TableContract
+from headrace.intake.values import converter
+from headrace.reading.held_rows import HeldRows
+from headrace.state.state import BEGIN
+
+Row = Mapping[str, Any]
+_TEXT, _NUMBER, _TIME = StringType(), LongType(), TimestampType()
+_COLUMNS = StructType(
+    [
+        StructField("feed", _TEXT, False),
+        StructField("sequence", _NUMBER, False),
+        StructField("table", _TEXT),
+        StructField("key", _TEXT),
+        StructField("operation", _TEXT),
+        StructField("payload", _TEXT),
+        StructField("reason", _TEXT),
+        StructField("attempts", _NUMBER),
+        StructField("epoch", _NUMBER),
+        StructField("parked_at", _TIME),
+    ]
+)
+
+
+def parked_table() -> Table:
+    """What sinks refused, a row each."""
+    return make_table(TableContract(PARKED, _COLUMNS, ("feed", "sequence")), system=True)
+
+
+def lacks_table(catalog: Catalog) -> bool:
+    """Whether the table is still to be made; refused where something else has its name."""
+    held = catalog.relations.get(PARKED)
+    if held is None:
+        return True
+    if isinstance(held, Table) and held.system:
+        return False
+    kind = "table" if isinstance(held, Table) else "view"
+    raise RelationNameError(
+        f"{PARKED} is a {kind} of yours, and changefeeds keep a table of that name", hint=f"give {PARKED} another name"
+    )
+
+
+def refuse_drop(catalog: Catalog, table: Table) -> None:
+    """Refuse to drop the table while there are feeds."""
+    if table.system and table.name == PARKED and catalog.feeds:
+        raise SystemTable(
+            f"{table.name} is kept by changefeed {', '.join(catalog.feeds)}",
+            detail="It can be dropped when there is no changefeed any more.",
+            hint=f"write DROP CHANGEFEED {next(iter(catalog.feeds))} first",
+        )
+
+
+def park(loop: Loop, batch: Batch, reason: str, attempts: int) -> None:
+    """Keep one event that a sink refuses, durably; the same one again takes its own place."""
+    payload = event_texts(replace(batch, envelope="ours", include_old_values=True, made={}))[0].decode()
+    row = {
+        "feed": batch.feed,
+        "sequence": batch.sequences[0],
+        "table": batch.table,
+        "key": key_texts(batch)[0].decode(),
+        "operation": batch.operations[0],
+        "payload": payload,
+        "reason": reason[:10_000],
+        "attempts": attempts,
+        "epoch": batch.epochs[0],
+        "parked_at": datetime.now(UTC),
+    }
+    loop.submit(Call({PARKED: [{"insert": row}]}))
+
+
+def find_parked(core: Core, feed: str | None = None, sequences: Sequence[int] | None = None) -> list[dict[str, Any]]:
+    """The parked events, in order, without work for Spark."""
+    relations = core.relations()
+    if PARKED not in relations:
+        return []
+    state, schema = relations[PARKED]
+    rows = HeldRows(state, schema.names).piece(BEGIN, state.count + 1).rows.to_pylist()
+    chosen = [one for one in rows if feed is None or one["feed"] == feed]
+    if sequences is not None:
+        chosen = [one for one in chosen if one["sequence"] in set(sequences)]
+    return sorted(chosen, key=lambda one: (one["feed"], one["sequence"]))
+
+
+def chosen_by(core: Core, where: str) -> list[dict[str, Any]]:
+    """The parked events that a condition of SQL names, in order."""
+    if not where:
+        return find_parked(core)
+    relations = core.relations()
+    if PARKED not in relations:
+        return []
+    found = core.sessions.queries.run(f"SELECT * FROM {PARKED} WHERE {where}", relations).to_pylist()
+    return sorted(found, key=lambda one: (one["feed"], one["sequence"]))
+
+
+def discard(loop: Loop, rows: Sequence[Row]) -> Receipt:
+    """Let go of parked events for good."""
+    gone = [{"delete": {"feed": one["feed"], "sequence": one["sequence"]}} for one in rows]
+    return loop.submit(Call({PARKED: gone}) if gone else Call({}, quiet=True))
+
+
+def refuse_again(loop: Loop, refused: Sequence[tuple[Row, str]]) -> Receipt:
+    """Note why events are still parked."""
+    changes = [
+        {
+            "update": {
+                "feed": one["feed"],
+                "sequence": one["sequence"],
+                "reason": reason[:10_000],
+                "attempts": one["attempts"] + 1,
+            }
+        }
+        for one, reason in refused
+    ]
+    return loop.submit(Call({PARKED: changes}) if changes else Call({}, quiet=True))
+
+
+def batch_of(row: Row, target: Target, envelope: Any, include_old_values: bool) -> Batch:
+    """A parked event as it was, under the columns that the relation has now."""
+    told = json.loads(row["payload"])
+    new = told["new_row"] if row["operation"] != "DELETE" else told["old_row"]
+    old = told.get("old_row") or {}
+    at = datetime.fromisoformat(told["timestamp"])
+    try:
+        rows, old_rows = (_rows(one, target.columns) for one in (new, old))
+    except BadValue as error:
+        raise FeedError(
+            f"event {row['sequence']} of changefeed {row['feed']} does not fit the columns of {target.table} any more",
+            detail=f"{error}.",
+            hint="DISCARD PARKED EVENTS, and RESYNC CHANGEFEED if its row is to be told as it is now",
+        ) from None
+    return Batch(
+        target.feed,
+        target.table,
+        target.columns,
+        target.key,
+        row["sequence"],
+        [row["operation"]],
+        [row["epoch"]],
+        [at],
+        rows,
+        old_rows,
+        Mark(row["epoch"], 0, row["sequence"]),
+        include_old_values,
+        envelope=envelope,
+    )
+
+
+def _rows(told: Mapping[str, Any], columns: StructType) -> pa.Table:
+    """One row of JSON values as Arrow; a column that it lacks is NULL."""
+    values = [None if told.get(one.name) is None else converter(one.dataType)(told[one.name]) for one in columns.fields]
+    nullable = StructType([StructField(one.name, one.dataType) for one in columns.fields])
+    return to_arrow([tuple(values)], nullable)

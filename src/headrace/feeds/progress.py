@@ -1,0 +1,116 @@
+"""How far a feed is, kept in its home: a small file for each owner that the home had while the feed was at work.
+
+An owner writes its own file alone, and begins at the furthest of all: so one that was stopped, and woke up when another
+had taken its place, never takes the position back. No epoch is made for it, which would push others out of the history.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.errors import LedgerError
+from headrace.feeds.batch import Mark
+from headrace.ledger.durable import is_temporary, remove_folder, replace_file
+from headrace.storage.folders import make_folder
+from headrace.storage.objects import Location
+
+FOLDER = "feeds"
+_KEPT = ("scan_epoch", "scanning", "reset_due", "scans", "delivered", "parked", "done")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """All up to a mark was told; a mark of the epoch that was scanned last is past so many rows of it.
+
+    Where a reset is due, what comes next is that the relation is another, or is told anew.
+    """
+
+    mark: Mark
+    scan_epoch: int | None = None
+    scanning: bool = False
+    reset_due: bool = False
+    # How many of the requests to tell all anew have been begun.
+    scans: int = 0
+    delivered: int = 0
+    parked: int = 0
+    # Whether all that the feed is to tell was told.
+    done: bool = False
+
+
+def further(one: Mark, other: Mark) -> bool:
+    """Whether one mark is further than another: sequences only ever rise, also where all is told anew."""
+    return _order(one) > _order(other)
+
+
+def _order(mark: Mark) -> tuple[int, int, int]:
+    return mark.sequence, mark.epoch, mark.event
+
+
+@dataclass
+class ProgressFiles:
+    """The files of one feed."""
+
+    home: Location
+    feed_id: str
+    fence: int = 0
+    _swept: bool = field(default=False, init=False)
+
+    @property
+    def folder(self) -> Location:
+        """Where they lie."""
+        return self.home / FOLDER / self.feed_id
+
+    def read(self) -> Progress | None:
+        """How far the feed is by the furthest of all owners; None before it began."""
+        found = [progress for _, progress in self._all()]
+        return max(found, key=lambda one: (one.scans, _order(one.mark)), default=None)
+
+    def write(self, progress: Progress) -> None:
+        """Note how far this owner is, durably; then those before it need their files no more."""
+        mark = progress.mark
+        content: dict[str, Any] = {"epoch": mark.epoch, "event": mark.event, "sequence": mark.sequence}
+        content |= {name: getattr(progress, name) for name in _KEPT}
+        try:
+            if not self._swept:
+                make_folder(self.folder)
+            replace_file(self.folder / f"{self.fence:020d}.json", json.dumps(content).encode())
+        except FileNotFoundError:
+            # The feed was dropped meanwhile.
+            return
+        if not self._swept:
+            for fence, _ in self._all():
+                if fence < self.fence:
+                    (self.folder / f"{fence:020d}.json").unlink(missing_ok=True)
+            self._swept = True
+
+    def forget(self) -> None:
+        """Remove them: the feed was dropped."""
+        remove_folder(self.folder)
+
+    def _all(self) -> list[tuple[int, Progress]]:
+        try:
+            names = [one.name for one in self.folder.iterdir()]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        found: list[tuple[int, Progress]] = []
+        for name in names:
+            if is_temporary(name) or not name.endswith(".json"):
+                continue
+            try:
+                found.append((int(name.removesuffix(".json")), _read(json.loads((self.folder / name).read_text()))))
+            except FileNotFoundError:
+                continue
+            except (ValueError, KeyError, TypeError) as error:
+                raise LedgerError(
+                    f"{self.folder / name} cannot be read",
+                    detail=f"{error}. It says how far a changefeed is.",
+                    hint="remove it: the feed then begins anew, or where another file of the folder says",
+                ) from error
+        return found
+
+
+def _read(content: dict[str, Any]) -> Progress:
+    mark = Mark(int(content["epoch"]), int(content["event"]), int(content["sequence"]))
+    return Progress(mark, **{name: content[name] for name in _KEPT})

@@ -1,0 +1,99 @@
+"""What a feed's definition says of its sink, with secrets looked up, which stand in nothing that is kept or shown."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from headrace.catalog.catalog import Feed, Relation, Table
+from headrace.errors import FeedError, HeadraceError
+from headrace.feeds.options import OPTIONS
+from headrace.feeds.sink import Sink, Target
+from headrace.secrets import hidden, is_reference, is_secret, referred_to, refuse_plain
+
+_LOCATION = "location"
+_THEN = "RESUME CHANGEFEED"
+
+
+def key_of(relation: Relation) -> tuple[str, ...]:
+    """The columns of a relation's key; none where it has no key."""
+    return relation.contract.key if isinstance(relation, Table) else relation.key
+
+
+def is_referred(location: str) -> bool:
+    """Whether a location says where it lies, rather than what it is, as the URL of a file does."""
+    return is_reference(location) and not location.startswith("file://")
+
+
+def target_of(feed: Feed, sink: Sink, relation: Relation, fence: int = 0) -> Target:
+    """What the sink of a feed is given."""
+    key = key_of(relation)
+    return Target(
+        feed.name,
+        feed.id,
+        referred_to(_LOCATION, feed.location, FeedError, _THEN) if is_referred(feed.location) else feed.location,
+        {
+            name: referred_to(name, value, FeedError, _THEN) if _may_refer(name, sink) else value
+            for name, value in feed.options.items()
+            if name not in OPTIONS
+        },
+        relation.name,
+        relation.schema,
+        key or tuple(relation.schema.names),
+        bool(key),
+        fence,
+    )
+
+
+def refuse_plain_secrets(location: str, options: Mapping[str, Any], sink: Sink) -> None:
+    """Refuse what would put a secret into the home."""
+    refuse_plain(options, FeedError, lambda name: is_secret(name) or name in sink.secrets)
+    if is_referred(location):
+        return
+    try:
+        parts = urlsplit(location)
+        password = parts.password
+    except ValueError:
+        return
+    if password is not None or any(is_secret(name) for name, _ in parse_qsl(parts.query)):
+        own = "password = 'env:NAME', or " if "password" in sink.options else ""
+        raise FeedError(
+            "the location would keep a secret in the home",
+            detail="What a statement says stays in the ledger, in backups and in SHOW.",
+            hint=f"say where it lies instead: {own}the whole location as 'env:NAME' or 'file:/path'",
+        )
+
+
+def told_without_secrets(text: str, feed: Feed, target: Target | None) -> str:
+    """A text in which nothing stands that a reference refers to."""
+    if target is None:
+        return text
+    given = {**feed.options, _LOCATION: feed.location}
+    text = hidden(text, given, {**target.options, _LOCATION: target.location})
+    if is_referred(feed.location):
+        try:
+            password = urlsplit(target.location).password
+        except ValueError:
+            password = None
+        for one in {password, unquote(password or "")} - {None, ""}:
+            text = text.replace(str(one), "***")
+    return text
+
+
+@contextmanager
+def secrets_hidden(feed: Feed, target: Target) -> Generator[None, None, None]:
+    """Inside, no error tells what a reference refers to."""
+    try:
+        yield
+    except HeadraceError as error:
+        error.message, error.detail, error.hint = (
+            told_without_secrets(part, feed, target) for part in (error.message, error.detail, error.hint)
+        )
+        raise
+
+
+def _may_refer(name: str, sink: Sink) -> bool:
+    """Who may name an option may not thereby read files and the environment, but for what is a secret."""
+    return is_secret(name) or name in sink.secrets

@@ -1,0 +1,457 @@
+"""One stretch of a feed at work: from where it is to an open sink, until it is stopped or something fails.
+
+What it holds of events is one step of the log and one batch. Whatever fails ends the stretch; the runner then begins
+another where the last one, or the sink itself, knows the feed to be.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import pyarrow as pa
+
+from headrace.catalog.catalog import Feed, Relation
+from headrace.epoch.core import Core
+from headrace.errors import EpochExpired, FeedError
+from headrace.feeds.batch import Batch, Mark
+from headrace.feeds.blocked import Blocked
+from headrace.feeds.cursor import Events, change_events, operations_of, reset_rows, scan_events
+from headrace.feeds.filter import RowFilter, filtered
+from headrace.feeds.kept import Kept
+from headrace.feeds.options import FeedOptions
+from headrace.feeds.progress import Progress, further
+from headrace.feeds.sink import Delivery, EventsRefused, Target
+from headrace.reading.following import Changes, Dropped, Position, Reset, Step
+
+# More events than these never wait for refused ones of their keys: the feed waits then.
+_LEAST_HELD = 1_000
+_LOOK_SECONDS = 1.0
+
+
+class Stopped(Exception):
+    """The feed is to stop."""
+
+
+class Again(Exception):
+    """The relation is another now: begin anew with it."""
+
+
+@dataclass(frozen=True)
+class Ways:
+    """What a stretch is given of its surroundings."""
+
+    core: Core
+    stopped: threading.Event
+    wake: threading.Event
+    park: Callable[[Batch, str, int], None]
+    # Does what others ask of the sink meanwhile, such as to take a parked event after all.
+    serve: Callable[[Telling], None]
+    delivered: Callable[[int], None]
+
+
+class Telling:
+    """Tells a relation's events to an open sink, one after the other."""
+
+    def __init__(
+        self,
+        ways: Ways,
+        feed: Feed,
+        options: FeedOptions,
+        target: Target,
+        relation: Relation,
+        delivery: Delivery,
+        kept: Kept,
+        blocked: Blocked,
+        row_filter: RowFilter | None,
+    ) -> None:
+        self._ways = ways
+        self._core = ways.core
+        self._feed = feed
+        self._options = options
+        self._target = target
+        self._relation = relation
+        self._delivery = delivery
+        self._kept = kept
+        self._blocked = blocked
+        self._filter = row_filter
+        self._key = [relation.schema.names.index(name) for name in target.key]
+        self._pending: list[Events] = []
+        self._count = 0
+        # The last event that was put into a batch, and how far all is that was put there.
+        self._sequence = 0
+        self._mark = Mark(0, 0, 0)
+        self._flushed_at = 0.0
+        self._resolved_at = 0.0
+        self._resolved_epoch = -1
+        self._told_at: datetime | None = None
+
+    @property
+    def columns_now(self) -> Relation:
+        """The relation that it tells of."""
+        return self._relation
+
+    def run(self) -> None:
+        """Tell all there is, and wait for more; returns only where a feed has told all that it is to tell."""
+        progress = self._begin()
+        self._mark, self._sequence = progress.mark, progress.mark.sequence
+        if progress.reset_due:
+            progress = self._tell_reset(progress)
+        if progress.scanning:
+            progress = self._scan(progress)
+        if self._options.initial_scan == "only":
+            self._kept.note(replace(self._progress, done=True), now=True)
+            return
+        self._follow(progress)
+
+    @property
+    def _progress(self) -> Progress:
+        assert self._kept.progress is not None
+        return self._kept.progress
+
+    def _begin(self) -> Progress:
+        """Where the feed is: as its home knows, or as the sink does, which may have taken more."""
+        feed = self._feed
+        progress = self._kept.read()
+        if progress is None:
+            scanning = self._options.initial_scan != "no"
+            epoch = feed.begins_after if scanning else None
+            progress = Progress(Mark(feed.begins_after, 0, 0), epoch, scanning, scans=feed.scans)
+            if scanning and not self._is_readable(feed.begins_after):
+                progress = _anew(progress, self._core.epoch)
+        elif progress.scans < feed.scans:
+            progress = replace(_anew(progress, self._core.epoch), scans=feed.scans, done=False)
+        elif progress.scanning and not self._is_readable(progress.scan_epoch or 0):
+            progress = _anew(progress, self._core.epoch)
+        known = None if progress.reset_due else self._delivery.known_mark()
+        if known is not None and further(known, progress.mark):
+            progress = replace(progress, mark=known, scanning=progress.scanning and known.epoch == progress.scan_epoch)
+        self._kept.note(progress, now=True)
+        return progress
+
+    def _is_readable(self, epoch: int) -> bool:
+        """Whether the relation can be read at an epoch, and has the columns that it has now."""
+        history = self._core.catalog.history
+        then, now = (history.at(self._relation.name, one) for one in (epoch, self._core.epoch))
+        expired = epoch < self._core.ledger.oldest
+        return not expired and then is not None and now is not None and then.goes_on_as(now)
+
+    # What is told beside changes.
+
+    def _tell_reset(self, progress: Progress) -> Progress:
+        """Tell that all is told anew from here on."""
+        epoch = progress.scan_epoch if progress.scan_epoch is not None else progress.mark.epoch
+        nothing = reset_rows(self._relation.schema)
+        self._sequence += 1
+        self._mark = Mark(epoch, 0, self._sequence)
+        if getattr(self._delivery, "tells_resets", False):
+            at = self._committed_at(epoch)
+            self._send(self._batch(["RESET"], [epoch], [at], nothing, nothing, [0], self._mark), self._mark)
+        counted = progress.delivered + bool(getattr(self._delivery, "tells_resets", False))
+        progress = replace(progress, mark=self._mark, reset_due=False, delivered=counted)
+        self._kept.note(progress, now=True)
+        return progress
+
+    def _scan(self, progress: Progress) -> Progress:
+        """Tell all rows that the relation had at an epoch, those that were told already left out."""
+        epoch = progress.scan_epoch
+        assert epoch is not None
+        try:
+            state, schema = self._core.relations_at(epoch)[self._relation.name]
+        except (EpochExpired, KeyError):
+            # It has gone in just this moment; what is to be done then is found out at the beginning.
+            raise Again from None
+        begun = progress.mark.event if progress.mark.epoch == epoch else 0
+        if not begun:
+            self._send_out(lambda: self._delivery.begin_scan(schema))
+        last = begun
+        for events in scan_events(state, schema, epoch, self._committed_at(epoch), begun):
+            last = int(events.places[-1])
+            self._push(events)
+            while self._count >= self._options.batch_size:
+                self._deliver_batch()
+            if not self._count:
+                self._mark_all(Mark(epoch, last, self._sequence))
+            self._look()
+        self._drain()
+        mark = self._mark = Mark(epoch, last, self._sequence)
+        self._send_out(lambda: self._delivery.end_scan(mark))
+        self._kept.note(replace(self._progress, mark=mark, scanning=False), now=True)
+        return self._progress
+
+    def _resolve(self) -> None:
+        """Say that all up to an epoch was told, as often as is asked for."""
+        interval, epoch = self._options.resolved, self._mark.epoch
+        if interval is None or epoch == self._resolved_epoch or self._blocked.keys:
+            return
+        now = time.monotonic()
+        if now - self._resolved_at >= interval:
+            mark, at = self._mark, self._committed_at(epoch)
+            self._send_out(lambda: self._delivery.resolved(mark, at.timestamp()))
+            self._resolved_at, self._resolved_epoch = now, epoch
+
+    # Changes.
+
+    def _follow(self, progress: Progress) -> None:
+        following, name = self._core.following, self._relation.name
+        mark = progress.mark
+        # An epoch that was told in part is read again, and so is one that may have been told whole.
+        again = mark.event > 0 and mark.epoch != progress.scan_epoch
+        self._mark, skip = mark, (mark.epoch, mark.event) if again else (-1, 0)
+        position = self._position(mark.epoch - 1 if again else mark.epoch)
+        forget = following.listen(self._ways.wake.set)
+        try:
+            while True:
+                self._ways.wake.clear()
+                self._look()
+                if self._count < self._options.batch_size and not self._is_full:
+                    step = self._step(position)
+                    if isinstance(step, Dropped):
+                        raise FeedError(
+                            f"{name} was dropped at epoch {step.epoch}, and changefeed {self._feed.name} with it",
+                            hint="DROP CHANGEFEED, or create the relation again and RESYNC CHANGEFEED",
+                        )
+                    if isinstance(step, Reset):
+                        raise self._begun_anew(step)
+                    if isinstance(step, Changes):
+                        for one in step.epochs:
+                            events = change_events(one, self._key)
+                            if one.epoch == skip[0]:
+                                events = events.slice(skip[1], len(events))
+                            self._push(events)
+                    position = step.position
+                    if self._count >= self._options.batch_size:
+                        continue
+                self._deliver_due(position.epoch or 0)
+        finally:
+            forget()
+
+    def _step(self, position: Position) -> Step:
+        try:
+            return self._core.following.step(position)
+        except EpochExpired as error:
+            raise self._expired(error) from None
+
+    def _position(self, epoch: int) -> Position:
+        try:
+            return self._core.following.begin(self._relation.name, max(0, epoch))
+        except EpochExpired as error:
+            raise self._expired(error) from None
+
+    def _expired(self, error: EpochExpired) -> FeedError:
+        return FeedError(
+            f"changefeed {self._feed.name} is further behind than the log is kept for it",
+            detail=f"{error.message}. {error.detail} Its option retention_epochs is {self._options.retention_epochs}.",
+            hint="RESYNC CHANGEFEED tells all rows anew; or DROP CHANGEFEED",
+        )
+
+    def _begun_anew(self, reset: Reset) -> Again:
+        """Go on with a relation that was replaced or altered: told whole, or from here on only."""
+        self._drain()
+        epoch = reset.position.epoch
+        assert epoch is not None
+        progress = _anew(self._progress, epoch)
+        if self._options.on_reset == "ignore":
+            progress = replace(progress, scanning=False)
+        self._kept.note(progress, now=True)
+        return Again()
+
+    def _deliver_due(self, epoch: int) -> None:
+        """Deliver a batch that is full or has waited long enough; else wait for whatever comes first."""
+        now = time.monotonic()
+        if self._is_full:
+            self._wait(_LOOK_SECONDS)
+            return
+        if self._count >= self._options.batch_size:
+            self._deliver_batch()
+            return
+        left = self._flushed_at + self._options.flush_seconds - now
+        if self._count and left <= 0:
+            self._deliver_batch()
+            return
+        if not self._count:
+            if epoch > self._mark.epoch:
+                self._mark_all(Mark(epoch, 0, self._sequence))
+            self._resolve()
+            self._kept.note(self._progress)
+            left = _LOOK_SECONDS
+        if epoch >= self._core.epoch:
+            self._wait(min(left, _LOOK_SECONDS))
+
+    @property
+    def _is_full(self) -> bool:
+        return self._blocked.count >= max(_LEAST_HELD, 10 * self._options.batch_size)
+
+    def _wait(self, seconds: float) -> None:
+        due = self._blocked.next_at
+        if due is not None:
+            seconds = min(seconds, due - time.monotonic())
+        if self._options.resolved is not None and self._mark.epoch != self._resolved_epoch:
+            seconds = min(seconds, self._resolved_at + self._options.resolved - time.monotonic())
+        if seconds > 0:
+            self._ways.wake.wait(seconds)
+
+    # Batches.
+
+    def _push(self, events: Events) -> None:
+        if self._filter is not None:
+            events = filtered(events, self._filter, self._options.filter_exits)
+        if len(events):
+            self._pending.append(events)
+            self._count += len(events)
+
+    def _drain(self) -> None:
+        """Deliver all that waits, refused events included: they arrive, or are parked."""
+        while self._count:
+            if self._is_full:
+                self._wait(_LOOK_SECONDS)
+                self._look()
+                continue
+            self._deliver_batch()
+        while self._blocked.keys:
+            self._wait(_LOOK_SECONDS)
+            self._look()
+
+    def _deliver_batch(self) -> None:
+        self._look()
+        self._deliver(self._next_batch())
+        self._flushed_at = time.monotonic()
+
+    def _next_batch(self) -> Batch:
+        """The next events, numbered."""
+        taken: list[Events] = []
+        left = self._options.batch_size
+        while left and self._pending:
+            first = self._pending[0]
+            if len(first) <= left:
+                taken.append(self._pending.pop(0))
+            else:
+                taken.append(first.slice(0, left))
+                self._pending[0] = first.slice(left, len(first))
+            left -= len(taken[-1])
+        count = sum(map(len, taken))
+        self._count -= count
+        self._sequence += count
+        last = taken[-1]
+        return self._batch(
+            operations_of(taken),
+            [one.epoch for one in taken for _ in range(len(one))],
+            [one.committed_at for one in taken for _ in range(len(one))],
+            _joined([one.rows for one in taken]),
+            _joined([one.old_rows for one in taken]),
+            [place for one in taken for place in one.places.tolist()],
+            Mark(last.epoch, int(last.places[-1]), self._sequence),
+            taken[0].scan,
+        )
+
+    def _batch(
+        self,
+        operations: Sequence[str],
+        epochs: Sequence[int],
+        committed_at: Sequence[datetime],
+        rows: pa.Table,
+        old_rows: pa.Table,
+        places: Sequence[int],
+        after: Mark,
+        scan: bool = False,
+    ) -> Batch:
+        count = len(operations)
+        told: Sequence[object] = operations
+        return Batch(
+            self._feed.name,
+            self._relation.name,
+            self._relation.schema,
+            self._target.key,
+            after.sequence - count + 1,
+            told,  # pyright: ignore[reportArgumentType]
+            epochs,
+            committed_at,
+            rows,
+            old_rows,
+            after,
+            self._options.include_old_values,
+            scan,
+            self._options.envelope,
+            places=places,
+        )
+
+    def _deliver(self, batch: Batch) -> None:
+        """Have a batch arrive, but for what waits for refused events; then note how far the feed is."""
+        part = self._blocked.parted(batch)
+        count = 0
+        if part is not None:
+            first = self._blocked.first_mark()
+            try:
+                self._send(part, first or batch.after)
+                count = len(part)
+            except EventsRefused as refused:
+                self._blocked.refuse(part, refused)
+                count = len(part) - len({*refused.refused, *refused.held})
+        self._ways.delivered(count)
+        self._mark_all(batch.after, count)
+        if self._blocked.keys:
+            self._look()
+
+    def _mark_all(self, mark: Mark, delivered: int = 0, parked: int = 0) -> None:
+        self._mark = mark
+        self._kept.told(self._blocked.first_mark() or mark, delivered, parked)
+
+    def send_again(self, batch: Batch) -> None:
+        """Have an event arrive that was parked."""
+        self._send(batch, self._blocked.first_mark() or self._mark)
+        self._ways.delivered(len(batch))
+        self._mark_all(self._mark, len(batch))
+
+    def _send(self, batch: Batch, after: Mark) -> None:
+        given = batch if batch.after == after else replace(batch, after=after)
+        self._send_out(lambda: self._delivery.deliver(given))
+
+    def _send_out(self, send: Callable[[], None]) -> None:
+        """Talk to the sink as the owner of the home, or not at all."""
+        self._refuse_stopped()
+        self._core.check_owner()
+        send()
+
+    def _look(self) -> None:
+        """Between two batches: is it to stop, is a refused event to be tried again, does anybody ask for something."""
+        self._refuse_stopped()
+        self._ways.serve(self)
+        if self._blocked.keys:
+            self._blocked.retry(self._retry_one, self._park_one)
+
+    def _retry_one(self, batch: Batch) -> None:
+        others = self._blocked.first_mark(but=batch)
+        self._send(batch, others or self._mark)
+        self._ways.delivered(1)
+        self._kept.told(others or self._mark, 1)
+
+    def _park_one(self, batch: Batch, reason: str, attempts: int) -> None:
+        self._ways.park(batch, reason, attempts)
+        self._kept.told(self._blocked.first_mark(but=batch) or self._mark, parked=1)
+
+    def _refuse_stopped(self) -> None:
+        if self._ways.stopped.is_set():
+            raise Stopped
+
+    def _committed_at(self, epoch: int) -> datetime:
+        """When an epoch was committed, as far as that is known."""
+        present = self._core.present
+        if epoch >= present.epoch:
+            return present.committed_at
+        heads = self._core.ledger.heads()
+        return next((one.committed_at for one in reversed(heads) if one.epoch <= epoch), present.committed_at)
+
+
+def _anew(progress: Progress, epoch: int) -> Progress:
+    """The progress of a feed that is to tell all rows anew, as they are at an epoch."""
+    mark = Mark(epoch, 0, progress.mark.sequence)
+    return replace(progress, mark=mark, scan_epoch=epoch, scanning=True, reset_due=True)
+
+
+def _joined(tables: Sequence[pa.Table]) -> pa.Table:
+    if len(tables) == 1:
+        return tables[0]
+    return pa.concat_tables(tables).combine_chunks()
