@@ -2,12 +2,13 @@
 
 It keeps two tables, and neither raw rows nor views. bench/capture.py runs it in a process of its own:
 
-    python bench/capture_merge.py BOOTSTRAP FOLDER RECORDS_IN_A_BATCH
+    python bench/capture_merge.py BOOTSTRAP FOLDER RECORDS_IN_A_BATCH SECONDS_AT_MOST
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -21,7 +22,7 @@ from headrace.spark import jars
 from headrace.spark.java import find_java
 
 _LOCK = Path(__file__).with_name("jars.lock")
-_ROWS = {
+ROWS = {
     "customers": "id BIGINT, name STRING, region STRING, joined BIGINT",
     "orders": "id BIGINT, customer BIGINT, status STRING, amount DECIMAL(12, 2), note STRING, at TIMESTAMP,"
     " updated BIGINT",
@@ -29,10 +30,10 @@ _ROWS = {
 
 
 def main() -> None:
-    """Take all that the topics hold; print the seconds and the counts of rows."""
-    bootstrap, folder, size = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
-    spark = _session(folder)
-    for table, columns in _ROWS.items():
+    """Take what the topics hold, in time; print the seconds, the records that were taken and the counts of rows."""
+    bootstrap, folder, size, limit = sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(float(sys.argv[4]))
+    spark = session(folder)
+    for table, columns in ROWS.items():
         spark.sql(f"CREATE TABLE {table} ({columns}) USING delta LOCATION '{folder / table}'")
     # A query of each kind first: what is compiled once is no part of the comparison.
     spark.range(10).selectExpr("from_json('{}', 'a INT')").collect()
@@ -45,22 +46,33 @@ def main() -> None:
         .option("maxOffsetsPerTrigger", size)
         .load()
     )
+    taken: list[tuple[int, float]] = []
+
+    def take(batch: DataFrame, _: int) -> None:
+        count = _merge(batch)
+        taken.append((count, time.perf_counter() - began))
+
     query = (
-        stream.writeStream.foreachBatch(_take)
+        stream.writeStream.foreachBatch(take)
         .option("checkpointLocation", str(folder / "checkpoint"))
         .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination()
-    seconds = time.perf_counter() - began
-    counts = {table: spark.table(table).count() for table in _ROWS}
-    print(json.dumps({"seconds": seconds, "rows": counts}))
+    ended = query.awaitTermination(limit)
+    if not ended:
+        query.stop()
+    seconds = time.perf_counter() - began if ended else taken[-1][1]
+    counts = {table: spark.table(table).count() for table in ROWS}
+    told = {"seconds": seconds, "taken": sum(count for count, _ in taken), "batches": len(taken), "rows": counts}
+    print(json.dumps(told))
     spark.stop()
 
 
-def _take(batch: DataFrame, _: int) -> None:
+def _merge(batch: DataFrame) -> int:
+    """Bring a batch into both tables; how many records it had."""
     batch.persist()
-    for table, columns in _ROWS.items():
+    count = batch.count()
+    for table, columns in ROWS.items():
         schema = f"before STRUCT<{columns}>, after STRUCT<{columns}>, op STRING"
         batch.where(f"topic = '{PREFIX}.{table}' AND value IS NOT NULL").selectExpr(
             f"from_json(CAST(value AS STRING), '{schema}') AS e", "partition", "offset"
@@ -81,11 +93,11 @@ def _take(batch: DataFrame, _: int) -> None:
             f" VALUES ({', '.join(f's.{name}' for name in names)})"
         )
     batch.unpersist()
+    return count
 
 
-def _session(folder: Path) -> SparkSession:
-    import os
-
+def session(folder: Path) -> SparkSession:
+    """A session as such a pipeline would have it, with Spark's reader of Kafka."""
     os.environ["JAVA_HOME"] = str(Path(find_java().executable).resolve().parent.parent)
     files = [*jars.paths(), *jars.paths(lock=_LOCK.read_text())]
     settings = {

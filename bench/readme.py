@@ -99,7 +99,7 @@ def epoch(results: Mapping[str, Any]) -> str:
 
 def capture(results: Mapping[str, Any]) -> str:
     """A backlog beside the usual pipeline, how late changes are, and what they cost their database."""
-    machine, backlog, live, database = (results[name] for name in ("machine", "backlog", "live", "database"))
+    machine, backlog, live, database = (results[name] for name in ("machine", "backlog", "latency", "source-cpu"))
     ours, merge = backlog["headrace"], backlog["merge"]
     table = _table(
         ("a backlog of Debezium's changes", "changes/s", "seconds", "what it keeps"),
@@ -124,6 +124,7 @@ def capture(results: Mapping[str, Any]) -> str:
     )
     after = _filled(
         f"{backlog['faster_than_merge']:.1f} times as fast.",
+        *_part_only(backlog),
         f"As they come, {live['rate']} changes a second from a real PostgreSQL through Debezium and Kafka are in all",
         f"views {live['median']:.2f} s after their write (median; 99th percentile {live['p99']:.2f} s,",
         f"{live['measured']:,} of them measured over {live['seconds']:.0f} s).",
@@ -134,6 +135,16 @@ def capture(results: Mapping[str, Any]) -> str:
         "figures in [bench/results/capture.json](bench/results/capture.json).",
     )
     return f"{before}\n\n{table}\n\n{after}"
+
+
+def _part_only(backlog: Mapping[str, Any]) -> list[str]:
+    """What is to be said of a way that was given up before it had taken all."""
+    names = {"headrace": "Headrace", "merge": "The pipeline"}
+    return [
+        f"{name} was stopped after {backlog[way]['taken']:,} of {backlog['records']:,} records."
+        for way, name in names.items()
+        if backlog[way]["taken"] < backlog["records"]
+    ]
 
 
 BLOCKS = {"medallion": medallion, "epoch": epoch, "capture": capture}

@@ -178,6 +178,12 @@ class Settings(BaseSettings):
         default=False,
         description="Whether POST /v1/query also takes CREATE, ALTER and DROP.",
     )
+    serve_source_locations: tuple[str, ...] | None = Field(
+        default=None,
+        description="What sources that clients define may name: folders, URLs of registries and databases, "
+        "kafka://host:port, references of secrets (file:/folder, env:NAME, env:PREFIX*); a JSON array in the "
+        "environment. Anything if it is not given.",
+    )
     serve_queries: int = Field(
         default=8,
         ge=1,

@@ -77,6 +77,38 @@ def test_where_a_source_begins(home: Any, local_servers: Servers, start: str, ex
     until(lambda: [row[0] for row in rows(home, "SELECT id FROM t")] == expected)
 
 
+def test_a_topic_that_was_made_anew_is_told_and_taken_from_its_beginning(home: Any, local_servers: Servers) -> None:
+    local_servers.create_topic("remade")
+    produce(local_servers, "remade", [(None, put(number)) for number in range(5)])
+    home.execute("CREATE TABLE t (id INT PRIMARY KEY, n INT)")
+    home.execute(f"CREATE SOURCE s INTO t FROM KAFKA '{local_servers.bootstrap}/remade'")
+    until(lambda: shown(home)["applied"] == 5)
+    home.execute("PAUSE SOURCE s")
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": local_servers.bootstrap})
+    admin.delete_topics(["remade"])["remade"].result(30)
+    until(lambda: "remade" not in admin.list_topics(timeout=10).topics)
+    local_servers.create_topic("remade")
+    # More than were read before: the old offset is within it.
+    produce(local_servers, "remade", [(None, put(100 + number)) for number in range(9)])
+    home.execute("RESUME SOURCE s")
+    until(lambda: shown(home)["state"] == "Error")
+    assert "made anew" in shown(home)["error"]
+    assert rows(home, "SELECT count(*) FROM t") == [(5,)]
+    home.execute("RESUME SOURCE s WITH SNAPSHOT")
+    until(lambda: rows(home, "SELECT count(*) FROM t WHERE id >= 100") == [(9,)])
+    assert shown(home)["state"] == "Running"
+    assert home.verify().ok
+
+
+def test_a_source_that_never_connected_can_be_dropped(home: Any) -> None:
+    home.execute("CREATE TABLE t (id INT PRIMARY KEY, n INT)")
+    url = "postgresql://nobody@127.0.0.1:1/none"
+    home.execute(f"CREATE SOURCE s INTO t FROM POSTGRES '{url}' WITH (password = 'env:HOME')")
+    until(lambda: shown(home)["error"] is not None)
+    home.execute("DROP SOURCE s")
+    assert home.execute("SHOW SOURCES").num_rows == 0
+
+
 def test_a_database_is_followed_row_by_row(home: Any, local_servers: Servers) -> None:
     with psycopg.connect(local_servers.postgres_dsn, autocommit=True) as database:
         database.execute("CREATE TABLE customers (id INT PRIMARY KEY, name TEXT)")

@@ -5,10 +5,24 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+from pyspark.sql.types import StructType
+
+from headrace.capture.connector import Arrival
+from headrace.capture.record import Record
+from headrace.catalog.make import make_table
 from headrace.epoch.calls import Call
 from headrace.epoch.loop import Loop
+from headrace.intake.table import TableContract
 from headrace.sources.dead_letters import Filter, count_letters, discard, find_letters
-from headrace.sources.system_tables import DEAD_LETTERS, PROGRESS, dead_letters_table, progress_table
+from headrace.sources.intake import Letter, letter_row
+from headrace.sources.system_tables import (
+    DEAD_LETTERS,
+    PROGRESS,
+    dead_letters_table,
+    fitting_letters,
+    progress_table,
+)
 from tests.small_engine import Host
 from tests.unit.test_conservation import SOURCE
 
@@ -75,3 +89,28 @@ def test_a_letter_is_let_go_once() -> None:
     assert ids(find_letters(host, Filter())) == ["002", "000"]
     (progress,) = host.holds(PROGRESS)
     assert progress[:7] == ("s", "{}", 2, 0, 0, 2, 2)
+
+
+def test_a_page_is_read_in_pieces_and_holds_no_more_than_it_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.sources.dead_letters._READ_AT_ONCE", 7)
+    host = host_with(100)
+    everything = ids(find_letters(host, Filter()))
+    assert len(everything) == 100
+    assert ids(find_letters(host, Filter(), most=10)) == everything[:10]
+    last = find_letters(host, Filter(), most=10)[-1]
+    assert ids(find_letters(host, Filter(), (last["arrived_at"], last["id"]), 5)) == everything[10:15]
+    assert count_letters(host, Filter(source="s")) == 50
+
+
+def test_a_letter_keeps_its_key_and_one_of_an_older_home_goes_without() -> None:
+    arrival = Arrival(Record(None, b'{"id": 7}', topic="t", offset=3), {})
+    row = letter_row("s", Letter(arrival, 0, "t", "contract", "why"), BEGIN, 100)
+    assert row["key"] == '{"id": 7}'
+    kept: Any = {DEAD_LETTERS: [{"insert": row}, {"delete": {"id": "1"}}]}
+    assert fitting_letters(Host(dead_letters_table()).catalog, kept) is kept
+    older = dead_letters_table()
+    fields = [one for one in older.schema.fields if one.name != "key"]
+    table = make_table(TableContract(DEAD_LETTERS, StructType(fields), ("id",)), system=True)
+    fitting: Any = fitting_letters(Host(table).catalog, kept)
+    assert "key" not in fitting[DEAD_LETTERS][0]["insert"]
+    assert fitting[DEAD_LETTERS][1] == {"delete": {"id": "1"}}

@@ -107,3 +107,10 @@ def test_a_file_that_cannot_be_read_holds_back_nothing_before_it(tmp_path: Path)
     assert rows(one.poll(100, 0)) == [{"id": "1"}]
     with pytest.raises(SourceError, match=r"b\.parquet"):
         one.poll(100, 0)
+
+
+@pytest.mark.parametrize("pattern", ["../*", "in/*.csv", "", "/etc/*"])
+def test_a_pattern_is_for_names_within_the_folder(tmp_path: Path, pattern: str) -> None:
+    with pytest.raises(SourceError, match="pattern"):
+        FILES.check(Description("s", str(tmp_path), {"pattern": pattern}))
+    FILES.check(Description("s", str(tmp_path), {"pattern": "*.csv"}))

@@ -45,6 +45,13 @@ def test_all_clauses_are_read() -> None:
     )
 
 
+def test_apply_changes_is_the_older_name_of_the_same() -> None:
+    assert flow_in(WHOLE.replace("AUTO CDC", "APPLY CHANGES")) == flow_in(WHOLE)
+    with pytest.raises(StatementError) as told:
+        parse("APPLY CHANGES INTO t FROM s KEYS (id) SEQUENCE BY c")
+    assert "CREATE FLOW f AS APPLY CHANGES INTO" in str(told.value.hint)
+
+
 @pytest.mark.parametrize("stream", ["STREAM(s)", "STREAM s", "s", "STREAM (`s`)"])
 def test_what_is_left_out_has_the_defaults_of_spark(stream: str) -> None:
     flow = flow_in(f"CREATE FLOW f AS AUTO CDC INTO t FROM {stream} KEYS (id) SEQUENCE BY c")

@@ -367,6 +367,14 @@ def test_a_schema_that_cannot_be_used_is_told(schema: Any, reason: str) -> None:
     assert refused.value.stage == "schema"
 
 
+@pytest.mark.parametrize("number", [b"\x01", b"\x03", b"\x04"])
+def test_an_enum_has_no_symbol_of_a_negative_number(number: bytes) -> None:
+    colour = {"type": "enum", "name": "E", "symbols": ["red", "blue"]}
+    schema = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "int"}, {"name": "s", "type": colour}]}
+    with pytest.raises(Undecodable, match="not Avro of its schema"):
+        reader(KEYED, schema).decode(Record(struct.pack(">bI", 0, 1) + b"\x02" + number))
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [

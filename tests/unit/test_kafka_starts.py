@@ -26,8 +26,10 @@ Write = Callable[..., None]
 
 
 @pytest.fixture
-def brokers() -> tuple[str, Write]:
+def brokers(monkeypatch: pytest.MonkeyPatch) -> tuple[str, Write]:
     """The address of a broker, and what writes rows into a partition of its topic."""
+    # This cluster answers nobody who asks for the ids of topics.
+    monkeypatch.setattr("headrace.capture.kafka.ID_SECONDS", 0.1)
     producer = kafka.Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "none", "log_level": 3})
     listed = producer.list_topics(timeout=10).brokers.values()
 
@@ -61,6 +63,27 @@ def home() -> Host:
 
 def ids(host: Host) -> Sequence[int]:
     return sorted(row[0] for row in host.holds("t"))
+
+
+def test_a_topic_that_is_not_there_is_told_and_read_once_it_is(
+    brokers: tuple[str, Write], capfd: pytest.CaptureFixture[str]
+) -> None:
+    servers, write = brokers
+    write(0, 1)
+    host = home()
+    runner = runner_over(host, f"{servers}/not_there")
+    runner.start()
+    until(lambda: runner.status.warning is not None)
+    assert runner.status.warning == "there is no topic not_there yet"
+    assert runner.status.state == "Running"
+    write(0, 7, topic="not_there")
+    until(lambda: ids(host) == [7])
+    until(lambda: runner.status.warning is None)
+    runner.stop()
+    with pytest.raises(SourceUnavailable):
+        KafkaReading(Description("s", "127.0.0.1:1/shop", {}), {})
+    # What the library says of the broker that is not there is for the log.
+    assert "127.0.0.1:1" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("start", ["latest", "offset:3", "2100-01-01 00:00:00"])

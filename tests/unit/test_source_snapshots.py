@@ -16,7 +16,8 @@ from headrace.epoch.loop import Loop
 from headrace.sources.connectors import CONNECTORS
 from headrace.sources.runner import Runner
 from headrace.sources.running import progress_of
-from headrace.sources.snapshots import ask_for_snapshot, begin_anew
+from headrace.sources.snapshots import asked_of, move
+from headrace.sql.syntax import SourceAction
 from tests.small_engine import Host, rows
 from tests.unit.test_raw_kept import LOG, home, running, until
 
@@ -37,6 +38,11 @@ def waiting_for_its_turn(runner: Runner, log: list[bytes]) -> Loop:
     return loop
 
 
+def statement(verb: str, tables: tuple[str, ...] = (), with_snapshot: bool = False) -> SourceAction:
+    told: Any = {"verb": verb, "tables": tables, "with_snapshot": with_snapshot}
+    return SourceAction(sql="", line=1, column=1, name="s", if_exists=False, **told)
+
+
 def raw_ids(host: Host) -> Counter[str]:
     return Counter({row[0]: count for row, count in rows(cast("Any", host.stores["s_raw"].snapshot())).items()})
 
@@ -49,14 +55,25 @@ def test_what_came_while_a_snapshot_was_asked_for_is_not_taken_twice() -> None:
         until(lambda: runner.status.progress.received == 10)
         with cast("Any", runner)._loop.turn:
             loop = waiting_for_its_turn(runner, log)
-            ask_for_snapshot(loop, host.catalog.sources["s"], ["t"])
+            asked = asked_of(core, statement("snapshot", ("t",)))
+            assert asked is not None
+            move(loop, host.catalog.sources["s"], asked)
         until(lambda: progress_of(core, "s").received == len(LOG))
         position = progress_of(core, "s").position
         assert (position["at"], position["asked"]["tables"]) == (len(LOG), ["t"])
-        begin_anew(loop, host.catalog.sources["s"])
+        anew = asked_of(core, statement("resume", with_snapshot=True))
+        assert anew is not None
+        move(loop, host.catalog.sources["s"], anew)
         assert progress_of(core, "s").position == {"at": len(LOG), "again": True}
     assert set(raw_ids(host).values()) == {1}
     assert len(raw_ids(host)) == len(LOG)
+
+
+def test_nothing_is_asked_where_no_table_is_read_anew() -> None:
+    host = home()
+    with running(host, list(LOG[:3])):
+        assert asked_of(cast("Any", host), statement("pause")) is None
+    assert asked_of(cast("Any", host), replace(statement("snapshot"), name="other")) is None
 
 
 def test_a_signal_by_kafka_moves_no_position() -> None:

@@ -46,6 +46,8 @@ class Lag:
 
     records: int | None = None
     oldest_at: datetime | None = None
+    # What people should know of it though it is no error, as that there is nothing to read yet.
+    note: str | None = None
 
 
 class Reading(Protocol):

@@ -161,6 +161,9 @@ def _is_ours(path: Path) -> bool:
 def _check(description: Description) -> None:
     if not Path(description.location).expanduser().is_dir():
         raise SourceError(f"there is no folder {description.location}", hint="name the folder that the files come into")
+    pattern = str(description.options.get("pattern", "*"))
+    if not pattern or "/" in pattern or "\\" in pattern or pattern == "..":
+        raise SourceError(f"pattern cannot be {pattern!r}", hint="it is for the names of files in the folder: '*.csv'")
     if len(str(description.options.get("delimiter", ","))) != 1:
         raise SourceError("delimiter is one letter", hint="write delimiter = ';'")
 

@@ -2,13 +2,15 @@
 
 A position is the next offset of each partition. Topics that match a pattern and partitions that are added are found
 while the source is read, and are read from their beginning. Offsets are committed to a group of the source's name too,
-but only for people and their tools to see: where the source goes on is what the ledger says.
+but only for people and their tools to see: where the source goes on is what the ledger says. With them stand the ids
+that the brokers gave the topics: offsets mean nothing in a topic that was deleted and made anew.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
+import logging
 import re
 import time
 from collections.abc import Generator, Mapping, Sequence
@@ -22,10 +24,15 @@ from headrace.capture.connector import Arrival, Connector, Description, Lag, Pos
 from headrace.capture.record import Record, moment_of
 from headrace.errors import LogTruncated, SetupError, SourceError, SourceUnavailable
 
+_log = logging.getLogger("headrace.kafka")
 _LOOK_SECONDS = 5.0
 _ANSWER_SECONDS = 10.0
+# The ids of topics are waited for no longer: brokers that do not tell them are not asked again.
+ID_SECONDS = 3.0
 _NAMES = {"earliest", "latest"}
 _MOST_AT_ONCE = 1_000_000
+# The part of a position that has the ids of topics by name; the name of a partition has a colon.
+TOPIC_IDS = "topic_ids"
 # How long more records of a backlog are waited for.
 _GATHER_SECONDS = 0.3
 
@@ -50,17 +57,21 @@ class KafkaReading:
         self._servers, self._topics = split_location(description.location)
         self._ends = transaction_topic(description)
         self._start = str(description.options.get("start", "earliest"))
-        self._next: dict[tuple[str, int], int] = {_partition(key): int(offset) for key, offset in position.items()}
+        self._next = _offsets(position)
+        self._ids: dict[str, str] = dict(position.get(TOPIC_IDS, {}))
+        self._tells_ids = True
         self._begun = bool(self._next)
         self._begins_late = not self._begun and self._start != "earliest"
         self._assigned: set[tuple[str, int]] = set()
         self._looked_at = 0.0
         # When the last record of each partition was written that was read.
         self._read_at: dict[tuple[str, int], datetime] = {}
+        asked = {**_given(description.options), "bootstrap.servers": self._servers}
+        # Asked for the ids of topics, which a consumer does not tell.
+        self._admin: Any = importlib.import_module("confluent_kafka.admin").AdminClient(asked, logger=LINES)
         self._consumer: Any = self._kafka.Consumer(
             {
-                **_given(description.options),
-                "bootstrap.servers": self._servers,
+                **asked,
                 "group.id": f"headrace-{description.name}",
                 "enable.auto.commit": False,
                 # A position that the log no longer has is for people to decide about, never to be skipped over.
@@ -69,7 +80,8 @@ class KafkaReading:
                 "fetch.wait.max.ms": 50,
                 # Whole transactions of a producer, or nothing of them.
                 "isolation.level": "read_committed",
-            }
+            },
+            logger=LINES,
         )
         try:
             self._assign()
@@ -91,7 +103,7 @@ class KafkaReading:
             self._next[topic, partition] = offset + 1
             if at is not None:
                 self._read_at[topic, partition] = at
-            arrivals.append(Arrival(record, {_key(topic, partition): offset + 1}))
+            arrivals.append(Arrival(record, {_key(topic, partition): offset + 1, **self._told_ids}))
         return arrivals
 
     def poll_records(self, most: int, large: int, seconds: float) -> Records:
@@ -106,7 +118,7 @@ class KafkaReading:
             (one.value(), one.key(), one.topic(), one.partition(), one.offset(), one.timestamp()[1]) for one in messages
         ]
         values, keys, topics, partitions, offsets, timestamps = zip(*parts, strict=True) if parts else ((),) * 6
-        advanced: dict[str, int] = {}
+        advanced: dict[str, Any] = dict(self._told_ids)
         lasts = {
             (topic, partition): index for index, (topic, partition) in enumerate(zip(topics, partitions, strict=True))
         }
@@ -140,9 +152,9 @@ class KafkaReading:
     def confirm(self, position: Position) -> None:
         """Let the group of the source's name show how far it is."""
         offsets = [
-            self._kafka.TopicPartition(*_partition(key), int(offset))
-            for key, offset in position.items()
-            if _partition(key) in self._assigned
+            self._kafka.TopicPartition(*partition, offset)
+            for partition, offset in _offsets(position).items()
+            if partition in self._assigned
         ]
         if offsets:
             # Nothing depends on it, so nobody waits for it, and a failure is none.
@@ -160,7 +172,8 @@ class KafkaReading:
             if left and (topic, partition) in self._read_at:
                 # What comes next was written after that.
                 since.append(self._read_at[topic, partition])
-        return Lag(behind, min(since, default=None))
+        note = None if self._assigned else f"there is no topic {self._description.location.rpartition('/')[2]} yet"
+        return Lag(behind, min(since, default=None), note)
 
     def begins_at(self) -> Position:
         """The offsets that 'latest', an offset or a time came to: asked once more, they would be others."""
@@ -169,7 +182,11 @@ class KafkaReading:
     @property
     def position(self) -> Position:
         """Where each partition is read on."""
-        return {_key(*partition): offset for partition, offset in self._next.items()}
+        return {**{_key(*partition): offset for partition, offset in self._next.items()}, **self._told_ids}
+
+    @property
+    def _told_ids(self) -> Position:
+        return {TOPIC_IDS: self._ids} if self._ids else {}
 
     def close(self) -> None:
         """Leave the brokers."""
@@ -178,7 +195,9 @@ class KafkaReading:
     def _assign(self) -> None:
         """Read every partition that there is, those of new topics and those that were added too."""
         with self._answering():
-            new = self._partitions() - self._assigned
+            found = self._partitions()
+            self._refuse_made_anew({topic for topic, _ in found})
+            new = found - self._assigned
             self._next.update(self._begin(sorted(one for one in new if one not in self._next)))
         if new:
             self._assigned |= new
@@ -205,6 +224,34 @@ class KafkaReading:
         matching = [name for name in listed if self._topics.fullmatch(name) or name == self._ends]
         names = [name for name in matching if not name.startswith("__")]
         return {(name, partition) for name in names for partition in listed[name].partitions}
+
+    def _refuse_made_anew(self, topics: set[str]) -> None:
+        """Learn the ids of topics, and refuse one that has another id than when it was read."""
+        if not topics or not self._tells_ids:
+            return
+        asked = self._admin.describe_topics(self._kafka.TopicCollection(sorted(topics)), request_timeout=ID_SECONDS)
+        ids: dict[str, str] = {}
+        try:
+            for topic, future in asked.items():
+                if (told := future.result(ID_SECONDS + 1).topic_id) is not None:
+                    ids[topic] = str(told)
+        except (self._kafka.KafkaException, TimeoutError) as error:
+            # One that is gone again shows when it is read; older brokers give no ids, and some let nobody ask.
+            self._tells_ids = isinstance(error, self._kafka.KafkaException) and error.args[0].code() in (
+                self._kafka.KafkaError.UNKNOWN_TOPIC_OR_PART,
+                self._kafka.KafkaError._TRANSPORT,
+            )
+        for topic, told in ids.items():
+            if self._ids.get(topic, told) != told:
+                raise LogTruncated(
+                    f"topic {topic} was deleted and made anew",
+                    detail="It is another topic of the same name by now: the offsets up to which it was read mean "
+                    "nothing in it.",
+                    hint=f"RESUME SOURCE {self._description.name} WITH SNAPSHOT goes on from the oldest record that is "
+                    "there; have its connector take a snapshot if that is not all",
+                )
+        if ids != self._ids:
+            self._ids = {**self._ids, **ids}
 
     def _begin(self, partitions: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
         """Where partitions begin that were not read before; those that came later begin at their first record."""
@@ -289,12 +336,23 @@ def _snapshot(description: Description, tables: Sequence[str], asked: str) -> Po
     servers, _ = split_location(description.location)
     prefix = description.location.rpartition("/")[2].partition(".")[0]
     data = {"type": "INCREMENTAL", "data-collections": list(tables)}
-    producer = _library().Producer({**_given(options), "bootstrap.servers": servers})
+    producer = _library().Producer({**_given(options), "bootstrap.servers": servers}, logger=LINES)
     key = str(options.get("signal_key", prefix))
     producer.produce(topic, json.dumps({"id": asked, "type": "execute-snapshot", "data": data}), key)
     if producer.flush(_ANSWER_SECONDS):
         raise SourceUnavailable(f"Kafka at {servers} does not take the signal", hint="try again when it answers")
     return {}
+
+
+class _Lines:
+    """What the library says beside its errors, which come to us as such: for who looks for it, and not on stderr."""
+
+    def log(self, level: int, message: str, *arguments: object) -> None:
+        """Take one line."""
+        _log.debug(message, *arguments)
+
+
+LINES = _Lines()
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, str]:
@@ -350,6 +408,10 @@ def _moment(text: str) -> datetime:
 
 def _key(topic: str, partition: int) -> str:
     return f"{topic}:{partition}"
+
+
+def _offsets(position: Position) -> dict[tuple[str, int], int]:
+    return {_partition(key): int(offset) for key, offset in position.items() if key != TOPIC_IDS}
 
 
 def _partition(key: str) -> tuple[str, int]:

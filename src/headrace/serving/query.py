@@ -23,9 +23,11 @@ from headrace.serving.openapi import DefinedBody, ReceiptBody, body, refusals
 from headrace.serving.problems import Refusal, invalid
 from headrace.serving.rows import ARROW, CSV, JSON, NDJSON, Result, chosen, written
 from headrace.serving.service import Service, service_of
+from headrace.serving.source_limits import refuse_unlisted
 from headrace.serving.sources import refuse_functions
 from headrace.serving.statement_runner import ClientGone, PreparedStatement
 from headrace.sql.statements import (
+    AlterSource,
     CreateSource,
     Delete,
     Describe,
@@ -248,6 +250,11 @@ def _refuse_key(statement: Statement) -> None:
 def _refuse_definitions(statement: Statement, service: Service) -> None:
     if isinstance(statement, CreateSource):
         refuse_functions(statement.connector)
+        refuse_unlisted(
+            service.settings.serve_source_locations, statement.connector, statement.location, dict(statement.options)
+        )
+    if isinstance(statement, AlterSource):
+        refuse_unlisted(service.settings.serve_source_locations, "", "", dict(statement.options))
     if service.settings.serve_definitions:
         return
     if isinstance(statement, Explain) and not isinstance(statement.target, str):

@@ -18,6 +18,7 @@ from headrace.serving.openapi import NAME_LENGTH, body, refusals
 from headrace.serving.problems import Refusal, invalid
 from headrace.serving.rows import JSON
 from headrace.serving.service import Service, service_of
+from headrace.serving.source_limits import refuse_unlisted
 from headrace.serving.statement_runner import ClientGone, PreparedStatement
 from headrace.sources.running import shown
 from headrace.sql.names import relation_name_fault
@@ -111,6 +112,9 @@ async def create(request: Request, service: OfService) -> Response:
     refuse_definitions(service)
     sent = await read_model(request, NewSource)
     statement = _statement(sent)
+    refuse_unlisted(
+        service.settings.serve_source_locations, statement.connector, statement.location, dict(statement.options)
+    )
 
     def run() -> dict[str, Any]:
         run_statements(service.engine, [statement])
@@ -130,6 +134,7 @@ async def alter(name: SourceName, request: Request, service: OfService) -> Respo
     refuse_definitions(service)
     sent = await read_model(request, NewOptions)
     options = tuple(sorted(_options(sent.options).items()))
+    refuse_unlisted(service.settings.serve_source_locations, "", "", dict(options))
     statement = AlterSource(sql="", line=1, column=1, name=name.lower(), options=options)
 
     def run() -> dict[str, Any]:

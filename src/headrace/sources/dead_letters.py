@@ -7,7 +7,7 @@ the same time, and the counts of its source stay exact.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial, reduce
@@ -29,10 +29,10 @@ from headrace.sources.connectors import CONNECTORS, most_bytes_of, positions_of
 from headrace.sources.decoders import Decoders
 from headrace.sources.intake import Progress, Torn, call_for, decode, payload_bytes
 from headrace.sources.running import progress_of, table_of
-from headrace.sources.system_tables import DEAD_LETTERS, PROGRESS, dead_letters_table
+from headrace.sources.system_tables import DEAD_LETTERS, PROGRESS, fitting_letters
 from headrace.sql.syntax import DeadLetterAction
 from headrace.state.arrow_compute import pc
-from headrace.state.state import BEGIN
+from headrace.state.state import BEGIN, At
 
 Row = Mapping[str, Any]
 # A letter that was cut is not what came: it stays until it is edited or let go.
@@ -40,6 +40,8 @@ CUT = "size"
 _ID = "letter"
 # More than these are found by looking at all.
 _LOOKED_UP = 64
+# So many are read before those that are not asked for are let go.
+_READ_AT_ONCE = 1_000
 # Others wait while an epoch of letters is worked out: it has no more than these.
 _AT_ONCE = 5_000
 
@@ -57,38 +59,58 @@ def find_letters(
     core: Core, wanted: Filter, after: tuple[datetime, str] | None = None, most: int | None = None
 ) -> list[dict[str, Any]]:
     """The letters of a filter, oldest first, without work for Spark; those after one, and so many at most, if asked."""
-    found = _found(core, wanted)
-    if after is not None:
-        arrived_at, name = pa.scalar(after[0], found.column("arrived_at").type), pa.scalar(after[1])
-        same = pc.and_(pc.equal(found.column("arrived_at"), arrived_at), pc.greater(found.column("id"), name))
-        found = found.filter(pc.or_(pc.greater(found.column("arrived_at"), arrived_at), same))
-    order = pc.sort_indices(found.select(["arrived_at", "id"]), [("arrived_at", "ascending"), ("id", "ascending")])
-    # A payload may be large: only those that are asked for are made objects of.
-    return found.take(order[:most]).to_pylist()
+    held: pa.Table | None = None
+    for piece in _found(core, wanted):
+        found = piece
+        if after is not None:
+            arrived_at, name = pa.scalar(after[0], found.column("arrived_at").type), pa.scalar(after[1])
+            same = pc.and_(pc.equal(found.column("arrived_at"), arrived_at), pc.greater(found.column("id"), name))
+            found = found.filter(pc.or_(pc.greater(found.column("arrived_at"), arrived_at), same))
+        # A payload may be large: no more of them are held than are asked for.
+        held = _oldest(found if held is None else pa.concat_tables([held, found]), most)
+    return [] if held is None else _oldest(held, most).to_pylist()
+
+
+def _oldest(letters: pa.Table, most: int | None) -> pa.Table:
+    order = pc.sort_indices(letters.select(["arrived_at", "id"]), [("arrived_at", "ascending"), ("id", "ascending")])
+    return letters.take(order[:most])
 
 
 def count_letters(core: Core, wanted: Filter) -> int:
     """How many letters a filter has."""
-    return _found(core, wanted).num_rows
+    return sum(piece.num_rows for piece in _found(core, wanted))
 
 
-def _found(core: Core, wanted: Filter) -> pa.Table:
+def _found(core: Core, wanted: Filter) -> Iterator[pa.Table]:
+    """The letters of a filter, piece by piece, in no order."""
     relations = core.relations()
     if DEAD_LETTERS not in relations:
-        empty = dead_letters_table()
-        return empty.store.schema.empty_table().rename_columns(empty.schema.names)
+        return
     state, schema = relations[DEAD_LETTERS]
-    if wanted.ids is not None and 0 < len(wanted.ids) <= _LOOKED_UP:
-        found = pa.concat_tables([rows_where(state, schema, {"id": one}) for one in dict.fromkeys(wanted.ids)])
-    else:
-        found = HeldRows(state, schema.names).piece(BEGIN, state.count + 1).rows
-        if wanted.ids is not None:
+    looked_up = wanted.ids is not None and 0 < len(wanted.ids) <= _LOOKED_UP
+    pieces = (
+        [rows_where(state, schema, {"id": one}) for one in dict.fromkeys(wanted.ids or ())]
+        if looked_up
+        else _pieces(HeldRows(state, schema.names))
+    )
+    for piece in pieces:
+        found = piece
+        if wanted.ids is not None and not looked_up:
             found = found.filter(pc.is_in(found.column("id"), pa.array(wanted.ids, pa.string())))
-    for name in ("source", "stage"):
-        value = getattr(wanted, name)
-        if value is not None:
-            found = found.filter(pc.equal(found.column(name), pa.scalar(value)))
-    return found
+        for name in ("source", "stage"):
+            value = getattr(wanted, name)
+            if value is not None:
+                found = found.filter(pc.equal(found.column(name), pa.scalar(value)))
+        if found.num_rows:
+            yield found
+
+
+def _pieces(rows: HeldRows) -> Iterator[pa.Table]:
+    at: At | None = BEGIN
+    while at is not None:
+        piece = rows.piece(at, _READ_AT_ONCE)
+        yield piece.rows
+        at = piece.after
 
 
 def refuse_unknown(ids: Sequence[str], letters: Sequence[Row]) -> None:
@@ -206,7 +228,7 @@ def _worked_out(
     def after(verdicts: Verdicts) -> Changes:
         call, reached = call_for(name, decoded, before, raw=False)
         assert call.after is not None
-        kept: dict[str, Any] = dict(call.after(verdicts))
+        kept: dict[str, Any] = dict(fitting_letters(core.catalog, call.after(verdicts)))
         known = [(one, *refused[one]) for one in stay if one in refused]
         again = [{"update": {"id": one, "stage": stage, "reason": reason}} for one, stage, reason in known]
         gone = [{"delete": {"id": one["id"]}} for one in tried]
@@ -237,9 +259,11 @@ def _record(letter: Row) -> Record:
     topic, _, rest = str(letter["position"]).rpartition("-")
     topic, _, partition = topic.rpartition("-")
     numbers = (partition, rest)
+    # One that an older release kept has no key.
+    content, key = payload_bytes(letter["payload"]), payload_bytes(letter.get("key"))
     if not all(one.isdigit() for one in numbers):
-        return Record(payload_bytes(letter["payload"]), topic=str(letter["position"]))
-    return Record(payload_bytes(letter["payload"]), topic=topic, partition=int(partition), offset=int(rest))
+        return Record(content, key, topic=str(letter["position"]))
+    return Record(content, key, topic=topic, partition=int(partition), offset=int(rest))
 
 
 def _age(letter: Row) -> tuple[Any, str]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from headrace.capture.connector import Description
+from headrace.capture.connector import Description, Position
 from headrace.catalog.catalog import Catalog, Source, Table, source_definition
 from headrace.definitions.adopt import adopt
 from headrace.epoch.calls import Call
@@ -16,7 +17,7 @@ from headrace.sources.connectors import CONNECTORS, check
 from headrace.sources.running import Sources
 from headrace.sources.schema_changes import forgotten
 from headrace.sources.secrets import refuse_plain_secrets, secrets_hidden
-from headrace.sources.snapshots import ask_for_snapshot, begin_anew
+from headrace.sources.snapshots import move
 from headrace.sources.system_tables import (
     PROGRESS,
     SCHEMAS,
@@ -26,6 +27,8 @@ from headrace.sources.system_tables import (
     raw_table,
 )
 from headrace.sql.syntax import AlterSource, CreateSource, SourceAction
+
+_log = logging.getLogger("headrace.sources")
 
 
 def is_read_whole(statement: CreateSource) -> bool:
@@ -99,6 +102,12 @@ def alter_source(loop: Loop, statement: AlterSource) -> None:
     """Give a source other options; it goes on where it was."""
     core = loop.core
     source = _known(core, statement.name)
+    if "mode" in dict(statement.options):
+        raise SourceError(
+            f"source {source.name} is of mode {source.mode!r} and stays so",
+            detail="The mode says how a source begins, and this one has begun.",
+            hint=f"DROP SOURCE {source.name}, and create it anew with the other mode",
+        )
     options = {**source.options, **dict(statement.options)}
     refuse_plain_secrets(dict(statement.options))
     connector = CONNECTORS.get(source.connector)
@@ -111,8 +120,8 @@ def alter_source(loop: Loop, statement: AlterSource) -> None:
     _redefine(loop, replace(source, options=options))
 
 
-def change_source(loop: Loop, sources: Sources, statement: SourceAction) -> None:
-    """Drop a source, which leaves its tables as they are, pause it, or have it go on."""
+def change_source(loop: Loop, sources: Sources, statement: SourceAction, advance: Position | None = None) -> None:
+    """Drop a source, which leaves its tables as they are, pause it, or have it go on, from elsewhere if so told."""
     core = loop.core
     if statement.verb == "drop" and statement.if_exists and statement.name not in core.catalog.sources:
         return
@@ -129,10 +138,9 @@ def change_source(loop: Loop, sources: Sources, statement: SourceAction) -> None
             detail=f"Its mode is 'snapshot', and it was read whole at epoch {source.epoch}.",
             hint=f"nothing is left to do; DROP SOURCE {source.name} forgets it and keeps the rows of {source.table}",
         )
-    if statement.with_snapshot:
-        begin_anew(loop, source)
+    if advance is not None:
+        move(loop, source, advance)
     if statement.verb == "snapshot":
-        ask_for_snapshot(loop, source, statement.tables)
         if source.state == "Running":
             sources.restart(source.name)
         return
@@ -144,12 +152,21 @@ def change_source(loop: Loop, sources: Sources, statement: SourceAction) -> None
         sources.restart(source.name)
 
 
-def forget_source(source: Source) -> None:
-    """Take away what a source that was dropped has made elsewhere, such as a slot for which a log would be kept."""
+def forget_source(source: Source, begun: bool) -> None:
+    """Take away what a source that was dropped has made elsewhere, such as a slot for which a log would be kept.
+
+    Of one that has never brought anything there is most often nothing: that it cannot be looked for is no failure.
+    """
     connector = CONNECTORS.get(source.connector)
-    if connector is not None and source.state != "Done":
+    if connector is None or source.state == "Done":
+        return
+    try:
         with secrets_hidden(source.options) as found:
             connector.forget(Description(source.name, source.location, found, source.table))
+    except SourceError as error:
+        if begun:
+            raise
+        _log.warning("%s: %s It never brought anything; %s", error.message, error.detail, error.hint)
 
 
 def _known(core: Core, name: str) -> Source:

@@ -319,6 +319,7 @@ def letter_row(source: str, letter: Letter, now: datetime, most_bytes: int) -> d
         "payload": payload,
         "changes": letter.changes,
         "arrived_at": now,
+        "key": payload_text(record.key, most_bytes),
     }
 
 

@@ -43,7 +43,7 @@ from headrace.sources.retention import outlived, retention_of
 from headrace.sources.schema_changes import SchemaChanges
 from headrace.sources.schema_policy import policy_of
 from headrace.sources.secrets import hidden
-from headrace.sources.system_tables import DEAD_LETTERS
+from headrace.sources.system_tables import DEAD_LETTERS, fitting_letters
 from headrace.sources.transactions import Transactions
 
 State = Literal["Running", "Paused", "Error", "Done"]
@@ -121,11 +121,14 @@ class Runner:
         """Begin to read, where the last committed epoch ends."""
         self._thread.start()
 
-    def stop(self, wait: bool = True) -> None:
-        """Finish the epoch under way, and read no further."""
+    def stop(self, wait: bool = True, seconds: float | None = None) -> None:
+        """Finish the epoch under way, and read no further; who waits may do so no longer than some seconds."""
         self._stopped.set()
         if wait and self._thread is not threading.current_thread() and self._thread.ident is not None:
-            self._thread.join()
+            self._thread.join(seconds)
+            if self._thread.is_alive():
+                # Whatever it still brings is refused: it was told to stop.
+                _log.warning("source %s has not ended within %s seconds, and is left alone", self.source.name, seconds)
 
     @property
     def status(self) -> Status:
@@ -142,7 +145,7 @@ class Runner:
             pace.lag_seconds,
             self._error,
             pace.records_per_second,
-            pace.warning,
+            pace.warning or self._lag.note,
         )
 
     def _run(self) -> None:
@@ -422,7 +425,7 @@ class Runner:
             assert call.after is not None
             kept = call.after(verdicts)
             reached[0] = known()
-            return {**kept, **self._schemas.unsaved()}
+            return {**fitting_letters(self._loop.core.catalog, kept), **self._schemas.unsaved()}
 
         def done() -> Progress:
             self._schemas.saved()

@@ -33,6 +33,8 @@ _log = logging.getLogger("headrace.sources")
 # From so many records on that come at once, they are a backlog, and so many of one are taken into an epoch at most.
 _LARGE = 5_000
 _MOST_AT_ONCE = 100_000
+# Whoever closes a home or stops a source waits no longer for one that does not answer, such as a function that sleeps.
+STOP_SECONDS = 20.0
 
 
 class Sources:
@@ -83,7 +85,7 @@ class Sources:
         with self._lock:
             stopping, self._stopping = self._stopping, {}
         for runner in stopping.values():
-            runner.stop()
+            runner.stop(seconds=STOP_SECONDS)
 
     def restart(self, name: str) -> None:
         """Begin anew with a source, where the last committed epoch ends; it may have stopped by itself."""
@@ -102,7 +104,7 @@ class Sources:
         for runner in runners:
             runner.stop(wait=False)
         for runner in runners:
-            runner.stop()
+            runner.stop(seconds=STOP_SECONDS)
 
     def status_of(self, source: Source) -> Status:
         """How a source fares."""

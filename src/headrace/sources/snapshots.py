@@ -7,40 +7,42 @@ also when whoever does it is killed. Whoever reads the source sees that its posi
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from headrace.capture.connector import Connector, Description, Position, laid_over
 from headrace.catalog.catalog import Source
 from headrace.epoch.calls import Call
+from headrace.epoch.core import Core
 from headrace.epoch.loop import Loop
 from headrace.errors import SourceError
 from headrace.sources.connectors import CONNECTORS
 from headrace.sources.running import progress_of
 from headrace.sources.secrets import looked_up
 from headrace.sources.system_tables import PROGRESS
+from headrace.sql.syntax import SourceAction
 
 
-def begin_anew(loop: Loop, source: Source) -> None:
-    """Have a source begin with its tables once more, whatever its position was."""
+def asked_of(core: Core, statement: SourceAction) -> Position | None:
+    """What a statement that reads tables anew lays over its source's position, as the source itself tells it.
+
+    It is asked while others make epochs: a broker that does not answer holds up nobody else. None if nothing is read.
+    """
+    source = core.catalog.sources.get(statement.name)
+    if source is None or not (statement.with_snapshot or statement.verb == "snapshot"):
+        return None
     connector = _connector(source)
-    again = connector.again
-    if again is None:
-        raise _refused(source, connector, "read anew")
-    _move(loop, source, again(_described(source)))
-
-
-def ask_for_snapshot(loop: Loop, source: Source, tables: Sequence[str]) -> None:
-    """Have a source bring all rows of some of its tables, or of all, while their changes go on."""
-    connector = _connector(source)
-    snapshot = connector.snapshot
-    if snapshot is None:
+    if statement.with_snapshot:
+        if connector.again is None:
+            raise _refused(source, connector, "read anew")
+        return connector.again(_described(source))
+    if connector.snapshot is None:
         raise _refused(source, connector, "asked for a snapshot")
-    _move(loop, source, snapshot(_described(source), tables, uuid.uuid4().hex))
+    return connector.snapshot(_described(source), statement.tables, uuid.uuid4().hex)
 
 
-def _move(loop: Loop, source: Source, advance: Position) -> None:
+def move(loop: Loop, source: Source, advance: Position) -> None:
+    """Have a source go on from a position that is laid over its own."""
     core = loop.core
 
     def work_out() -> Call:

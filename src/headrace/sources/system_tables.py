@@ -6,10 +6,14 @@ crash, can be queried, followed and read at earlier epochs, and need no format o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from headrace.catalog.catalog import Catalog, Table
 from headrace.catalog.make import make_table
+from headrace.epoch.batch import Changes
 from headrace.errors import RelationNameError, SystemTable
 from headrace.intake.table import TableContract
 
@@ -43,6 +47,8 @@ _DEAD_LETTERS = StructType(
         StructField("payload", _TEXT),
         StructField("changes", _NUMBER, False),
         StructField("arrived_at", _TIME),
+        # Without it some records tell less: that of a delete may be all that it says.
+        StructField("key", _TEXT),
     ]
 )
 _SCHEMAS = StructType(
@@ -87,6 +93,19 @@ def is_kept(catalog: Catalog, table: Table) -> bool:
         f"{table.name} is a {kind} of yours, and sources keep a table of that name",
         hint=f"drop {table.name}, or {other}",
     )
+
+
+def fitting_letters(catalog: Catalog, kept: Changes) -> Changes:
+    """What is kept, with letters as the home's table has them: that of an older one has no key."""
+    letters = kept.get(DEAD_LETTERS)
+    if not isinstance(letters, Sequence) or "key" in catalog.table(DEAD_LETTERS).schema.names:
+        return kept
+    return {**kept, DEAD_LETTERS: [_without_key(one) for one in letters]}
+
+
+def _without_key(change: Any) -> Any:
+    row = change.get("insert")
+    return change if row is None else {"insert": {name: value for name, value in row.items() if name != "key"}}
 
 
 def refuse_drop(catalog: Catalog, table: Table) -> None:

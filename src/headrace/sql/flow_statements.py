@@ -1,4 +1,4 @@
-"""CREATE FLOW ... AS AUTO CDC and DROP FLOW. A flow defines its target: a view with the flow's query."""
+"""CREATE FLOW ... AS AUTO CDC, or APPLY CHANGES, and DROP FLOW. A flow defines its target: a view with its query."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def read_create_flow(reader: Reader, sql: str, line: int, column: int) -> Create
     reader.form = FLOW_FORM
     if_not_exists = reader.accept("IF", "NOT", "EXISTS")
     name = reader.relation("flow", new=True).name
-    reader.expect("AS", "AUTO", "CDC", "INTO")
+    # The older name of the same.
+    if not reader.accept("AS", "APPLY", "CHANGES", "INTO"):
+        reader.expect("AS", "AUTO", "CDC", "INTO")
     target = reader.relation("table", new=True)
     reader.expect("FROM")
     stream = _read_stream(reader)

@@ -134,6 +134,7 @@ VERBS = (
     "RESUME",
 )
 _UNSUPPORTED_VERBS = {
+    "APPLY": "write CREATE FLOW f AS APPLY CHANGES INTO t ..., or AUTO CDC INTO, which is the same",
     "MERGE": "an INSERT INTO a table with a PRIMARY KEY replaces the row of that key",
     "TRUNCATE": f"write {DELETE_FORM}",
     "REPLACE": f"write {VIEW_FORM}",

@@ -26,6 +26,8 @@ from headrace.reading.as_of import relations_of
 from headrace.sources.dead_letters import act
 from headrace.sources.define import alter_source, change_source, create_sources, forget_source
 from headrace.sources.replay import replay_source
+from headrace.sources.running import progress_of
+from headrace.sources.snapshots import asked_of
 from headrace.sql.statements import (
     AlterFeed,
     AlterSource,
@@ -160,10 +162,12 @@ def _run_statement(engine: Engine, statement: Statement) -> Ran:
         return receipt, receipt.epoch
     if isinstance(statement, SourceAction):
         dropped = core.catalog.sources.get(statement.name) if statement.verb == "drop" else None
-        changed = _define(engine, lambda: change_source(engine.loop, engine.sources, statement))
+        begun = dropped is not None and bool(progress_of(core, dropped.name).position)
+        advance = asked_of(core, statement)
+        changed = _define(engine, lambda: change_source(engine.loop, engine.sources, statement, advance))
         engine.sources.wait_for_stopped()
         if dropped is not None:
-            forget_source(dropped)
+            forget_source(dropped, begun)
         return changed
     if isinstance(statement, CreateFeed):
         return _define(engine, lambda: create_feed(core, statement))

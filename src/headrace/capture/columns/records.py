@@ -41,7 +41,10 @@ class Records:
     def arrival(self, index: int) -> Arrival:
         """One of them as the way of single records takes it."""
         record = self.record(index)
-        return Arrival(record, {f"{record.topic}:{record.partition}": record.offset + 1})
+        name = f"{record.topic}:{record.partition}"
+        # What is no offset of a partition holds for all of them.
+        others = {one: value for one, value in self.advance.items() if ":" not in one}
+        return Arrival(record, {name: record.offset + 1, **others})
 
 
 @runtime_checkable

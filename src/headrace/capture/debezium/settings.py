@@ -24,6 +24,9 @@ OPTIONS: Mapping[str, str] = {
 }
 # What decides where a source goes on is ours: given, it would be read by nobody, or break what is promised.
 _OURS = ("topic.prefix", "connector.class", "name", "offset.", "schema.history.", "tombstones.on.delete", "database.")
+# What names a class that the connector's process would load, or has it speak to others than its database.
+_PROGRAMS = ("converters", "transforms", "predicates", "post.processors", "signal.", "notification.", "openlineage.")
+_PROGRAM_ENDS = (".custom.name", "sslfactory", "socketfactory", "factory", ".strategy", ".struct.maker", ".class")
 
 
 def read_url(description: Description, schemes: tuple[str, ...], port: int) -> SplitResult:
@@ -127,6 +130,13 @@ def _snapshot(name: str) -> str:
 
 def _refuse_ours(options: Mapping[str, Any]) -> None:
     for name in given(options):
+        if name.startswith(_PROGRAMS) or name.lower().endswith(_PROGRAM_ENDS):
+            raise SourceError(
+                f"option {PREFIX}{name} cannot be given",
+                detail="By it the process of the connector would load code or speak to others, which no statement may "
+                "ask.",
+                hint="leave it out",
+            )
         if name.startswith(_OURS) and not name.startswith(("database.ssl", "database.tcp", "database.connection")):
             raise SourceError(
                 f"option {PREFIX}{name} cannot be given",

@@ -6,7 +6,7 @@ every format.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -175,11 +175,33 @@ def _size(parts: Iterable[Named]) -> int:
     return size
 
 
+class Symbols:
+    """The symbols of an enum by their numbers; a list would take a negative one as counted from its end.
+
+    It is told to nobody as a sequence: of those the library counts from the end by itself.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = tuple(names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __getitem__(self, number: int) -> str:
+        if number < 0:
+            raise IndexError(f"an enum has no symbol {number}")
+        return self._names[number]
+
+
 def _enum(content: Mapping[str, Any], full: str) -> tuple[Any, Named]:
     symbols = content.get("symbols")
     if not isinstance(symbols, list) or not all(isinstance(one, str) for one in cast("list[Any]", symbols)):
         raise Undecodable(f"the Avro enum {full[:60]} has the symbols {shown(symbols)}", "schema")
-    return {"type": "enum", "name": full, "symbols": symbols}, Named(Encoding(plain=StringType()), empty=False)
+    plain = {"type": "enum", "name": full, "symbols": Symbols(cast("list[str]", symbols))}
+    return plain, Named(Encoding(plain=StringType()), empty=False)
 
 
 def _fixed(content: Mapping[str, Any], full: str) -> tuple[Any, Named]:
