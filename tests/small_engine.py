@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -88,6 +88,7 @@ class Host:
         self.definitions = 0
         self.heads: list[Mapping[str, Any]] = []
         self.blamed: list[ViewEvaluationError] = []
+        self.last_work: Work | None = None
         self.before_commit: Callable[[], None] = lambda: None
         self.broken: HomeBroken | None = None
         self._keys: dict[str, Receipt] = {}
@@ -107,7 +108,8 @@ class Host:
         return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.epoch)
 
     def begin(self, now: datetime) -> Work:
-        return Work(self.stores, 1000)
+        self.last_work = Work(self.stores, 1000)
+        return self.last_work
 
     def known(self, key: str | None) -> Receipt | None:
         return None if key is None else self._keys.get(key)
@@ -118,6 +120,11 @@ class Host:
     def follow(self, work: Work) -> None:
         frames: Any = None
         follow(work, self.catalog, frames, THREADS)
+
+    def try_change(self, name: str, change: Delta, but: Collection[str] = ()) -> None:
+        work = Work(self.stores, 1000)
+        work.record(name, change)
+        self.follow(work)
 
     def commit(self, work: Work, now: datetime, head: Mapping[str, Any], *_: Any, **__: Any) -> None:
         self.before_commit()

@@ -9,6 +9,7 @@ from typing import Any
 
 from headrace.epoch.batch import Changes, Verdicts
 from headrace.epoch.receipt import Receipt
+from headrace.epoch.work import Work
 
 
 class Outdated(Exception):
@@ -45,6 +46,8 @@ class Call:
     after: Callable[[Verdicts], Changes] | None = None
     # Whether its caller hears which row a view fails on; to find it takes many tries, and every epoch waits for them.
     asks_row: bool = True
+    # Who does not ask has what its epoch was given when a view failed on it, to look for rows while others go on.
+    failed: Work | None = None
     # What the ledger keeps with its epoch beside the changes, such as that a source has begun or gone.
     head: Mapping[str, Any] = field(default_factory=dict[str, Any])
     applied: dict[str, int] = field(default_factory=dict[str, int])

@@ -7,7 +7,7 @@ only assignments, and what is raised there nevertheless breaks the home until it
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -260,15 +260,21 @@ class Core:
         """Whether an epoch changes more than the clock."""
         return any(len(delta) for name, delta in work.deltas.items() if name != CLOCK)
 
+    @property
+    def last_work(self) -> Work | None:
+        """What the last epoch that was tried was given; asked in turn."""
+        return self._last_work
+
+    def try_change(self, name: str, change: Delta, but: Collection[str] = ()) -> None:
+        """Work out the views over one table's change, but for some, and throw it away; raises what they raise."""
+        work = Work(self._stores(self.catalog), self.settings.small_bound)
+        work.record(name, change)
+        follow(work, self.catalog, self.sessions.frames, self.threads, but)
+
     def blame(self, error: ViewEvaluationError) -> ViewEvaluationError:
         """The error with the row that caused it, where one can be found."""
-
-        def try_change(name: str, change: Delta) -> None:
-            work = Work(self._stores(self.catalog), self.settings.small_bound)
-            work.record(name, change)
-            follow(work, self.catalog, self.sessions.frames, self.threads)
-
-        return error if self._last_work is None else with_guilty_row(error, self._last_work, self.catalog, try_change)
+        failed = self._last_work
+        return error if failed is None else with_guilty_row(error, failed, self.catalog, self.try_change)
 
     def commit(self, work: Work, now: datetime, head: Mapping[str, Any], catalog: Catalog | None = None) -> None:
         """Make an epoch durable, then visible, all of it at once, with the catalog that a definition leaves.

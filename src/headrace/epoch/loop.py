@@ -30,6 +30,8 @@ _ATTEMPTS = 3
 _PATIENCE_SECONDS = 0.02
 _PATIENCE_SHARE = 0.1
 _LOOK_SECONDS = 0.002
+# How long who takes many short turns lets others go before each.
+_LET_PASS_SECONDS = 0.2
 # How often who wants to leave looks whether its call is over.
 _LEAVE_SECONDS = 0.05
 _log = logging.getLogger("headrace.epochs")
@@ -104,6 +106,14 @@ class Loop:
     def between_epochs(self, make: Callable[[], T]) -> T:
         """Run something while no epoch and no definition is under way."""
         with self.turn:
+            return make()
+
+    def between_others(self, make: Callable[[], T]) -> T:
+        """Run something short while no epoch is under way, after those who are in line: one step of many."""
+        until = time.monotonic() + _LET_PASS_SECONDS
+        while self._waiting and time.monotonic() < until:
+            time.sleep(_LOOK_SECONDS / 2)
+        with self.core.spark.working(busy=False), self.turn:
             return make()
 
     def define(self, make: Callable[[], T]) -> T:
@@ -277,6 +287,8 @@ class Loop:
             elif isinstance(error, ViewEvaluationError):
                 if calls[0].asks_row:
                     self._find_row(calls[0], error)
+                else:
+                    calls[0].failed = self.core.last_work
             elif not isinstance(error, Exception):
                 raise
         finally:

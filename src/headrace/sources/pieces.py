@@ -1,22 +1,22 @@
 """Which records of a batch cannot be taken, found by taking the batch in pieces, in their order.
 
-A piece that can be taken is committed, with its position. One on which a view fails is cut in halves until it is small
-enough to ask which row it was; that record becomes a dead letter, which is committed with the records after it. So
-each such record costs as many tries as halves can be cut, whatever their number. How large pieces are is remembered
-from batch to batch: about one guilty record falls into each, and with none they grow until they are whole batches.
+A piece that can be taken is committed, with its position. Of one on which a view fails, all rows are searched for that
+it fails on by themselves; their records become dead letters, which are committed with the others. Where none is found,
+for only some rows together make the view fail, the piece is cut in halves until it is one record. So each such record
+costs as many tries as halves can be cut, whatever their number. How large pieces are is remembered from batch to batch:
+about one guilty record falls into each, and with none they grow until they are whole batches.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from headrace.capture.connector import Arrival
 from headrace.errors import MemoryExceeded, ViewEvaluationError
-from headrace.sources.guilty import guilty_change
+from headrace.sources.guilty import guilty_change, values_of
 from headrace.sources.intake import Decoded, Letter, Torn, without_records
 
 # Of so few records it is asked which row a view fails on, which takes as many tries as they can be halved; and so many
@@ -28,6 +28,8 @@ _MOST_SUSPICIONS = 1000
 
 # Commits records in one epoch, or raises what stands against them: with the row that a view fails on, if asked.
 Commit = Callable[[Decoded, bool], None]
+# All changes on which a view fails by themselves: their tables, their places there, and what the view says.
+Search = Callable[[Decoded, ViewEvaluationError], Sequence[tuple[str, int, ViewEvaluationError]]]
 # The table, and the columns of it that an expression reads, with their values as text.
 Suspicion = tuple[str, tuple[tuple[str, str], ...]]
 
@@ -64,10 +66,17 @@ class _Search:
 class Pieces:
     """Takes batches into epochs, in pieces while some of their changes are not to be taken."""
 
-    def __init__(self, decode: Callable[[Sequence[Arrival]], Decoded], commit: Commit, most: int) -> None:
+    def __init__(
+        self,
+        decode: Callable[[Sequence[Arrival]], Decoded],
+        commit: Commit,
+        most: int,
+        search: Search | None = None,
+    ) -> None:
         self._decode = decode
         self._commit = commit
         self._most = most
+        self._search = search
         # How many records are tried together; without a number, all that came.
         self._size: int | None = None
         self._suspicions: dict[Suspicion, float] = {}
@@ -114,7 +123,8 @@ class Pieces:
         tried = [index for index in range(search.start, end) if index not in search.letters]
         piece = without_records(piece, [one for index, one in search.letters.items() if index < end])
         alone = tried[0] if len(tried) == 1 else None
-        ask = alone is None and not search.halving and (len(tried) <= SMALL or end == search.failing)
+        searched = self._search is not None and alone is None and not search.halving
+        ask = not searched and alone is None and not search.halving and (len(tried) <= SMALL or end == search.failing)
         try:
             self._try(piece, ask)
         except ViewEvaluationError as error:
@@ -122,7 +132,11 @@ class Pieces:
                 # It is none of these records that it fails on.
                 raise
             letter = ("view", f"view {error.view}: {error.message}. {error.detail}")
-            guilty = guilty_change(piece, error) if ask else None
+            if searched and self._bury_found(search, piece, error):
+                return
+            # Nobody can tell the rows: only some of them together fail.
+            ask = ask or searched
+            guilty = guilty_change(piece, error) if ask and not searched else None
             if guilty is not None:
                 table, place = guilty
                 change, arrival = piece.changes[table][place], piece.origins[table][place].arrival
@@ -151,6 +165,16 @@ class Pieces:
         search.failing, search.halving = end, search.halving or ask
         if len(tried) > SMALL:
             self._size = max(SMALL, len(tried) // 2)
+
+    def _bury_found(self, search: _Search, piece: Decoded, error: ViewEvaluationError) -> bool:
+        """Leave out all records that a search finds to be guilty; False if it finds none."""
+        found = self._search(piece, error) if self._search is not None else []
+        index_of = {id(arrival): index for index, arrival in enumerate(search.arrivals)} if found else {}
+        for table, place, told in found:
+            arrival = piece.origins[table][place].arrival
+            reason = f"view {told.view}: {told.message}. {told.detail}"
+            search.bury(index_of[id(arrival)], Letter(arrival, 0, table, "view", reason))
+        return bool(found)
 
     def _try(self, piece: Decoded, ask: bool) -> None:
         while True:
@@ -186,7 +210,7 @@ class Pieces:
 
     def _suspect(self, search: _Search, batch: Decoded, error: ViewEvaluationError, table: str, change: object) -> None:
         words = {word.lower() for word in re.findall(r"\w+", error.expression)}
-        read = tuple((name, str(value)) for name, value in _values(change).items() if name.lower() in words)
+        read = tuple((name, str(value)) for name, value in values_of(change).items() if name.lower() in words)
         if read and len(self._suspicions) < _MOST_SUSPICIONS:
             self._suspicions[table, read] = time.monotonic()
             search.suspects = self._suspects_of(batch)
@@ -200,7 +224,7 @@ class Pieces:
         found: dict[int, Suspicion] = {}
         for table, names in shapes:
             for change, origin in zip(decoded.changes.get(table, ()), decoded.origins.get(table, ()), strict=True):
-                values = _values(change)
+                values = values_of(change)
                 if all(name in values for name in names):
                     suspicion = table, tuple((name, str(values[name])) for name in names)
                     if suspicion in self._suspicions:
@@ -211,8 +235,3 @@ class Pieces:
         if self._suspicions:
             oldest = time.monotonic() - _SUSPICION_SECONDS
             self._suspicions = {one: at for one, at in self._suspicions.items() if at >= oldest}
-
-
-def _values(change: object) -> Mapping[str, Any]:
-    given: Mapping[str, Any] = next(iter(change.values()), {}) if isinstance(change, Mapping) else {}
-    return given if hasattr(given, "items") else {}

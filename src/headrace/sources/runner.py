@@ -22,6 +22,7 @@ from headrace.catalog.catalog import Source
 from headrace.epoch.batch import Changes, Verdicts
 from headrace.epoch.calls import Basis, Call, Outdated
 from headrace.epoch.loop import Loop
+from headrace.epoch.work import Work
 from headrace.errors import (
     HomeBroken,
     HomeClosed,
@@ -36,6 +37,7 @@ from headrace.sources.bulk import Backlog, Prepared, Ways, call_of, prepare
 from headrace.sources.connectors import lag_warning_of, most_bytes_of, positions_of
 from headrace.sources.decoders import Decoders
 from headrace.sources.failures import may_pass, told
+from headrace.sources.guilty import guilty_changes
 from headrace.sources.intake import Decoded, NoTable, Progress, Torn, call_for, call_to_begin, decode
 from headrace.sources.pace import Pace
 from headrace.sources.pieces import Pieces
@@ -106,7 +108,9 @@ class Runner:
         self._let_go_at = 0.0
         self._most = int(self._options.get("max_records", _MOST_RECORDS))
         self._positions = positions_of(source, connector)
-        self._pieces = Pieces(self._decoded, self._commit, self._most)
+        # What the last call was given, if a view failed on it.
+        self._failed: Work | None = None
+        self._pieces = Pieces(self._decoded, self._commit, self._most, self._guilty)
         self._stopped = threading.Event()
         self._state: State = "Running"
         self._error: str | None = None
@@ -396,9 +400,19 @@ class Runner:
         """Bring records into one epoch; if it fails on a view, with the row that it is, if asked."""
         call, reached = self._call(decoded, raw=bool(self._options.get("raw", True)))
         call.asks_row = ask
-        self._loop.receipt_of(self._loop.enter(call))
+        try:
+            self._loop.receipt_of(self._loop.enter(call))
+        finally:
+            self._failed = call.failed
         self._advance(decoded.arrivals, reached())
         self._pending = max(0, self._pending - decoded.received)
+
+    def _guilty(self, decoded: Decoded, error: ViewEvaluationError) -> list[tuple[str, int, ViewEvaluationError]]:
+        """The changes of a piece that a view fails on, each by itself."""
+        failed, self._failed = self._failed, None
+        if failed is None:
+            return []
+        return guilty_changes(self._loop, decoded, failed, error, lambda: not self._stopped.is_set())
 
     def _advance(self, arrivals: Sequence[Arrival], reached: Progress) -> None:
         self._pace.committed(arrivals, self._progress, reached)
