@@ -2,8 +2,9 @@
 
 A real PostgreSQL under pgbench is followed into a home, through Debezium and Kafka, or by Debezium's connector alone
 (`--way engine`). At random instants one part of it is killed with kill -9 and started again: the connector, the broker,
-or the process that owns the home. At the end every table must be PostgreSQL's row by row, every event must have been
-kept once, and what was received must be what was applied, stale or dead.
+or the process that owns the home; by Debezium's connector alone, also while the accounts are read once more between
+their changes (`SNAPSHOT SOURCE`, before every other kill). At the end every table must be PostgreSQL's row by row, every
+event must have been kept once, and what was received must be what was applied, stale or dead.
 """
 
 from __future__ import annotations
@@ -73,6 +74,14 @@ class Owner:
                 stderr=output,
             )
 
+    def tell(self, statement: str) -> None:
+        """Have it run a statement, whenever it is through with those before."""
+        assert self.process is not None
+        assert self.process.stdin is not None
+        with suppress(OSError):
+            self.process.stdin.write(statement.encode() + b"\n")
+            self.process.stdin.flush()
+
     def kill(self) -> None:
         assert self.process is not None
         self.process.kill()
@@ -96,16 +105,19 @@ class Figures:
 
     kills: dict[str, int] = field(default_factory=dict[str, int])
     transactions: int = 0
+    snapshots: int = 0
     settled_seconds: float = 0.0
 
 
 def own(home: str, statement: str) -> None:
-    """Own a home until somebody kills it, or closes its input."""
+    """Own a home until somebody kills it, or closes its input, and run the statements that come there."""
     with headrace.open(home) as hr:
         hr.execute(TABLES)
         hr.execute(statement)
         print("owned", flush=True)
-        sys.stdin.read()
+        for line in sys.stdin:
+            hr.execute(line)
+            print(f"ran {line.strip()}", flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -197,7 +209,14 @@ def kill_parts(
         time.sleep(max(0.0, at - time.monotonic()))
         # Each part has its turn, in an order that nobody knows.
         name, kill = parts[number % len(parts)] if number < len(parts) else dice.choice(parts)
-        print(f"{time.monotonic() - begun:6.1f} s  kill -9: {name}", flush=True)
+        if chosen.way == "engine" and number % 2:
+            # Killed a moment later, it must go on with what it had read, or begin anew, and lose no change for it.
+            owner.tell(f"SNAPSHOT SOURCE {SOURCE} TABLE 'public.pgbench_accounts'")
+            time.sleep(dice.uniform(0.5, 3.0))
+            name_told, figures.snapshots = f"{name}, in a snapshot", figures.snapshots + 1
+        else:
+            name_told = name
+        print(f"{time.monotonic() - begun:6.1f} s  kill -9: {name_told}", flush=True)
         kill()
         figures.kills[name] = figures.kills.get(name, 0) + 1
 
@@ -244,7 +263,8 @@ def compare(
     killed = ", ".join(f"{count} of {name}" for name, count in sorted(figures.kills.items()))
     print(
         f"{figures.transactions} transactions of pgbench in {chosen.minutes:g} minutes, {sum(figures.kills.values())} "
-        f"kills ({killed}); {events} events, each kept once; received {shown['received']} = applied "
+        f"kills ({killed}), {figures.snapshots} of them in a further snapshot; {events} events, each kept once; "
+        f"received {shown['received']} = applied "
         f"{shown['applied']} + stale {shown['stale']} + dead {shown['dead']} + pending {shown['pending']}; equal to "
         f"PostgreSQL {figures.settled_seconds:.0f} s after the last start of the home: "
         f"{'NO' if findings else 'yes'}",
