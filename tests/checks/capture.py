@@ -3,7 +3,7 @@
 A real PostgreSQL under pgbench is followed into a home, through Debezium and Kafka, or by Debezium's connector alone
 (`--way engine`). At random instants one part of it is killed with kill -9 and started again: the connector, the broker,
 or the process that owns the home; by Debezium's connector alone, also while the accounts are read once more between
-their changes (`SNAPSHOT SOURCE`, before every other kill). At the end every table must be PostgreSQL's row by row, every
+their changes (`SNAPSHOT SOURCE`, before every other kill). At the end every table must be PostgreSQL's row by row, each
 event must have been kept once, and what was received must be what was applied, stale or dead.
 """
 
