@@ -3,36 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 
-import headrace
 from headrace.errors import HeadraceError
 from tests.debezium_events import envelope
+from tests.growing_log import LOG, empty_log, tail  # noqa: F401 - the fixture is of this module too
 from tests.spark.test_sources_at_work import rows, shown, taken, until
-
-LOG: list[bytes] = []
-
-
-@headrace.source
-def tail(position: Mapping[str, Any], options: Mapping[str, Any]) -> Iterator[Any]:
-    """What stands in LOG, as a log that grows."""
-    at = int(position.get("at", 0))
-    while True:
-        if at >= len(LOG):
-            yield None
-            continue
-        at += 1
-        yield LOG[at - 1], {"at": at}
-
-
-@pytest.fixture(autouse=True)
-def _empty() -> Iterator[None]:
-    LOG.clear()
-    yield
-    LOG.clear()
 
 
 def come(op: str, before: Any, after: Any) -> None:
@@ -44,7 +22,7 @@ def shop(hr: Any, options: str = "") -> None:
         "CREATE TABLE t (id INT PRIMARY KEY, n DECIMAL(6, 2), w STRING); CREATE VIEW v AS SELECT sum(n) AS s FROM t"
     )
     hr.execute(
-        f"CREATE SOURCE s INTO t FROM PYTHON '{__name__}:tail' "
+        f"CREATE SOURCE s INTO t FROM PYTHON '{tail.__module__}:tail' "
         f"WITH (format = 'debezium', decimal_mode = 'string', schema_change = 'ignore' {options})"
     )
 
@@ -115,7 +93,7 @@ def test_what_is_old_is_let_go_a_part_at_a_time(home: Any) -> None:
 def test_what_cannot_be_is_refused(home: Any, statement: str, message: str) -> None:
     shop(home)
     home.execute("CREATE TABLE bag (id INT)")
-    home.execute(f"CREATE SOURCE bag INTO bag FROM PYTHON '{__name__}:tail' WITH (format = 'debezium')")
+    home.execute(f"CREATE SOURCE bag INTO bag FROM PYTHON '{tail.__module__}:tail' WITH (format = 'debezium')")
     come("c", None, {"id": 1})
     until(lambda: taken(home) == 1 and shown(home, "bag")["applied"] == 1)
     with pytest.raises(HeadraceError, match=message):

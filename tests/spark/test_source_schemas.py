@@ -3,40 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
 from pyspark.sql import SparkSession
 
 import headrace
 from headrace.face import home_of
 from tests.debezium_events import envelope, envelope_schema, field
+from tests.growing_log import LOG, empty_log, tail  # noqa: F401 - the fixture is of this module too
 from tests.spark.test_sources_at_work import rows, shown, taken, until
 
-LOG: list[bytes] = []
 ID, N, BIG, WORDS = field("id", "int32"), field("n", "int32"), field("n", "int64"), field("n", "string")
 Q = field("q", "int64")
-
-
-@headrace.source
-def tail(position: Mapping[str, Any], options: Mapping[str, Any]) -> Iterator[Any]:
-    """What stands in LOG, as a log that grows."""
-    at = int(position.get("at", 0))
-    while True:
-        if at >= len(LOG):
-            yield None
-            continue
-        at += 1
-        yield LOG[at - 1], {"at": at}
-
-
-@pytest.fixture(autouse=True)
-def _empty() -> Iterator[None]:
-    LOG.clear()
-    yield
-    LOG.clear()
 
 
 def put(fields: list[Any], at: int | None = None, op: str = "c", **row: Any) -> bytes:
@@ -60,7 +39,7 @@ def shop(hr: Any, options: str = "", columns: str = "id INT PRIMARY KEY, n INT N
 
 
 def source(hr: Any, options: str = "") -> None:
-    hr.execute(f"CREATE SOURCE s INTO t FROM PYTHON '{__name__}:tail' WITH (format = 'debezium' {options})")
+    hr.execute(f"CREATE SOURCE s INTO t FROM PYTHON '{tail.__module__}:tail' WITH (format = 'debezium' {options})")
 
 
 def names(hr: Any) -> list[str]:

@@ -14,7 +14,7 @@ from headrace.local.packages import KafkaJars, client
 from headrace.local.ports import HOST, listens
 from headrace.local.properties import properties
 from headrace.local.server import Program
-from headrace.spark.java import find_java
+from headrace.spark.java import find_java, quick_start_options
 
 _ANSWER_SECONDS = 2.0
 _TOPIC_SECONDS = 30.0
@@ -83,14 +83,7 @@ def java_command(folder: Path, jars: KafkaJars, memory: str, main: str, settings
     logging_settings.write_text(properties(_LOGGING))
     return [
         str(find_java().executable),
-        f"-Xmx{memory}",
-        # Half the processor time of a start; what runs for minutes is little slower for it.
-        "-XX:TieredStopAtLevel=1",
-        "-XX:+UseSerialGC",
-        "-XX:-UsePerfData",
-        "-XX:+ExitOnOutOfMemoryError",
-        "-Djava.awt.headless=true",
-        "-Dfile.encoding=UTF-8",
+        *quick_start_options(memory),
         f"-Dlog4j2.configurationFile={logging_settings}",
         "-cp",
         ":".join(map(str, jars.class_path)),

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from headrace.errors import SourceUnavailable
-from headrace.spark.java import find_java
+from headrace.spark.java import find_java, quick_start_options
 from headrace.spark.jvm import Guard, end, has_ended
 from headrace.storage.scratch import Scratch
 
@@ -148,14 +148,7 @@ class Engine:
         logging_settings.write_text(_LOGGING.replace("{level}", "info" if _log.isEnabledFor(logging.INFO) else "warn"))
         return [
             str(find_java().executable),
-            f"-Xmx{memory}",
-            # Half the processor time of a start; what runs for minutes is little slower for it.
-            "-XX:TieredStopAtLevel=1",
-            "-XX:+UseSerialGC",
-            "-XX:-UsePerfData",
-            "-XX:+ExitOnOutOfMemoryError",
-            "-Djava.awt.headless=true",
-            "-Dfile.encoding=UTF-8",
+            *quick_start_options(memory),
             f"-Dlog4j2.configurationFile={logging_settings}",
             "-cp",
             os.pathsep.join(map(str, class_path)),
