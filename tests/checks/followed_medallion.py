@@ -51,8 +51,12 @@ def write(data: Path, tables: Path) -> None:
         changes = dict(hours_of(data, 10_000))[line.strip()]
         for name, listed in changes.items():
             table = name.removeprefix("bronze_")
+            before = DeltaTable(tables / table).version()
             _commit(tables / table, KEYS[table], listed)
             version = DeltaTable(tables / table).version()
+            if version == before:
+                # Nothing was there to be changed, and no commit was made.
+                continue
             file = tables / table / "_delta_log" / f"{version:020d}.json"
             told[table] = {"version": version, "at": file.stat().st_mtime}
         print(json.dumps(told), flush=True)
