@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-fast test-cluster check demo demo-cdc quickstart bench bench-epoch bench-capture bench-endurance judge soak capture-check crash siege jvm-loss lock clean
+.PHONY: help setup test test-fast test-cluster check demo demo-cdc quickstart bench bench-epoch bench-capture bench-endurance judge soak capture-check followed-medallion crash siege jvm-loss lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -90,6 +90,9 @@ capture-check: MINUTES = 10
 capture-check: KILLS = 20
 capture-check: setup ## pgbench followed for MINUTES=10 with KILLS=20 of connector, broker and Headrace; WAY=kafka or engine
 	@$(BIN)/python -m tests.checks.capture --minutes $(MINUTES) --kills $(KILLS) --way $(or $(WAY),kafka)
+
+followed-medallion: setup ## the medallion fed by Delta tables that another process appends and merges to, hour by hour
+	@$(BIN)/python -m tests.checks.followed_medallion
 
 crash: setup ## kill -9 and errors at every named point, kill -9 at KILLS=200 random instants; nothing is lost
 	@$(BIN)/python -m tests.checks.crash --kills $(KILLS)
