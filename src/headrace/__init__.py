@@ -7,7 +7,9 @@ from headrace.capture.python_source import source
 from headrace.epoch.receipt import Receipt
 from headrace.errors import (
     ChangesRejected,
+    CommandRefused,
     EpochExpired,
+    EventsRejected,
     FeedError,
     HeadraceError,
     HomeBroken,
@@ -33,10 +35,12 @@ from headrace.errors import (
     StatementError,
     SystemTable,
     UnsupportedStatement,
+    VersionConflict,
     ViewError,
     ViewEvaluationError,
     WorkFailed,
 )
+from headrace.events.store import EventStore
 from headrace.face import Headrace
 from headrace.face import open_home as open
 from headrace.progress import Step
@@ -49,8 +53,11 @@ __version__ = _release()
 
 __all__ = [
     "ChangesRejected",
+    "CommandRefused",
     "Difference",
     "EpochExpired",
+    "EventStore",
+    "EventsRejected",
     "Explanation",
     "Headrace",
     "HeadraceError",
@@ -82,6 +89,7 @@ __all__ = [
     "Step",
     "UnsupportedStatement",
     "Verdict",
+    "VersionConflict",
     "ViewError",
     "ViewEvaluationError",
     "WorkFailed",

@@ -15,7 +15,10 @@ HeadraceError
 ├── FeedError             a changefeed that cannot be made, or not go on
 ├── ProjectError          a project folder that is not as it must be
 ├── ChangesRejected       changes that break a table's contract, each with its reason
-│   └── KeyReused         an idempotency key that stands for other changes
+│   ├── KeyReused         an idempotency key that stands for other changes
+│   └── EventsRejected    events that are malformed, too large, or not as their schema says
+├── VersionConflict       events for another version of their aggregate than it has
+├── CommandRefused        a command that its own rules refuse
 ├── ViewEvaluationError   a view's own expression failed on a row
 ├── WorkFailed *          the machine failed while a view or a query was worked out: memory, disk, a lost file
 │   └── SparkLost *       Spark ended meanwhile
@@ -193,6 +196,39 @@ class KeyReused(ChangesRejected):
         self.args = (key,)
         self.message = "this idempotency key was sent with another request before"
         self.detail = f"The key {key[:60]!r} stands for other changes; nothing of this call was applied."
+
+
+class EventsRejected(ChangesRejected):
+    """Events that are malformed, too large, or not as their schema says; nothing of that append was taken."""
+
+    code = "events_rejected"
+
+    def __init__(self, rejections: Sequence[Rejection], *, hint: str = "") -> None:
+        super().__init__(rejections, hint=hint or "mend the listed events and append again; nothing of it was appended")
+        count = len(self.rejections)
+        self.message = f"{count} event{'s' if count != 1 else ''} rejected"
+        self.args = (self.message,)
+
+
+class VersionConflict(HeadraceError):
+    """Events for another version of their aggregate than it has; `version` is the one that it has, 0 for none."""
+
+    code = "version_conflict"
+
+    def __init__(self, aggregate_type: str, aggregate_id: str, expected: int | str, version: int) -> None:
+        super().__init__(
+            f"{aggregate_type} {aggregate_id[:60]} is at version {version}",
+            detail=f"Version {expected} was expected; nothing was appended.",
+            hint="read the aggregate again, decide anew, and append with the version that it has",
+        )
+        self.expected = expected
+        self.version = version
+
+
+class CommandRefused(HeadraceError):
+    """A command that its own rules refuse; nothing was changed."""
+
+    code = "command_refused"
 
 
 class ViewEvaluationError(HeadraceError):

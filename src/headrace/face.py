@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from headrace.epoch.receipt import Receipt
+from headrace.events.store import EventStore
 from headrace.home import Home
 from headrace.owner.ownership import take_ownership
 from headrace.progress import Listener
@@ -177,6 +178,14 @@ class Headrace:
         _commit_version (the epoch) and _commit_timestamp.
         """
         return self._home.changes(name, since, until)
+
+    def events(self, name: str) -> EventStore:
+        """An event store: append events with expected versions, read them, and ask what was true then.
+
+        hr.execute("CREATE EVENT STORE events")
+        hr.events("events").append("Customer", "c1", [{"event_type": "CustomerCreated"}], expected="none")
+        """
+        return self._home.events(name)
 
     def explain(self, name: str) -> Explanation:
         """How a view is kept current: .incremental, .reasons, and as text the rule of every operator."""

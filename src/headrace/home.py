@@ -19,6 +19,8 @@ from headrace.epoch.calls import Call
 from headrace.epoch.core import Core
 from headrace.epoch.loop import Loop
 from headrace.errors import LedgerError
+from headrace.events.store import EventStore
+from headrace.events.stores import EventStores
 from headrace.feeds.running import Feeds
 from headrace.json_forms import json_form
 from headrace.ledger.backup import backup
@@ -81,6 +83,7 @@ class Home:
         self.sources = Sources(self.loop)
         self.feeds = Feeds(self.loop, self.readers, 0 if ownership is None else ownership.fence)
         self.engine = Engine(self.loop, self.sources, self.feeds)
+        self.event_stores = EventStores(self.loop)
         self._merger = Merger(self.loop.idle)
         self.core.tidy = self._merger.submit
         self.renewal = Renewal(self.loop, spark, files)
@@ -149,6 +152,7 @@ class Home:
             self._control.close()
         self.sources.close()
         self.feeds.close()
+        self.event_stores.close()
         self._ticker.stop()
         self._fold.stop()
         with self.loop.turn:
@@ -271,6 +275,11 @@ class Home:
             "spark_failure": self.renewal.failure,
             "broken": None if broken is None else str(broken),
         }
+
+    def events(self, name: str | None = None) -> EventStore:
+        """An event store; the only one, or the one called events, where none is named."""
+        self.core.refuse_closed()
+        return self.event_stores.get(name)
 
     def dead_letters(
         self,

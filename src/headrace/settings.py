@@ -147,6 +147,11 @@ class Settings(BaseSettings):
         ge=timedelta(0),
         description="How long a file that is no longer needed stays for whoever may still be reading it.",
     )
+    event_bytes: int = Field(
+        default=1024 * 1024,
+        ge=1,
+        description="Bytes of one event's data and metadata together; a larger one is rejected.",
+    )
     api_keys: tuple[Annotated[str, AfterValidator(_usable_key)], ...] = Field(
         default=(),
         description="Keys of which a request to the server must carry one; a JSON array in the environment, "

@@ -34,6 +34,10 @@ class Table:
     system: bool = False
     # Where in their sources the last changes of keys were; of a table with a key, and empty if nothing is captured.
     positions: Store | None = None
+    # Of an event store: how its data is kept and when snapshots are taken. Events are appended and never change.
+    events: Mapping[str, Any] | None = None
+    # The event store that it belongs to, beside which it is kept.
+    kept_for: str = ""
 
     @property
     def schema(self) -> StructType:
@@ -217,6 +221,18 @@ class Catalog:
     def open_table(self, name: str) -> Table:
         """The table of this name, if users may change it; a view, and what sources keep themselves, are refused."""
         found = self.table(name)
+        if found.events is not None:
+            raise SystemTable(
+                f"{found.name} is an event store, to which events are only appended",
+                detail="No event is ever changed or deleted.",
+                hint=f"append with hr.events({found.name!r}).append(...) or POST /v1/events/{{type}}/{{id}}",
+            )
+        if found.kept_for:
+            raise SystemTable(
+                f"{found.name} is kept for the event store {found.kept_for}, and only that changes it",
+                detail="It can be queried, followed and read by views.",
+                hint=f"append events to {found.kept_for}",
+            )
         if found.system:
             raise SystemTable(
                 f"{found.name} is kept by {'feeds' if found.name == PARKED else 'sources'}, and only they change it",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql.types import (
     CalendarIntervalType,
@@ -86,7 +87,14 @@ def refuse_type(what: str, kind: DataType) -> None:
     raise ViewError(f"{what} has the type {refused.simpleString()}, which Headrace does not carry", hint=hint)
 
 
-def make_table(contract: TableContract, ids: Sequence[int] | None = None, *, system: bool = False) -> Table:
+def make_table(
+    contract: TableContract,
+    ids: Sequence[int] | None = None,
+    *,
+    system: bool = False,
+    events: Mapping[str, Any] | None = None,
+    kept_for: str = "",
+) -> Table:
     """An empty table, not yet known to the analyzer; without ids given, those of its columns are their indexes."""
     store = Store(contract.name, arrow_schema(f.dataType for f in contract.schema.fields))
     tombstones = None
@@ -98,7 +106,7 @@ def make_table(contract: TableContract, ids: Sequence[int] | None = None, *, sys
         keys = [contract.schema[name].dataType for name in contract.key]
         positions = Store(f"{contract.name}#positions", arrow_schema([*keys, *POSITION_TYPES]))
     known = tuple(range(len(contract.schema.fields)) if ids is None else ids)
-    return Table(contract.name, contract, store, tombstones, known, system, positions)
+    return Table(contract.name, contract, store, tombstones, known, system, positions, events, kept_for)
 
 
 def make_view(catalyst: Catalyst, catalog: Catalog, scratch: Path, definition: ViewDefinition) -> View:

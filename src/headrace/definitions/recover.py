@@ -137,7 +137,13 @@ def _defined(core: Core, catalog: Catalog, epoch: int, definition: Mapping[str, 
     if definition["kind"] == "table":
         schema = StructType.fromJson(definition["schema"])
         contract = TableContract(name, schema, tuple(definition["key"]), definition["sequence"])
-        return make_table(contract, definition.get("ids"), system=definition.get("system", False))
+        return make_table(
+            contract,
+            definition.get("ids"),
+            system=definition.get("system", False),
+            events=definition.get("events"),
+            kept_for=definition.get("kept_for", ""),
+        )
     written = ViewDefinition(
         name,
         definition["sql"],
@@ -169,6 +175,8 @@ def table_definition(table: Table) -> dict[str, Any]:
         "key": list(contract.key),
         "sequence": contract.sequence,
         **({"system": True} if table.system else {}),
+        **({} if table.events is None else {"events": dict(table.events)}),
+        **({"kept_for": table.kept_for} if table.kept_for else {}),
     }
 
 

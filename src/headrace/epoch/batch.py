@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from headrace.catalog.catalog import Catalog, Table
 from headrace.epoch.bulk import Bulk, bulk_delta
@@ -40,6 +41,18 @@ class Verdicts:
         return {**dict.fromkeys(self.applied, 0), **Counter(one.table for one in self.rejections)}
 
 
+@dataclass(frozen=True)
+class WorkedOut:
+    """What a call comes to change when its turn has come, given all that was accepted before it.
+
+    The receipt tells what is `told`; calls that come later in the same epoch find what is `noted`.
+    """
+
+    changes: Changes
+    told: Mapping[str, Any]
+    noted: Mapping[tuple[str, ...], object]
+
+
 class Batch:
     """What the accepted calls of one epoch change, and what every relation holds after them."""
 
@@ -49,6 +62,22 @@ class Batch:
         self._now = now
         self._retention = retention
         self._tables: dict[str, _TableSoFar] = {}
+        # What accepted calls have left for those after them, which need not look it up among the pending changes.
+        self.notes: dict[tuple[str, ...], object] = {}
+
+    @property
+    def now(self) -> datetime:
+        """The time of the epoch."""
+        return self._now
+
+    @property
+    def catalog(self) -> Catalog:
+        """The relations that calls may change."""
+        return self._catalog
+
+    def before(self, store: str) -> State:
+        """What a store held before the epoch."""
+        return self._work.before(store)
 
     def take(self, changes: Changes, *, each: bool = False) -> Verdicts:
         """Take one call's changes, or none of them if any is rejected; with `each`, all but those that are."""

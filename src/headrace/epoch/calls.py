@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.epoch.batch import Changes, Verdicts
+from headrace.epoch.batch import Batch, Changes, Verdicts, WorkedOut
 from headrace.epoch.receipt import Receipt
 from headrace.epoch.work import Work
 
@@ -44,6 +44,10 @@ class Call:
     # Given by a source, whose changes stand each for itself: what else is changed once it is known what became of them.
     # Those that are rejected are left out of the epoch, and it is for this to keep them.
     after: Callable[[Verdicts], Changes] | None = None
+    # All its changes, where they follow from what the epoch holds by then: events get their numbers here.
+    within: Callable[[Batch], WorkedOut] | None = None
+    # What its receipt tells of them.
+    told: Mapping[str, Any] = field(default_factory=dict[str, Any])
     # Whether its caller hears which row a view fails on; to find it takes many tries, and every epoch waits for them.
     asks_row: bool = True
     # Who does not ask has what its epoch was given when a view failed on it, to look for rows while others go on.

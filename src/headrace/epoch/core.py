@@ -141,6 +141,13 @@ class Core:
         """All relations that a query may read, all of the newest epoch."""
         return self.newest()[1]
 
+    def newest_of_names(self, names: Sequence[str]) -> dict[str, tuple[State, StructType]]:
+        """Some relations at the newest epoch, each that is there."""
+        self.refuse_broken()
+        with self._visible:
+            found = {name: self._present.catalog.relations.get(name) for name in names}
+            return {name: (one.store.snapshot(), one.schema) for name, one in found.items() if one is not None}
+
     def newest_of(self, name: str) -> Newest:
         """One relation as it is at the newest epoch, if it is there, with all that its followers ask for."""
         self.refuse_broken()

@@ -19,6 +19,9 @@ class Receipt:
     stages: Mapping[str, float] = field(default_factory=dict[str, float])
     # What its idempotency key stands for; empty where there is no key, or where an older release kept none.
     digest: str = field(default="", compare=False, repr=False)
+    # Of events that were appended: the version of their aggregate after them, and the position of the last of them.
+    version: int | None = None
+    position: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The receipt as the ledger keeps it."""
@@ -29,6 +32,7 @@ class Receipt:
             "dead": dict(self.dead),
             "seconds": self.seconds,
             "stages": dict(self.stages),
+            **({} if self.version is None else {"version": self.version, "position": self.position}),
         }
 
     @staticmethod

@@ -46,10 +46,12 @@ def run_epoch(core: Core, calls: list[Call], join: Join | None = None) -> Mappin
     # A key stands for its call also where that changes nothing, and only an epoch keeps it.
     if all(call.quiet and call.key is None for call in accepted) and not core.moves_anything(work):
         for call in accepted:
-            call.receipt = Receipt(core.epoch)
+            call.receipt = Receipt(core.epoch, **call.told)
         return watch.stages
     epoch = core.epoch + 1
-    receipts = {call: Receipt(epoch, call.applied, call.stale, call.dead, digest=call.digest) for call in accepted}
+    receipts = {
+        call: Receipt(epoch, call.applied, call.stale, call.dead, digest=call.digest, **call.told) for call in accepted
+    }
     head = _head(receipts)
     receipts = intake.with_twins(receipts)
     # Ledger: an interrupt waits until each call has its receipt, for all of them are committed by then.
@@ -113,13 +115,18 @@ class Intake:
 
     def _take(self, call: Call) -> None:
         mark = self._batch.mark()
-        verdicts = self._batch.take(call.changes, each=call.after is not None)
+        made = None if call.within is None else call.within(self._batch)
+        changes = call.changes if made is None else made.changes
+        verdicts = self._batch.take(changes, each=call.after is not None)
         if call.after is not None:
             try:
                 self._batch.take(call.after(verdicts))
             except BaseException:
                 self._batch.rollback(mark)
                 raise
+        if made is not None:
+            self._batch.notes.update(made.noted)
+            call.told = made.told
         call.applied, call.stale, call.dead = verdicts.applied, verdicts.stale, verdicts.dead
 
     def with_twins(self, receipts: Mapping[Call, Receipt]) -> dict[Call, Receipt]:

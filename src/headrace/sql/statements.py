@@ -6,6 +6,12 @@ from collections.abc import Mapping
 
 from headrace.errors import StatementError
 from headrace.sql.change_statements import DELETE_FORM, read_delete, read_insert, read_update
+from headrace.sql.event_statements import (
+    STORE_FORM,
+    read_create_event,
+    read_create_projection,
+    read_drop_event_store,
+)
 from headrace.sql.feed_statements import (
     FEED_FORM,
     read_alter_feed,
@@ -32,7 +38,10 @@ from headrace.sql.syntax import (
     AlterSource,
     AlterTable,
     ColumnDefinition,
+    CreateEventStore,
+    CreateEventType,
     CreateFeed,
+    CreateProjection,
     CreateSource,
     CreateTable,
     CreateView,
@@ -41,6 +50,7 @@ from headrace.sql.syntax import (
     Describe,
     Drop,
     DropColumn,
+    DropEventStore,
     DropFlow,
     DropKind,
     DropNotNull,
@@ -74,6 +84,9 @@ __all__ = [
     "AlterTable",
     "ColumnDefinition",
     "CreateFeed",
+    "CreateEventStore",
+    "CreateEventType",
+    "CreateProjection",
     "CreateSource",
     "CreateTable",
     "CreateView",
@@ -82,6 +95,7 @@ __all__ = [
     "Describe",
     "Drop",
     "DropColumn",
+    "DropEventStore",
     "DropFlow",
     "DropNotNull",
     "DropKind",
@@ -106,13 +120,17 @@ __all__ = [
 
 _CREATE_FORM = (
     "CREATE TABLE t (...) | CREATE [OR REPLACE] [MATERIALIZED] VIEW v AS SELECT ... | CREATE SOURCE s ... | "
-    "CREATE FLOW f AS AUTO CDC INTO t ... | CREATE CHANGEFEED f FOR TABLE x INTO ..."
+    "CREATE FLOW f AS AUTO CDC INTO t ... | CREATE CHANGEFEED f FOR TABLE x INTO ... | CREATE EVENT STORE s | "
+    "CREATE PROJECTION p ..."
 )
 _EXPLAIN_FORM = "EXPLAIN v | EXPLAIN CREATE MATERIALIZED VIEW v AS SELECT ... | EXPLAIN SELECT ..."
-_DROP_FORM = "DROP TABLE | VIEW | MATERIALIZED VIEW | SOURCE | FLOW | CHANGEFEED [IF EXISTS] x"
+_DROP_FORM = (
+    "DROP TABLE | VIEW | MATERIALIZED VIEW | SOURCE | FLOW | CHANGEFEED | EVENT STORE | PROJECTION [IF EXISTS] x"
+)
 _SHOW_FORM = "SHOW TABLES | VIEWS | SOURCES | FLOWS | CHANGEFEEDS"
 _DESCRIBE_FORM = "DESCRIBE x"
 _KINDS = ("TABLE", "VIEW", "MATERIALIZED VIEW", "SOURCE", "FLOW")
+_CREATED = (*_KINDS, "CHANGEFEED", "EVENT STORE", "PROJECTION")
 
 VERBS = (
     "CREATE",
@@ -229,7 +247,7 @@ def _read_statement(reader: Reader, piece: ScriptStatement) -> Statement:
 
 def _read_create(
     reader: Reader, sql: str, line: int, column: int
-) -> CreateTable | CreateView | CreateSource | CreateFeed:
+) -> CreateTable | CreateView | CreateSource | CreateFeed | CreateEventStore | CreateEventType | CreateProjection:
     reader.form = _CREATE_FORM
     or_replace = reader.accept("OR", "REPLACE")
     if reader.at("SOURCE"):
@@ -249,6 +267,13 @@ def _read_create(
             )
         reader.index += 1
         return read_create_feed(reader, sql, line, column)
+    if reader.accept("PROJECTION"):
+        return read_create_projection(reader, sql, line, column, or_replace=or_replace)
+    if reader.at("EVENT"):
+        if or_replace:
+            raise reader.unsupported("CREATE OR REPLACE is for views", hint=f"write {STORE_FORM}")
+        reader.index += 1
+        return read_create_event(reader, sql, line, column)
     if reader.at("STREAMING") or reader.at("OR", "REFRESH", "STREAMING"):
         raise reader.unsupported(
             "CREATE STREAMING TABLE is not offered", hint=f"a flow makes its target: write {FLOW_FORM}"
@@ -265,11 +290,13 @@ def _read_create(
         return read_create_table(reader, sql, line, column)
     materialized = reader.accept("MATERIALIZED")
     if not reader.accept("VIEW"):
-        raise reader.expected(*(("VIEW",) if materialized or or_replace else (*_KINDS, "CHANGEFEED")))
+        raise reader.expected(*(("VIEW",) if materialized or or_replace else _CREATED))
     return read_create_view(reader, sql, line, column, materialized=materialized, or_replace=or_replace)
 
 
-def _read_drop(reader: Reader, sql: str, line: int, column: int) -> Drop | DropFlow | SourceAction | FeedAction:
+def _read_drop(
+    reader: Reader, sql: str, line: int, column: int
+) -> Drop | DropEventStore | DropFlow | SourceAction | FeedAction:
     reader.form = _DROP_FORM
     if reader.accept("SOURCE"):
         return read_source_action(reader, "drop", sql, line, column)
@@ -277,11 +304,13 @@ def _read_drop(reader: Reader, sql: str, line: int, column: int) -> Drop | DropF
         return read_drop_flow(reader, sql, line, column)
     if reader.accept("CHANGEFEED"):
         return read_feed_action(reader, "drop", sql, line, column)
+    if reader.accept("EVENT"):
+        return read_drop_event_store(reader, sql, line, column)
     if reader.keyword() in _UNSUPPORTED_CREATES:
         raise reader.unsupported(f"DROP {reader.keyword()} is not offered")
     kind = _accept_kind(reader)
     if kind is None:
-        raise reader.expected(*_KINDS, "CHANGEFEED")
+        raise reader.expected(*_CREATED)
     if_exists = reader.accept("IF", "EXISTS")
     name = reader.relation(kind).name
     if reader.keyword() in ("CASCADE", "RESTRICT", "PURGE"):
@@ -298,7 +327,7 @@ def _read_drop(reader: Reader, sql: str, line: int, column: int) -> Drop | DropF
 def _accept_kind(reader: Reader) -> DropKind | None:
     if reader.accept("TABLE"):
         return "table"
-    if reader.accept("VIEW"):
+    if reader.accept("VIEW") or reader.accept("PROJECTION"):
         return "view"
     if reader.accept("MATERIALIZED"):
         reader.expect("VIEW")

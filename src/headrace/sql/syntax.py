@@ -324,3 +324,57 @@ class ParkedAction(Statement):
 
     verb: DeadLetterVerb
     where: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateEventStore(Statement):
+    """CREATE EVENT STORE; the options are in the order of their names."""
+
+    name: str
+    options: tuple[tuple[str, OptionValue], ...]
+    if_not_exists: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropEventStore(Statement):
+    """DROP EVENT STORE, with all of its events."""
+
+    name: str
+    if_exists: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateEventType(Statement):
+    """CREATE EVENT TYPE: one version of it, with its schema and the fields that are encrypted."""
+
+    store: str
+    event_type: str
+    version: int
+    schema: str | None
+    encrypted: tuple[str, ...]
+    subject: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProjectedField:
+    """A column of a projection: the newest value at a path of events, of some types or of all."""
+
+    name: str
+    spelled: str
+    type_text: str
+    path: tuple[str, ...]
+    of_types: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateProjection(Statement):
+    """CREATE PROJECTION: a view of an aggregate's newest values."""
+
+    name: str
+    spelled: str
+    store: str
+    aggregate_type: str
+    fields: tuple[ProjectedField, ...]
+    deleted_by: tuple[str, ...]
+    or_replace: bool
+    if_not_exists: bool

@@ -74,9 +74,22 @@ def drop(core: Core, statement: Drop) -> None:
     if isinstance(relation, Table):
         refuse_drop(core.catalog, relation)
         refuse_drop_of_parked(core.catalog, relation)
+        _refuse_store(relation)
     if isinstance(relation, View) and relation.definition.flow is not None:
         raise _is_target(relation.definition.flow)
     drop_relation(core, relation)
+
+
+def _refuse_store(table: Table) -> None:
+    """An event store goes whole, with what is kept beside it."""
+    store = table.name if table.events is not None else table.kept_for
+    if store:
+        raise RelationNameError(
+            f"{table.name} {'is an' if store == table.name else 'is kept for the'} event store"
+            f"{'' if store == table.name else f' {store}'}",
+            detail="It is dropped with all that is kept beside it.",
+            hint=f"write DROP EVENT STORE {store}",
+        )
 
 
 def drop_flow(core: Core, statement: DropFlow) -> None:

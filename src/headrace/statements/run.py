@@ -21,6 +21,9 @@ from headrace.errors import (
     UnsupportedStatement,
     ViewError,
 )
+from headrace.events.define import create_event_store, drop_event_store, register_type
+from headrace.events.projections import projection_view
+from headrace.events.tables import store_table
 from headrace.feeds.define import act_on_parked, alter_feed, change_feed, create_feed
 from headrace.reading.as_of import relations_of
 from headrace.sources.dead_letters import act
@@ -32,7 +35,10 @@ from headrace.sql.statements import (
     AlterFeed,
     AlterSource,
     AlterTable,
+    CreateEventStore,
+    CreateEventType,
     CreateFeed,
+    CreateProjection,
     CreateSource,
     CreateTable,
     CreateView,
@@ -40,6 +46,7 @@ from headrace.sql.statements import (
     Delete,
     Describe,
     Drop,
+    DropEventStore,
     DropFlow,
     Explain,
     ExplainQuery,
@@ -196,6 +203,20 @@ def _run_statement(engine: Engine, statement: Statement) -> Ran:
         return _define(engine, lambda: create_table(core, statement))
     if isinstance(statement, CreateView):
         return _define(engine, lambda: create_view(core, statement))
+    if isinstance(statement, CreateEventStore):
+        return _define(engine, lambda: create_event_store(core, statement))
+    if isinstance(statement, DropEventStore):
+        return _define(engine, lambda: drop_event_store(core, statement))
+    if isinstance(statement, CreateEventType):
+        found = statement
+        receipt = register_type(
+            engine.loop, found.store, found.event_type, found.schema, found.version, found.encrypted, found.subject
+        )
+        return None, receipt.epoch
+    if isinstance(statement, CreateProjection):
+        options = store_table(core.catalog, statement.store).events or {}
+        view = projection_view(statement, options)
+        return _define(engine, lambda: create_view(core, view))
     if isinstance(statement, Drop):
         return _define(engine, lambda: drop(core, statement))
     if isinstance(statement, DropFlow):

@@ -1,0 +1,1 @@
+"""Event stores: append with versions, states, snapshots, schemas, projections, commands."""

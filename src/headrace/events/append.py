@@ -1,0 +1,240 @@
+"""Appending inside an epoch: versions and positions are given out by whoever alone writes, so neither has holes.
+
+An append is a call like any other, whose changes are worked out when its turn has come: from what was committed before
+the epoch, and from what the calls before it in the same epoch have noted. Another version than expected rejects that
+call alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.catalog.catalog import Table
+from headrace.epoch.batch import Batch, Changes, WorkedOut
+from headrace.epoch.calls import Call
+from headrace.epoch.digest import digest
+from headrace.errors import EventsRejected, Rejection, VersionConflict
+from headrace.events.event import Append, Event
+from headrace.events.tables import EVENT_ID, beside, store_table
+from headrace.state.hashing import hash_columns
+from headrace.state.state import State
+
+# From the text that is kept of data or metadata to the text that was given, where some of it is encrypted.
+Opened = Callable[[str], str]
+
+
+@dataclass(frozen=True)
+class _Head:
+    """How far an aggregate is."""
+
+    version: int
+    position: int
+    created_at: datetime
+
+
+@dataclass
+class _Numbered:
+    """What one call appends, with its numbers, and what it leaves for calls after it."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    heads: dict[tuple[str, str], _Head] = field(default_factory=dict[tuple[str, str], _Head])
+    told: dict[str, int | None] = field(default_factory=lambda: dict[str, int | None](version=0, position=0))
+
+
+def append_call(
+    store: str, appends: Sequence[Append], changes: Changes | None = None, opened: Opened | None = None
+) -> Call:
+    """The call that appends events to aggregates, all or none, with changes of ordinary tables in the same epoch.
+
+    Events whose ids are all known already are not appended again, nor are the changes that came with them applied.
+    """
+    named = (one.event_id.encode() for append in appends for one in append.events)
+    return Call(
+        {},
+        digest=digest(store.encode(), *named),
+        quiet=True,
+        within=lambda batch: _worked_out(batch, store, appends, changes or {}, opened),
+    )
+
+
+def _worked_out(
+    batch: Batch, store: str, appends: Sequence[Append], changes: Changes, opened: Opened | None
+) -> WorkedOut:
+    table = store_table(batch.catalog, store)
+    name = table.name
+    known = _known(batch, name, [one.event_id for append in appends for one in append.events if one.given])
+    heads = _heads(batch, name, appends)
+    found = _Numbered()
+    position = cast("int | None", batch.notes.get((name, "position")))
+    last = batch.before(name).count if position is None else position
+    for append in appends:
+        ids = [one.event_id for one in append.events]
+        repeated = [one for one in ids if one in known]
+        if repeated:
+            _refuse_other(table, append, known, len(repeated), opened)
+            row = known[ids[-1]]
+            found.told = {"version": row["event_version"], "position": row["position"]}
+            continue
+        head = heads.get((append.aggregate_type, append.aggregate_id))
+        version = 0 if head is None else head.version
+        _refuse_version(append, version)
+        for one in append.events:
+            version, last = version + 1, last + 1
+            row = _row(table, append, one, version, last, batch.now)
+            found.rows.append(row)
+            known[one.event_id] = row
+        created_at = batch.now if head is None else head.created_at
+        key = append.aggregate_type, append.aggregate_id
+        heads[key] = found.heads[key] = _Head(version, last, created_at)
+        found.told = {"version": version, "position": last}
+    if not found.rows:
+        return WorkedOut({}, found.told, {})
+    return WorkedOut(_changes(name, found, changes, batch.now), found.told, _noted(name, found, last))
+
+
+def _changes(name: str, found: _Numbered, changes: Changes, now: datetime) -> Changes:
+    aggregates = [
+        {
+            "insert": {
+                "aggregate_type": kind,
+                "aggregate_id": one,
+                "version": head.version,
+                "position": head.position,
+                "created_at": head.created_at,
+                "updated_at": now,
+            }
+        }
+        for (kind, one), head in found.heads.items()
+    ]
+    return {**changes, name: [{"insert": row} for row in found.rows], beside(name, "aggregates"): aggregates}
+
+
+def _noted(name: str, found: _Numbered, last: int) -> dict[tuple[str, ...], object]:
+    noted: dict[tuple[str, ...], object] = {(name, "position"): last}
+    noted |= {(name, "aggregate", *key): head for key, head in found.heads.items()}
+    noted |= {(name, "event", row["event_id"]): row for row in found.rows}
+    return noted
+
+
+def _row(table: Table, append: Append, event: Event, version: int, position: int, now: datetime) -> dict[str, Any]:
+    return {
+        "event_id": event.event_id,
+        "event_type": event.event_type,
+        "aggregate_id": append.aggregate_id,
+        "aggregate_type": append.aggregate_type,
+        "event_data": kept_form(table, event.data),
+        "metadata": kept_form(table, event.metadata),
+        "event_version": version,
+        "created_at": now,
+        "position": position,
+    }
+
+
+def kept_form(table: Table, text: str) -> Any:
+    """A document as the store keeps it: JSON text, or a map of texts, in which all but texts themselves are JSON."""
+    if (table.events or {}).get("data") != "map":
+        return text
+    content: dict[str, Any] = json.loads(text)
+    return {name: _map_value(value) for name, value in content.items()}
+
+
+def _map_value(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _heads(batch: Batch, name: str, appends: Sequence[Append]) -> dict[tuple[str, str], _Head]:
+    """How far the aggregates are: what calls of this epoch have noted, else what was committed."""
+    heads: dict[tuple[str, str], _Head] = {}
+    wanted: set[tuple[str, str]] = set()
+    for append in appends:
+        key = append.aggregate_type, append.aggregate_id
+        noted = batch.notes.get((name, "aggregate", *key))
+        if noted is None:
+            wanted.add(key)
+        else:
+            heads[key] = cast("_Head", noted)
+    for row in rows_by(batch.before(beside(name, "aggregates")), (0, 1), sorted(wanted)):
+        heads[row[0], row[1]] = _Head(row[2], row[3], row[4])
+    return heads
+
+
+def _known(batch: Batch, name: str, ids: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+    """The events of these ids that are there already, by id."""
+    known: dict[str, Mapping[str, Any]] = {}
+    for one in ids:
+        noted = batch.notes.get((name, "event", one))
+        if noted is not None:
+            known[one] = cast("Mapping[str, Any]", noted)
+    names = batch.catalog.table(name).schema.names
+    for row in rows_by(batch.before(name), (EVENT_ID,), [(one,) for one in ids if one not in known]):
+        known[row[EVENT_ID]] = dict(zip(names, row, strict=True))
+    return known
+
+
+def rows_by(state: State, key: tuple[int, ...], wanted: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """The rows of these keys, as Python values; a hash may be that of another key too, whose rows are left out."""
+    if not wanted or state.is_empty:
+        return []
+    kinds = [state.schema.field(index).type for index in key]
+    columns = [pa.array(values, kind) for values, kind in zip(zip(*wanted, strict=True), kinds, strict=True)]
+    found = state.lookup(key, np.unique(hash_columns(columns, len(wanted))))
+    asked = set(wanted)
+    values = [_python(column) for column in found.rows.columns]
+    rows = zip(*values, strict=True)
+    return [row for row in rows if tuple(row[index] for index in key) in asked]
+
+
+def _python(column: pa.ChunkedArray) -> list[Any]:
+    return column.to_pylist(maps_as_pydicts="strict") if pa.types.is_map(column.type) else column.to_pylist()
+
+
+def _refuse_version(append: Append, version: int) -> None:
+    expected = 0 if append.expected == "none" else append.expected
+    if expected != "any" and expected != version:
+        raise VersionConflict(append.aggregate_type, append.aggregate_id, append.expected, version)
+
+
+def _refuse_other(
+    table: Table, append: Append, known: Mapping[str, Mapping[str, Any]], count: int, opened: Opened | None
+) -> None:
+    """Refuse events that are there in part, or with other content; the same ones again are no error."""
+    if count < len(append.events):
+        index = next(i for i, one in enumerate(append.events) if one.event_id in known)
+        reason = f"event_id {append.events[index].event_id!r} is there already, but not all events of this append are"
+        raise EventsRejected(
+            [Rejection(table.name, index, reason)], hint="repeat an append with all of its events, or give new ids"
+        )
+    for index, one in enumerate(append.events):
+        row = known[one.event_id]
+        same = (
+            row["aggregate_type"] == append.aggregate_type
+            and row["aggregate_id"] == append.aggregate_id
+            and row["event_type"] == one.event_type
+            and _same(table, row["event_data"], one.data, opened)
+            and _same(table, row["metadata"], one.metadata, opened)
+        )
+        if not same:
+            reason = f"event_id {one.event_id!r} stands for another event, of {row['aggregate_type']} "
+            raise EventsRejected(
+                [Rejection(table.name, index, f"{reason}{row['aggregate_id']} at version {row['event_version']}")],
+                hint="an event_id stands for one event; give a new one",
+            )
+
+
+def _same(table: Table, kept: Any, given: str, opened: Opened | None) -> bool:
+    if kept == kept_form(table, given):
+        return True
+    if not isinstance(kept, str):
+        return False
+    return json.loads(kept if opened is None else opened(kept)) == json.loads(
+        given if opened is None else opened(given)
+    )

@@ -1,0 +1,158 @@
+"""CREATE and DROP EVENT STORE, and types of events: what each checks, and what it takes into the home."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from headrace.catalog.catalog import Table
+from headrace.definitions.adopt import adopt, restore_names
+from headrace.epoch.calls import Call
+from headrace.epoch.core import Core
+from headrace.epoch.loop import Loop
+from headrace.epoch.receipt import Receipt
+from headrace.epoch.work import Work
+from headrace.errors import HeadraceError, RelationNameError, StatementError
+from headrace.events.event import NAME_LENGTH
+from headrace.events.schemas import EventType, Types, checked_schema
+from headrace.events.tables import beside, store_table, store_tables
+from headrace.interrupts import interrupts_held
+from headrace.reading.queries import Relations
+from headrace.sql.syntax import CreateEventStore, DropEventStore, OptionValue
+
+_OPTIONS: Mapping[str, OptionValue] = {
+    "data": "json",
+    "unknown_types": True,
+    "snapshot_events": 1000,
+    "snapshot_seconds": 0,
+}
+
+
+def create_event_store(core: Core, statement: CreateEventStore) -> None:
+    """Make a store that is not there yet, with the tables that are kept beside it."""
+    options = _options(statement)
+    existing = core.catalog.relations.get(statement.name)
+    if existing is not None:
+        if statement.if_not_exists and isinstance(existing, Table) and existing.events is not None:
+            return
+        raise RelationNameError(f"{statement.name} exists already", hint="choose another name, or write IF NOT EXISTS")
+    made = store_tables(statement.name, options)
+    taken = [one.name for one in made if one.name in core.catalog]
+    if taken:
+        raise RelationNameError(
+            f"{taken[0]} exists already",
+            detail=f"An event store {statement.name} keeps a table of that name.",
+            hint="choose another name for the store, or drop that relation",
+        )
+    adopt(core, made)
+
+
+def drop_event_store(core: Core, statement: DropEventStore) -> None:
+    """Drop a store with all of its events, which nothing may read any more."""
+    if statement.if_exists and statement.name not in core.catalog:
+        return
+    store = store_table(core.catalog, statement.name)
+    tables = [store, *(one for one in core.catalog.tables() if one.kept_for == store.name)]
+    users = sorted({view.name for one in tables for view in core.catalog.users(one.name)})
+    if users:
+        raise RelationNameError(
+            f"{store.name} is in use",
+            detail=f"It is read by {', '.join(users)}.",
+            hint=f"drop {'them' if len(users) > 1 else 'it'} first",
+        )
+    left = core.catalog
+    for one in tables:
+        left = left.without(one.name)
+    with interrupts_held():
+        work = Work({}, core.settings.small_bound)
+        core.commit(work, core.tick(), {"drop": [one.name for one in tables]}, left)
+        restore_names(core, tables, left.relations)
+
+
+def _options(statement: CreateEventStore) -> dict[str, Any]:
+    options: dict[str, Any] = dict(_OPTIONS)
+    for name, value in statement.options:
+        if name not in options:
+            raise _bad_option(statement, f"an event store has no option {name}", f"there are {', '.join(_OPTIONS)}")
+        if isinstance(_OPTIONS[name], str):
+            value = str(value).lower()
+        elif type(value) is not type(_OPTIONS[name]):
+            kind = "TRUE or FALSE" if isinstance(_OPTIONS[name], bool) else "a whole number"
+            raise _bad_option(statement, f"the option {name} is {kind}", f"write {name} = {kind}")
+        options[name] = value
+    if options["data"] == "variant":
+        raise _bad_option(
+            statement,
+            "no column of Headrace is a VARIANT",
+            "write data = 'json': parse_json(event_data) makes a VARIANT of it in any query and view",
+        )
+    if options["data"] not in ("json", "map"):
+        raise _bad_option(statement, f"there is no form {options['data']} of data", "write data = 'json' or 'map'")
+    return options
+
+
+def _bad_option(statement: CreateEventStore, message: str, hint: str) -> StatementError:
+    return StatementError(message, hint=hint, line=statement.line, column=statement.column)
+
+
+def register_type(
+    loop: Loop,
+    store: str,
+    event_type: str,
+    schema: object = None,
+    version: int = 1,
+    encrypted: Sequence[str] = (),
+    subject: str = "",
+) -> Receipt:
+    """Take one version of an event type into a store: from the next append on its events are checked.
+
+    What is registered stays as it is: events that were checked against it are there. The same again is no error.
+    """
+    table = store_table(loop.core.catalog, store)
+    if not event_type or len(event_type) > NAME_LENGTH:
+        raise HeadraceError(f"an event type has a name of 1 to {NAME_LENGTH} letters", hint="name it")
+    if isinstance(version, bool) or not 1 <= version < 2**31:
+        raise HeadraceError("the version of an event type is a whole number from 1", hint="begin with 1")
+    text = None if schema is None else checked_schema(schema)
+    listed = tuple(sorted(set(encrypted)))
+    if any(not one or "." in one or one.startswith("$") for one in listed):
+        raise HeadraceError("encrypted fields are names on the first level of event_data", hint="name such fields")
+    wanted = EventType(event_type, version, text, listed, subject)
+    if listed and (table.events or {}).get("data") == "map":
+        raise HeadraceError(
+            "encrypted fields need a store whose data are JSON",
+            hint="write CREATE EVENT STORE ... WITH (data = 'json')",
+        )
+    known = types_of(loop.core.relations(), table.name).get((event_type, version))
+    if known == wanted:
+        return Receipt(loop.core.epoch)
+    if known is not None:
+        raise HeadraceError(
+            f"{event_type} version {version} is registered already, otherwise",
+            detail="Events that were checked against it may be there.",
+            hint=f"register version {version + 1}, and an upcaster that leads to it",
+        )
+    loop.core.refuse_closed()
+    loop.core.refuse_read_only()
+    row = {
+        "event_type": event_type,
+        "schema_version": version,
+        "json_schema": text,
+        "encrypted": json.dumps(listed) if listed else None,
+        "subject": subject or None,
+        "registered_at": loop.core.tick(),
+    }
+    return loop.submit(Call({beside(table.name, "types"): [{"insert": row}]}))
+
+
+def types_of(relations: Relations, store: str) -> Types:
+    """The event types of a store, by name and version."""
+    held = relations[beside(store, "types")][0].all()
+    columns = [column.to_pylist() for column in held.rows.columns]
+    found: dict[tuple[str, int], EventType] = {}
+    for kind, version, schema, encrypted, subject, _ in zip(*columns, strict=True):
+        found[kind, version] = EventType(
+            kind, version, schema, tuple(json.loads(encrypted)) if encrypted else (), subject or ""
+        )
+    return found

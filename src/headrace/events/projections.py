@@ -1,0 +1,90 @@
+"""CREATE PROJECTION as the view that it stands for: the newest value of each field, by position.
+
+Of each field the struct of position and value is kept whose position is the greatest; MAX of it is followed by a rule
+whose cost is that of the change. Values of before the last deletion count no more, as in the state of an aggregate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headrace.sql.names import quoted
+from headrace.sql.syntax import CreateProjection, CreateView, ProjectedField
+
+
+def projection_view(statement: CreateProjection, options: Mapping[str, Any]) -> CreateView:
+    """The view that a projection over a store of these options is."""
+    return CreateView(
+        sql=statement.sql,
+        line=statement.line,
+        column=statement.column,
+        name=statement.name,
+        spelled=statement.spelled,
+        query=projection_query(statement, options["data"] == "map"),
+        query_line=statement.line,
+        query_column=statement.column,
+        materialized=True,
+        or_replace=statement.or_replace,
+        if_not_exists=statement.if_not_exists,
+        policy="auto",
+        columns=(),
+        columns_spelled=(),
+        comment=None,
+    )
+
+
+def projection_query(statement: CreateProjection, as_map: bool) -> str:
+    """The query of a projection."""
+    deleted = "0"
+    if statement.deleted_by:
+        deleted = f"coalesce(max(CASE WHEN {_is_one_of(statement.deleted_by)} THEN position END), 0)"
+    fields = [_field(one, deleted, as_map) for one in statement.fields]
+    columns = ",\n  ".join(
+        [
+            "aggregate_id",
+            *fields,
+            "max(event_version) AS version",
+            "max(position) AS position",
+            "max(created_at) AS updated_at",
+        ]
+    )
+    return (
+        f"SELECT {columns}\nFROM {quoted(statement.store)}\nWHERE aggregate_type = {_text(statement.aggregate_type)}\n"
+        f"GROUP BY aggregate_id\nHAVING max(position) > {deleted}"
+    )
+
+
+def _field(field: ProjectedField, deleted: str, as_map: bool) -> str:
+    *above, name = field.path
+    if as_map:
+        first, *rest = field.path
+        there = f"map_contains_key(event_data, {_text(first)})"
+        value = f"event_data[{_text(first)}]"
+        if rest:
+            value = f"get_json_object({value}, {_text(_path(rest))})"
+    else:
+        inside = f"get_json_object(event_data, {_text(_path(above))})" if above else "event_data"
+        # A field that is there with the value null counts: it was set to nothing.
+        there = f"array_contains(json_object_keys({inside}), {_text(name)})"
+        value = f"get_json_object(event_data, {_text(_path(field.path))})"
+    if field.type_text.strip().upper() != "STRING":
+        value = f"try_cast({value} AS {field.type_text})"
+    if field.of_types:
+        there = f"{there} AND {_is_one_of(field.of_types)}"
+    newest = f"max(CASE WHEN {there} THEN named_struct('position', position, 'value', {value}) END)"
+    return f"CASE WHEN {newest}.position > {deleted} THEN {newest}.value END AS {quoted(field.spelled)}"
+
+
+def _path(names: list[str] | tuple[str, ...]) -> str:
+    return "".join(["$", *(f"['{name}']" for name in names)])
+
+
+def _is_one_of(types: tuple[str, ...]) -> str:
+    return f"event_type IN ({', '.join(map(_text, types))})"
+
+
+def _text(value: str) -> str:
+    """A string as Spark SQL reads it back."""
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
+    return f"'{escaped}'"

@@ -1,0 +1,340 @@
+"""An event store as programs use it: append, read, state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, TypeVar, cast
+
+import pyarrow as pa
+
+from headrace.catalog.catalog import Table
+from headrace.epoch.calls import Call
+from headrace.epoch.loop import Loop
+from headrace.epoch.receipt import Receipt
+from headrace.errors import HeadraceError
+from headrace.events.append import append_call
+from headrace.events.define import register_type, types_of
+from headrace.events.erasure import Keys, open_texts, opener, seal, subject_of
+from headrace.events.event import SEALED, Append, read_append, with_ids
+from headrace.events.reading import read_events
+from headrace.events.schemas import refuse_unfit
+from headrace.events.states import Code, Fold, Reached, Upcast, fingerprint, moment, reach, shown, snapshot_row
+from headrace.events.tables import beside, store_table
+from headrace.intake.changes import refuse_no_changes
+
+AnyFold = TypeVar("AnyFold", bound=Fold)
+AnyUpcast = TypeVar("AnyUpcast", bound=Upcast)
+
+
+@dataclass(frozen=True)
+class StoreParts:
+    """What all openings of one store in this process share: its code, its keys, and who takes snapshots."""
+
+    code: Code
+    keys: Keys
+    snapshots: ThreadPoolExecutor
+
+
+class EventStore:
+    """An event store of an open home: an append-only table whose rows have a version in their aggregate and a position
+    in the store, both without holes."""
+
+    def __init__(self, loop: Loop, name: str, parts: StoreParts) -> None:
+        self._loop = loop
+        self._parts = parts
+        self.name = store_table(loop.core.catalog, name).name
+
+    def __repr__(self) -> str:
+        return f"<EventStore {self.name}>"
+
+    def append(
+        self,
+        aggregate_type: str,
+        aggregate_id: str,
+        events: Sequence[Mapping[str, Any]],
+        expected: int | str = "any",
+        *,
+        correlation_id: str | None = None,
+        causation_id: str | None = None,
+        changes: Mapping[str, Sequence[object]] | None = None,
+    ) -> Receipt:
+        """Append events of one aggregate, all or none, as part of one epoch, durable when this returns.
+
+        An event is {"event_type": ..., "event_data": {...}, "metadata": {...}, "event_id": ..., "schema_version": 1},
+        of which only the type is needed. `expected` is "any", "none" or the version that the aggregate must have. The
+        same event ids again change nothing and have the version of the first time. `changes` are of ordinary tables, as
+        `apply` takes them, in the same epoch.
+
+            store.append("Customer", "c1", [{"event_type": "CustomerCreated", "event_data": {"name": "Ada"}}], "none")
+
+        Raises VersionConflict, whose .version is the one that the aggregate has, or EventsRejected.
+        """
+        call = self.call(aggregate_type, aggregate_id, events, expected, correlation_id, causation_id, changes)
+        with self._loop.leaving(call):
+            receipt = self._loop.receipt_of(self._loop.enter(call))
+        self.appended(str(aggregate_type), str(aggregate_id), len(events), receipt)
+        return receipt
+
+    def append_many(self, appends: Sequence[Mapping[str, Any]]) -> Receipt:
+        """Append events of several aggregates, all or none: each {"aggregate_type", "aggregate_id", "events",
+        "expected"}. The receipt has the version and the position of the last event."""
+        call = self.call_many(appends)
+        with self._loop.leaving(call):
+            return self._loop.receipt_of(self._loop.enter(call))
+
+    def call(
+        self,
+        aggregate_type: object,
+        aggregate_id: object,
+        events: object,
+        expected: object = "any",
+        correlation_id: str | None = None,
+        causation_id: str | None = None,
+        changes: Mapping[str, Sequence[object]] | None = None,
+        key: str | None = None,
+    ) -> Call:
+        """The call of an append, checked and not yet in line; a key gives ids to events that have none."""
+        table = self._open()
+        if changes is not None:
+            refuse_no_changes(changes)
+            for name in changes:
+                self._loop.core.catalog.open_table(name)
+        marks = {"correlation_id": correlation_id, "causation_id": causation_id}
+        given = {name: value for name, value in marks.items() if value is not None}
+        most = self._loop.core.settings.event_bytes
+        append = read_append(self.name, aggregate_type, aggregate_id, events, expected, most, given)
+        return self._checked_call(table, [append if key is None else with_ids(append, key)], changes)
+
+    def call_many(self, appends: Sequence[Mapping[str, Any]]) -> Call:
+        """The call of several appends."""
+        table = self._open()
+        most = self._loop.core.settings.event_bytes
+        read = [
+            read_append(
+                self.name,
+                one.get("aggregate_type"),
+                one.get("aggregate_id"),
+                one.get("events"),
+                one.get("expected", "any"),
+                most,
+            )
+            for one in appends
+        ]
+        if not read:
+            raise HeadraceError("there is nothing to append", hint="give at least one aggregate with events")
+        return self._checked_call(table, read, None)
+
+    def _open(self) -> Table:
+        core = self._loop.core
+        core.refuse_closed()
+        core.refuse_read_only()
+        core.refuse_broken()
+        return store_table(core.catalog, self.name)
+
+    def _checked_call(
+        self, table: Table, appends: Sequence[Append], changes: Mapping[str, Sequence[object]] | None
+    ) -> Call:
+        types = types_of(self._loop.core.newest_of_names([beside(self.name, "types")]), self.name)
+        options = cast("Mapping[str, Any]", table.events)
+        opened: Callable[[str], str] | None = None
+        for append in appends:
+            refuse_unfit(self.name, types, not options["unknown_types"], append)
+        if any(one.encrypted for one in types.values()):
+            appends = [seal(self._parts.keys, self.name, types, one) for one in appends]
+            opened = opener(self._parts.keys)
+        return append_call(self.name, appends, changes, opened)
+
+    def appended(self, aggregate_type: str, aggregate_id: str, count: int, receipt: Receipt) -> None:
+        """Take a snapshot in the background where these events make one due."""
+        every = int(self._option("snapshot_events"))
+        version = receipt.version or 0
+        if every > 0 and version // every > (version - count) // every:
+            self._take_later(aggregate_type, aggregate_id)
+
+    def read(
+        self,
+        aggregate_type: str | None = None,
+        aggregate_id: str | None = None,
+        since: int = 0,
+        until: int | None = None,
+    ) -> pa.Table:
+        """Events after the position `since`, up to and including `until`, in the order of their positions.
+
+        Encrypted values are as they were given, NULL where their key was forgotten.
+        """
+        core = self._loop.core
+        core.refuse_closed()
+        table = store_table(core.catalog, self.name)
+        state, schema = core.newest_of_names([self.name])[self.name]
+        name = None if aggregate_id is None else str(aggregate_id)
+        rows = read_events(state, schema, aggregate_type, name, since, until)
+        if (table.events or {}).get("data") == "json":
+            column = rows.column("event_data")
+            if any(SEALED in one for one in column.to_pylist()):
+                texts = open_texts(self._parts.keys, column.to_pylist())
+                rows = rows.set_column(
+                    rows.column_names.index("event_data"), "event_data", pa.array(texts, column.type)
+                )
+        return rows
+
+    def state(
+        self,
+        aggregate_type: str,
+        aggregate_id: str,
+        as_of: int | datetime | str | None = None,
+        *,
+        snapshots: bool = True,
+    ) -> dict[str, Any] | None:
+        """What an aggregate is, or was as of a position or a time; None if it was not there, or was deleted.
+
+        Snapshots make it faster and change nothing; `snapshots=False` reads every event.
+        """
+        reached = self.reached(aggregate_type, aggregate_id, as_of, snapshots=snapshots)
+        return shown(reached, self._parts.code, self._parts.keys, aggregate_type)
+
+    def reached(
+        self,
+        aggregate_type: str,
+        aggregate_id: str,
+        as_of: int | datetime | str | None = None,
+        *,
+        snapshots: bool = True,
+    ) -> Reached:
+        """The same with its version and position; encrypted values of merged states are still encrypted."""
+        core = self._loop.core
+        core.refuse_closed()
+        when = moment(as_of)
+        names = [self.name, beside(self.name, "aggregates"), beside(self.name, "snapshots")]
+        name = str(aggregate_id)
+        reached = reach(
+            core.newest_of_names(names),
+            self.name,
+            self._parts.code,
+            self._parts.keys,
+            aggregate_type,
+            name,
+            when,
+            snapshots,
+        )
+        if when is None and snapshots and self._is_due(reached):
+            self._take_later(aggregate_type, name)
+        return reached
+
+    def _is_due(self, reached: Reached) -> bool:
+        if reached.read == 0 or self._loop.core.read_only:
+            return False
+        every, seconds = int(self._option("snapshot_events")), int(self._option("snapshot_seconds"))
+        if every > 0 and reached.read >= every:
+            return True
+        old = reached.snapshot_at is None or (datetime.now(UTC) - reached.snapshot_at).total_seconds() >= seconds
+        return seconds > 0 and old
+
+    def _option(self, name: str) -> Any:
+        return (store_table(self._loop.core.catalog, self.name).events or {}).get(name, 0)
+
+    def snapshot(self, aggregate_type: str, aggregate_id: str) -> bool:
+        """Take a snapshot of an aggregate now; whether there is one after it."""
+        core = self._loop.core
+        core.refuse_read_only()
+        reached = self.reached(aggregate_type, aggregate_id)
+        row = snapshot_row(self._parts.code, aggregate_type, str(aggregate_id), reached, core.tick())
+        if row is None:
+            return False
+        if reached.read:
+            self._loop.submit(Call({beside(self.name, "snapshots"): [{"insert": row}]}))
+        return True
+
+    def _take_later(self, aggregate_type: str, aggregate_id: str) -> None:
+        try:
+            self._parts.snapshots.submit(self._take_quietly, aggregate_type, aggregate_id)
+        except RuntimeError:
+            # The home is being closed; snapshots are only ever a shortcut.
+            return
+
+    def _take_quietly(self, aggregate_type: str, aggregate_id: str) -> None:
+        core = self._loop.core
+        try:
+            names = [self.name, beside(self.name, "aggregates"), beside(self.name, "snapshots")]
+            code, keys = self._parts.code, self._parts.keys
+            reached = reach(core.newest_of_names(names), self.name, code, keys, aggregate_type, aggregate_id)
+            row = snapshot_row(code, aggregate_type, aggregate_id, reached, core.tick())
+            if row is not None and reached.read:
+                self._loop.submit(Call({beside(self.name, "snapshots"): [{"insert": row}]}))
+        except HeadraceError:
+            # It was closed, or dropped, or its disk is full: whoever reads next reads all events.
+            return
+
+    def drop_snapshots(self) -> int:
+        """Delete all snapshots; how many there were. Nothing but time is lost."""
+        self._open()
+        name = beside(self.name, "snapshots")
+        held = self._loop.core.newest_of_names([name])[name][0].all()
+        keys = [held.rows.column(index).to_pylist() for index in range(3)]
+        gone = [
+            {"delete": {"aggregate_type": kind, "aggregate_id": one, "version": version}}
+            for kind, one, version in zip(*keys, strict=True)
+        ]
+        if gone:
+            self._loop.submit(Call({name: gone}))
+        return len(gone)
+
+    def register_schema(
+        self,
+        event_type: str,
+        schema: Mapping[str, Any] | str | None = None,
+        version: int = 1,
+        *,
+        encrypted: Sequence[str] = (),
+        subject: str = "",
+    ) -> Receipt:
+        """Register a version of an event type: its JSON Schema, and the fields whose values are encrypted.
+
+        From the next append on its events are checked. Encrypted fields are about the aggregate, or about whom the
+        field `subject` of the event names; `forget` makes them unreadable.
+        """
+        return register_type(self._loop, self.name, event_type, schema, version, encrypted, subject)
+
+    def fold(self, aggregate_type: str, *, version: str = "") -> Callable[[AnyFold], AnyFold]:
+        """Register how the events of a type become a state: a pure function of the state before, or None, and an event.
+
+        @store.fold("Account")
+        def balance(state, event):
+            return {"balance": (state or {"balance": 0})["balance"] + event["event_data"]["amount"]}
+        """
+
+        def registered(function: AnyFold) -> AnyFold:
+            self._parts.code.folds[aggregate_type] = function, f"{fingerprint(function)}{version}"
+            return function
+
+        return registered
+
+    def upcast(self, event_type: str, version: int) -> Callable[[AnyUpcast], AnyUpcast]:
+        """Register how data of one schema version become data of the next; states and folds see the newest.
+
+        @store.upcast("CustomerCreated", 1)
+        def with_parts(data):
+            return {**data, "first_name": data["name"].split()[0]}
+        """
+
+        def registered(function: AnyUpcast) -> AnyUpcast:
+            self._parts.code.upcasters[event_type, version] = function
+            return function
+
+        return registered
+
+    def forget(self, aggregate_type: str, aggregate_id: str) -> bool:
+        """Delete the key of an aggregate's encrypted fields for good; whether there was one."""
+        return self.forget_subject(subject_of(aggregate_type, str(aggregate_id)))
+
+    def forget_subject(self, subject: str) -> bool:
+        """Delete the key of whom encrypted fields are about, as the field `subject` names them."""
+        self._open()
+        return self._parts.keys.forget(str(subject))
+
+
+def parts_for(home: Any, store: str, snapshots: ThreadPoolExecutor) -> StoreParts:
+    """What the openings of a store share."""
+    return StoreParts(Code(), Keys(home, store), snapshots)

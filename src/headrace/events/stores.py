@@ -1,0 +1,34 @@
+"""The event stores of an open home, each with what all who use it in this process share."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+from headrace.epoch.loop import Loop
+from headrace.events.store import EventStore, StoreParts, parts_for
+from headrace.events.tables import default_store, store_table
+
+
+class EventStores:
+    """Opens event stores; what a program registers of one holds for all of its openings."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._turn = threading.Lock()
+        self._parts: dict[str, StoreParts] = {}
+        self._snapshots = ThreadPoolExecutor(1, thread_name_prefix="headrace-event-snapshots")
+
+    def get(self, name: str | None = None) -> EventStore:
+        """The store of this name; where none is named, the only one or the one called events."""
+        catalog = self._loop.core.catalog
+        store = store_table(catalog, default_store(catalog) if name is None else name).name
+        with self._turn:
+            parts = self._parts.get(store)
+            if parts is None:
+                parts = self._parts[store] = parts_for(self._loop.core.path, store, self._snapshots)
+        return EventStore(self._loop, store, parts)
+
+    def close(self) -> None:
+        """Take no more snapshots; those that wait are left out."""
+        self._snapshots.shutdown(cancel_futures=True)
