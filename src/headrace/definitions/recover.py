@@ -120,7 +120,7 @@ def _base_schema_then(columns: Columns | None, present: BaseSchema) -> BaseSchem
     """What a base that was written under older columns looks like."""
     if columns is None or columns.schema is None or columns.arrow is None:
         return present
-    return BaseSchema(tuple(columns.schema.names), columns.arrow, hidden=present.hidden)
+    return BaseSchema(tuple(columns.schema.names), columns.arrow, hidden=present.hidden, partition=present.partition)
 
 
 def _restored(base: Base, base_schema: BaseSchema, written: Columns | None, columns: Columns | None) -> Iterator[Delta]:

@@ -223,6 +223,24 @@ class EventStore:
             self._take_later(aggregate_type, name)
         return reached
 
+    def shown_state(
+        self, aggregate_type: str, aggregate_id: str, as_of: int | datetime | str | None = None
+    ) -> tuple[dict[str, Any] | None, Reached]:
+        """A state as a caller sees it, and how it was reached."""
+        reached = self.reached(aggregate_type, aggregate_id, as_of)
+        return shown(reached, self._parts.code, self._parts.keys, aggregate_type), reached
+
+    def page(
+        self, aggregate_type: str | None, aggregate_id: str | None, since: int, limit: int
+    ) -> tuple[list[dict[str, Any]], bool]:
+        """The first events after a position, so many at most, and whether others follow."""
+        until = None
+        if aggregate_id is None and aggregate_type is None:
+            until = since + limit + 1
+        rows = self.read(aggregate_type, aggregate_id, since, until)
+        listed = rows.slice(0, limit).to_pylist(maps_as_pydicts="strict")
+        return listed, rows.num_rows > limit
+
     def _is_due(self, reached: Reached) -> bool:
         if reached.read == 0 or self._loop.core.read_only:
             return False

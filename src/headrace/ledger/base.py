@@ -13,7 +13,7 @@ import json
 import math
 import re
 import secrets
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -58,6 +58,13 @@ class BaseSchema:
     schema: pa.Schema
     key: tuple[int, ...] = ()
     hidden: bool = False
+    # The column by which its files are partitioned, if any: text that is never NULL.
+    partition: str = ""
+
+    @property
+    def partitioned_by(self) -> tuple[str, ...]:
+        """The columns by which its files are partitioned."""
+        return (self.partition,) if self.partition else ()
 
     @property
     def stored(self) -> pa.Schema:
@@ -102,7 +109,11 @@ class Base:
 
     def fits(self, base_schema: BaseSchema) -> bool:
         """Whether it exists with just these columns."""
-        return self.exists and json.loads(self._folder.schema_string) == json.loads(delta_schema(base_schema.stored))
+        return (
+            self.exists
+            and self._folder.partitioned_by == base_schema.partitioned_by
+            and json.loads(self._folder.schema_string) == json.loads(delta_schema(base_schema.stored))
+        )
 
     def contents(self, base_schema: BaseSchema) -> Iterator[Delta]:
         """All rows, a file at a time; equal rows of different files are not summed."""
@@ -145,7 +156,7 @@ class Base:
         if not removed:
             removed, joined = self._join(base_schema)
             adds.extend(joined)
-        changes = [self._write_changes(base_schema, net)] if removed and not base_schema.hidden and len(net) else []
+        changes = self._write_changes(base_schema, net) if removed and not base_schema.hidden and len(net) else []
         sync_folder(self.path)
         numbers, note = {BASE_EPOCH: epoch}, {"epoch": epoch}
         self._commit(Commit("FOLD", adds=adds, removes=removed, changes=changes, numbers=numbers, note=note))
@@ -181,7 +192,18 @@ class Base:
         adds = [file for content in contents for file in self._write(base_schema, content)]
         sync_folder(self.path)
         numbers, note = {BASE_EPOCH: epoch}, {"epoch": epoch}
-        self._commit(Commit("FOLD", adds=adds, removes=removed, numbers=numbers, schema=base_schema.stored, note=note))
+        schema, partitioned_by = base_schema.stored, base_schema.partitioned_by
+        self._commit(
+            Commit(
+                "FOLD",
+                adds=adds,
+                removes=removed,
+                numbers=numbers,
+                schema=schema,
+                partitioned_by=partitioned_by,
+                note=note,
+            )
+        )
 
     def _rewrite(
         self, base_schema: BaseSchema, net: Delta, go: npt.NDArray[np.int64]
@@ -218,10 +240,11 @@ class Base:
 
     def _join(self, base_schema: BaseSchema) -> tuple[list[DataFile], list[DataFile]]:
         """Join files of one size class once there are many of them."""
-        classes: dict[int, list[DataFile]] = {}
+        classes: dict[tuple[int, tuple[str, ...]], list[DataFile]] = {}
         for one in self._folder.files.values():
             if one.rows < _FILE_ROWS // 2:
-                classes.setdefault(int(math.log(max(one.rows, 1), _JOIN_AT)), []).append(one)
+                size = int(math.log(max(one.rows, 1), _JOIN_AT))
+                classes.setdefault((size, tuple(one.partition.values())), []).append(one)
         removed = [one for files in classes.values() if len(files) >= _JOIN_AT for one in files]
         parts: list[Delta] = []
         for one in removed:
@@ -237,6 +260,13 @@ class Base:
             repeated = gather(content, np.repeat(np.arange(len(content)), content.weights))
             content = replace(repeated, weights=np.ones(len(repeated), dtype=np.int64))
         written: list[DataFile] = []
+        for partition, positions in _partitions(base_schema, content.rows):
+            chosen = content if positions is None else gather(content, positions)
+            written.extend(self._write_partition(base_schema, chosen, partition))
+        return written
+
+    def _write_partition(self, base_schema: BaseSchema, content: Delta, partition: Mapping[str, str]) -> list[DataFile]:
+        written: list[DataFile] = []
         for start in range(0, len(content), _FILE_ROWS):
             part = slice(start, start + _FILE_ROWS)
             rows = content.rows.slice(start, _FILE_ROWS)
@@ -250,7 +280,7 @@ class Base:
             self._fresh.append(self.path / name)
             crash_point("rows written")
             self._write_identities(name, content.low[part], content.high[part])
-            written.append(DataFile(name, size, table.num_rows))
+            written.append(DataFile(name, size, table.num_rows, partition=partition))
         return written
 
     def _write_identities(self, name: str, low: Hashes, high: Hashes) -> None:
@@ -262,18 +292,24 @@ class Base:
             self._fresh.append(folder / made)
         self._whole_identities.add(made)
 
-    def _write_changes(self, base_schema: BaseSchema, net: Delta) -> DataFile:
+    def _write_changes(self, base_schema: BaseSchema, net: Delta) -> list[DataFile]:
         make_folder(self.path / _CHANGES)
         positions, kinds = change_images(net.rows, net.weights, base_schema.key)
-        table = _stored(net.rows.take(pa.array(positions)), base_schema, None).append_column("_change_type", kinds)
-        name, size = write_named(
-            self.path / _CHANGES,
-            f"cdc-{self._folder.version + 1}-",
-            lambda sink: pq.write_table(table, sink, compression="zstd"),
-        )
-        self._fresh.append(self.path / _CHANGES / name)
+        images = net.rows.take(pa.array(positions))
+        written: list[DataFile] = []
+        for partition, chosen in _partitions(base_schema, images):
+            table = _stored(images, base_schema, None).append_column("_change_type", kinds)
+            if chosen is not None:
+                table = table.take(pa.array(chosen))
+            name, size = write_named(
+                self.path / _CHANGES,
+                f"cdc-{self._folder.version + 1}-",
+                lambda sink, table=table: pq.write_table(table, sink, compression="zstd"),
+            )
+            self._fresh.append(self.path / _CHANGES / name)
+            written.append(DataFile(f"{_CHANGES}/{name}", size, table.num_rows, partition=partition))
         sync_folder(self.path / _CHANGES)
-        return DataFile(f"{_CHANGES}/{name}", size, table.num_rows)
+        return written
 
     def _rows(self, one: DataFile, base_schema: BaseSchema) -> tuple[pa.Table, npt.NDArray[np.int64]]:
         try:
@@ -332,6 +368,24 @@ class Base:
             found = _CHANGES_OF.match(file.name)
             if found is None or int(found[1]) not in kept:
                 yield file
+
+
+def _partitions(
+    base_schema: BaseSchema, rows: pa.Table
+) -> Iterator[tuple[dict[str, str], npt.NDArray[np.int64] | None]]:
+    """Which rows go together into files, by the value that they have; None for all of them.
+
+    The column itself lies in the files too, so that a base is read back whole; other readers take the value.
+    """
+    if not base_schema.partition:
+        yield {}, None
+        return
+    column = rows.column(base_schema.names.index(base_schema.partition)).combine_chunks().dictionary_encode()
+    if isinstance(column, pa.ChunkedArray):
+        column = column.chunk(0) if column.num_chunks else pa.array([], pa.string()).dictionary_encode()
+    codes = column.indices.to_numpy(zero_copy_only=False)
+    for code, value in enumerate(column.dictionary.to_pylist()):
+        yield {base_schema.partition: value}, np.flatnonzero(codes == code)
 
 
 def _described(name: str) -> str:

@@ -27,6 +27,8 @@ from headrace.ledger.log_files import LOG, by_name, checksum, checksum_file, dam
 from headrace.storage.folders import make_folder, sync_folder
 from headrace.storage.objects import Location, ObjectPath, Unconfirmed
 
+_PARTITION = "partition."
+
 
 @dataclass(frozen=True)
 class DataFile:
@@ -37,6 +39,8 @@ class DataFile:
     rows: int
     low: Mapping[str, Any] = field(default_factory=dict[str, Any])
     high: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    # The one value that all of its rows have in each column that the table is partitioned by.
+    partition: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,8 @@ class Commit:
     changes: Sequence[DataFile] = ()
     numbers: Mapping[str, int] = field(default_factory=dict[str, int])
     schema: pa.Schema | str | None = None
+    # With a schema: the columns by which the files are partitioned from now on.
+    partitioned_by: tuple[str, ...] = ()
     note: Mapping[str, Any] = field(default_factory=dict[str, Any])
     moves_rows: bool = True
 
@@ -62,6 +68,7 @@ class _Known:
     numbers: Mapping[str, int] = field(default_factory=dict[str, int])
     schema_string: str = ""
     commit: Commit | None = None
+    partitioned_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -109,6 +116,11 @@ class DeltaFolder:
         """Its columns in Delta's own notation."""
         return self._known.schema_string
 
+    @property
+    def partitioned_by(self) -> tuple[str, ...]:
+        """The columns by which its files are partitioned."""
+        return self._known.partitioned_by
+
     def load(self) -> bool:
         """Read the table's log; whether there is a table."""
         try:
@@ -135,7 +147,8 @@ class DeltaFolder:
         }
         actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
         files = {action["path"]: _data_file(action) for action in actions}
-        self._known = _Known(table.version(), files, numbers, table.schema().to_json())
+        partitioned_by = tuple(table.metadata().partition_columns)
+        self._known = _Known(table.version(), files, numbers, table.schema().to_json(), partitioned_by=partitioned_by)
         return True
 
     def _last_checkpoint(self) -> int:
@@ -188,12 +201,13 @@ class DeltaFolder:
         """All that a commit writes, and all that is known after it."""
         actions: list[dict[str, Any]] = []
         now = int(time.time() * 1000)
-        schema_string = self.schema_string
+        schema_string, partitioned_by = self.schema_string, self.partitioned_by
         if commit.schema is not None:
+            partitioned_by = commit.partitioned_by
             schema_string = commit.schema if isinstance(commit.schema, str) else delta_schema(commit.schema)
             if self.version < 0 or NO_ZONE in schema_string:
                 actions.append({"protocol": protocol(schema_string)})
-            actions.append({"metaData": self._metadata(schema_string, now)})
+            actions.append({"metaData": self._metadata(schema_string, partitioned_by, now)})
         for name, number in commit.numbers.items():
             actions.append({"txn": {"appId": name, "version": number, "lastUpdated": now}})
         # A file that is written again under its old name, because its content is the same, stays.
@@ -202,7 +216,14 @@ class DeltaFolder:
         actions.extend({"remove": _remove(one, now, commit.moves_rows)} for one in removes)
         actions.extend({"add": _add(one, now, commit.moves_rows)} for one in commit.adds)
         actions.extend(
-            {"cdc": {"path": one.path, "partitionValues": {}, "size": one.size, "dataChange": False}}
+            {
+                "cdc": {
+                    "path": one.path,
+                    "partitionValues": dict(one.partition),
+                    "size": one.size,
+                    "dataChange": False,
+                }
+            }
             for one in commit.changes
         )
         lines = [json.dumps(action, separators=(",", ":")) for action in actions]
@@ -219,7 +240,7 @@ class DeltaFolder:
         gone = {one.path for one in removes}
         kept = {path: one for path, one in self.files.items() if path not in gone}
         files = {**kept, **{one.path: one for one in commit.adds}}
-        after = _Known(version, files, {**self.numbers, **commit.numbers}, schema_string, commit)
+        after = _Known(version, files, {**self.numbers, **commit.numbers}, schema_string, commit, partitioned_by)
         return _Attempt(("\n".join(lines) + "\n").encode(), after)
 
     def missed(self, commit: Commit | None) -> bool:
@@ -294,7 +315,16 @@ class DeltaFolder:
         """Begin a table elsewhere, in one commit, that names this one's columns, files and numbers."""
         copy = DeltaFolder(path, self._configuration, self._applications)
         files = list(self.files.values())
-        copy.commit(Commit("COPY", adds=files, numbers=self.numbers, schema=self.schema_string, note=note))
+        copy.commit(
+            Commit(
+                "COPY",
+                adds=files,
+                numbers=self.numbers,
+                schema=self.schema_string,
+                partitioned_by=self.partitioned_by,
+                note=note,
+            )
+        )
 
     def oldest_version(self) -> int:
         """The oldest commit that is still there by itself."""
@@ -326,13 +356,13 @@ class DeltaFolder:
             hint="mend the storage and open the home again: its newest epoch says what is there",
         )
 
-    def _metadata(self, schema_string: str, now: int) -> dict[str, Any]:
+    def _metadata(self, schema_string: str, partitioned_by: Sequence[str], now: int) -> dict[str, Any]:
         return {
             "id": self._id,
             "name": self.path.name,
             "format": {"provider": "parquet", "options": {}},
             "schemaString": schema_string,
-            "partitionColumns": [],
+            "partitionColumns": list(partitioned_by),
             "configuration": dict(self._configuration),
             "createdTime": now,
         }
@@ -347,7 +377,7 @@ def _add(one: DataFile, now: int, moves_rows: bool) -> dict[str, Any]:
     stats = {"numRecords": one.rows, "minValues": dict(one.low), "maxValues": dict(one.high), "nullCount": {}}
     return {
         "path": one.path,
-        "partitionValues": {},
+        "partitionValues": dict(one.partition),
         "size": one.size,
         "modificationTime": now,
         "dataChange": moves_rows,
@@ -361,7 +391,7 @@ def _remove(one: DataFile, now: int, moves_rows: bool) -> dict[str, Any]:
         "deletionTimestamp": now,
         "dataChange": moves_rows,
         "extendedFileMetadata": True,
-        "partitionValues": {},
+        "partitionValues": dict(one.partition),
         "size": one.size,
     }
 
@@ -369,7 +399,8 @@ def _remove(one: DataFile, now: int, moves_rows: bool) -> dict[str, Any]:
 def _data_file(action: Mapping[str, Any]) -> DataFile:
     low = {key[4:]: value for key, value in action.items() if key.startswith("min.") and value is not None}
     high = {key[4:]: value for key, value in action.items() if key.startswith("max.") and value is not None}
-    return DataFile(action["path"], action["size_bytes"], action["num_records"] or 0, low, high)
+    partition = {key[len(_PARTITION) :]: value for key, value in action.items() if key.startswith(_PARTITION)}
+    return DataFile(action["path"], action["size_bytes"], action["num_records"] or 0, low, high, partition)
 
 
 def _sync_file(path: Location) -> None:

@@ -16,6 +16,7 @@ from headrace.serving import (
     completion,
     dead_letters,
     epochs,
+    events,
     health,
     ingress,
     metrics,
@@ -56,7 +57,7 @@ def build_app(hr: Headrace, settings: Settings, processes: QueryProcesses | None
     )
     service = app.state.service = service_for(home_of(hr), settings, processes)
     problems.install(app)
-    for group in (ingress, epochs, completion, query, changes, sources, dead_letters, health, metrics):
+    for group in (ingress, epochs, completion, query, changes, sources, dead_letters, events, health, metrics):
         app.include_router(group.router)
     feldera.install(app, str(home_of(hr).path))
     if settings.api_keys:

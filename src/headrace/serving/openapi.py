@@ -18,6 +18,7 @@ _REFUSALS = {
     403: "The server does not do this, or not for this sender.",
     404: "There is no such relation.",
     406: "No offered form of the answer is acceptable.",
+    409: "The aggregate has another version than expected; the problem tells which.",
     408: "The body did not come.",
     410: "It is no longer known.",
     413: "The body is too large.",
@@ -50,6 +51,13 @@ class ReceiptBody(BaseModel):
     dead: dict[str, int]
     seconds: float
     stages: dict[str, float]
+
+
+class AppendedBody(ReceiptBody):
+    """What became of events: also the version of their aggregate after them, and the position of the last."""
+
+    version: int
+    position: int
 
 
 class TokenBody(BaseModel):

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headrace.errors import (
     ChangesRejected,
+    CommandRefused,
     EpochExpired,
     FeedError,
     HeadraceError,
@@ -32,6 +33,7 @@ from headrace.errors import (
     StatementError,
     SystemTable,
     UnsupportedStatement,
+    VersionConflict,
     ViewError,
     ViewEvaluationError,
 )
@@ -50,6 +52,8 @@ _STATUSES: Mapping[type[HeadraceError], int] = {
     SystemTable: 403,
     ViewError: 400,
     ChangesRejected: 422,
+    VersionConflict: 409,
+    CommandRefused: 422,
     ViewEvaluationError: 422,
     MemoryExceeded: 422,
     EpochExpired: 410,
@@ -109,6 +113,8 @@ def problem_of(error: BaseException) -> dict[str, Any]:
         extra = rejections_of(error.rejections)
     elif isinstance(error, ViewEvaluationError):
         extra = {"view": error.view, "expression": error.expression, "row": error.row}
+    elif isinstance(error, VersionConflict):
+        extra = {"version": error.version, "expected": error.expected}
     elif isinstance(error, HomeBroken):
         extra = {"epoch": error.epoch, "included": error.included}
     elif error.line is not None:

@@ -38,6 +38,22 @@ class Submissions:
         The digest tells the request of a key from any other; those that come again after it was committed are refused
         at once if they are not the same.
         """
+        first = self._loop.core.known(key)
+
+        def made() -> Call:
+            if key is not None and first is not None and digest and first.digest not in ("", digest):
+                raise KeyReused(key)
+            return self._loop.call(changes, key, digest)
+
+        return self.submit_call(made, slot, explain)
+
+    def submit_call(
+        self,
+        made: Callable[[], Call],
+        slot: PushSlot | None = None,
+        explain: Callable[[BaseException], BaseException] = lambda error: error,
+    ) -> Future[Receipt]:
+        """The same with a call that is made here; where it cannot be made, the slot is released."""
 
         def wait(call: Call) -> Receipt:
             try:
@@ -51,11 +67,8 @@ class Submissions:
                 self._metrics.count(receipt)
             return receipt
 
-        first = self._loop.core.known(key)
         try:
-            if key is not None and first is not None and digest and first.digest not in ("", digest):
-                raise KeyReused(key)
-            call = self._loop.enter(self._loop.call(changes, key, digest))
+            call = self._loop.enter(made())
             submission = self._carried(call, wait)
         except BaseException:
             if slot is not None:

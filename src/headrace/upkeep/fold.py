@@ -73,7 +73,8 @@ def base_schema_of(name: str, relation: Relation | None, schema: Any) -> BaseSch
         return BaseSchema(tuple(f"c{i}" for i in range(len(schema))), schema, hidden=True)
     key = relation.contract.key if isinstance(relation, Table) else relation.key
     names = tuple(relation.schema.names)
-    return BaseSchema(names, schema, tuple(names.index(column) for column in key))
+    partition = "aggregate_type" if isinstance(relation, Table) and relation.events is not None else ""
+    return BaseSchema(names, schema, tuple(names.index(column) for column in key), partition=partition)
 
 
 def base_schemas_of(stores: Iterable[Store], catalog: Catalog) -> dict[str, BaseSchema]:

@@ -1,0 +1,53 @@
+"""An event store in memory: the loop, the tables and the code of a store, without a disk and without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from headrace.catalog.catalog import Table, View
+from headrace.epoch.loop import Loop
+from headrace.events.store import EventStore, parts_for
+from headrace.events.tables import store_tables
+from tests.small_engine import Host
+
+OPTIONS: dict[str, Any] = {"data": "json", "unknown_types": True, "snapshot_events": 0, "snapshot_seconds": 0}
+
+
+class EventHost(Host):
+    """A home in memory that holds an event store."""
+
+    read_only = False
+
+    def __init__(self, *others: Table | View, **options: Any) -> None:
+        super().__init__(*store_tables("events", {**OPTIONS, **options}), *others)
+        self.settings = SimpleNamespace(event_bytes=10_000)
+
+    def newest_of_names(self, names: Sequence[str]) -> dict[str, Any]:
+        found = {name: self.catalog.relations.get(name) for name in names}
+        return {name: (one.store.snapshot(), one.schema) for name, one in found.items() if one is not None}
+
+
+class SmallStore(EventStore):
+    """A store of its own, with its loop and its home."""
+
+    def __init__(self, folder: Path, *others: Table | View, **options: Any) -> None:
+        self.host = EventHost(*others, **options)
+        core: Any = self.host
+        self.loop = Loop(core)
+        super().__init__(self.loop, "events", parts_for(folder, "events", ThreadPoolExecutor(1)))
+
+    @property
+    def code(self) -> Any:
+        return self._parts.code
+
+
+def event(kind: str, /, **data: Any) -> dict[str, Any]:
+    return {"event_type": kind, "event_data": data}
+
+
+def named(name: str, kind: str = "Noted", /, **data: Any) -> dict[str, Any]:
+    return {"event_id": name, **event(kind, **data)}

@@ -1,0 +1,160 @@
+"""Event stores on disk and in Spark: statements, projections, a home that is opened again, what is published."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable
+
+import headrace
+from tests.small_events import event, named
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def rows(hr: Any, sql: str) -> list[dict[str, Any]]:
+    return hr.query(sql).to_pylist()
+
+
+def test_a_store_is_a_table_that_is_only_appended_to(spark: SparkSession, tmp_path: Path) -> None:
+    with headrace.open(str(tmp_path / "home"), spark=spark) as hr:
+        hr.execute("CREATE EVENT STORE events; CREATE TABLE stock (id INT PRIMARY KEY, n INT)")
+        hr.execute("CREATE EVENT STORE IF NOT EXISTS events")
+        store = hr.events("EVENTS")
+        receipt = store.append("Customer", "c1", [named("x", "CustomerCreated", name="Ada")], "none")
+        assert (receipt.version, receipt.applied) == (1, {"events": 1, "events_aggregates": 1})
+        store.append("Customer", "c1", [event("Bought", n=1)], 1, changes={"stock": [{"insert": {"id": 1, "n": 9}}]})
+        for refused in (
+            "INSERT INTO events SELECT * FROM events",
+            "UPDATE events SET event_type = 'x'",
+            "DELETE FROM events",
+            "ALTER TABLE events ADD COLUMN c INT",
+            "DELETE FROM events_aggregates",
+            "CREATE SOURCE s INTO events FROM FILES '/tmp/x' WITH (format = 'raw')",
+        ):
+            with pytest.raises(headrace.SystemTable):
+                hr.execute(refused)
+        with pytest.raises(headrace.SystemTable):
+            hr.apply({"events": [{"insert": {"event_id": "y"}}]})
+        with pytest.raises(headrace.RelationNameError, match="event store"):
+            hr.execute("DROP TABLE events")
+        assert rows(hr, "SELECT count(*) AS n FROM events") == [{"n": 2}]
+        changed = hr.changes("events", since=receipt.epoch).to_pylist()
+        assert [(one["_change_type"], one["position"]) for one in changed] == [("insert", 2)]
+        hr.fold()
+    published = DeltaTable(str(tmp_path / "home" / "tables" / "events"))
+    assert published.to_pyarrow_table().num_rows == 2
+    assert published.metadata().partition_columns == ["aggregate_type"]
+    with headrace.open(str(tmp_path / "home"), spark=spark) as hr:
+        store = hr.events("events")
+        again = store.append("Customer", "c1", [named("x", "CustomerCreated", name="Ada")], "none")
+        assert (again.version, again.position) == (1, 1)
+        with pytest.raises(headrace.VersionConflict) as conflict:
+            store.append("Customer", "c1", [event("Bought")], 1)
+        assert conflict.value.version == 2
+        assert store.append("Customer", "c1", [event("Bought")], 2).position == 3
+        assert store.state("Customer", "c1", as_of=1) == {"name": "Ada"}
+        assert store.state("Customer", "c1") == {"name": "Ada", "n": 1}
+        hr.execute("DROP EVENT STORE events")
+        assert [one["name"] for one in hr.execute("SHOW TABLES").to_pylist()] == ["stock"]
+
+
+PROJECTION = """
+CREATE PROJECTION customers FOR EVENT STORE events AGGREGATE TYPE 'Customer' (
+  name STRING,
+  email STRING FROM '$.email' OF 'CustomerCreated', 'CustomerEmailUpdated',
+  credit DECIMAL(10,2),
+  city STRING FROM '$.address.city'
+) DELETED BY 'CustomerDeleted'
+"""
+
+
+@pytest.mark.parametrize("data", ["json", "map"])
+def test_a_projection_holds_the_newest_value_of_each_field(home: Any, data: str) -> None:
+    home.execute(f"CREATE EVENT STORE events WITH (data = '{data}')")
+    store = home.events("events")
+    store.append("Customer", "a", [event("CustomerCreated", name="Ada", email="a@x", credit=1.5)])
+    home.execute(PROJECTION)
+    assert home.explain("customers").incremental
+    store.append("Order", "a", [event("Ordered", name="no customer")])
+    store.append("Customer", "b", [event("CustomerCreated", name='it\'s "Bob"', address={"city": "Rome"})])
+    store.append("Customer", "a", [event("Noted", email="not of this type", credit="no number")])
+    store.append("Customer", "a", [event("CustomerEmailUpdated", email=None), event("Moved", address={"city": "Oslo"})])
+
+    def shown() -> list[tuple[Any, ...]]:
+        found = rows(home, "SELECT * FROM customers")
+        return sorted(tuple(one.values())[:-1] for one in found)
+
+    assert shown() == [
+        ("a", "Ada", None, None, "Oslo", 4, 6),
+        ("b", 'it\'s "Bob"', None, None, "Rome", 1, 3),
+    ]
+    store.append("Customer", "a", [event("CustomerDeleted")])
+    assert [one[0] for one in shown()] == ["b"]
+    store.append("Customer", "a", [event("CustomerCreated", email="new@x")])
+    assert shown()[0] == ("a", None, "new@x", None, None, 6, 8)
+    assert home.verify().ok
+    if data == "json":
+        # The same as the state, which is folded in Python.
+        for name, *fields in (one[:3] for one in shown()):
+            state = store.state("Customer", name) or {}
+            assert fields == [state.get("name"), state.get("email")]
+    home.execute(PROJECTION.replace("CREATE", "CREATE OR REPLACE", 1))
+    with pytest.raises(headrace.RelationNameError, match="in use"):
+        home.execute("DROP EVENT STORE events")
+    home.execute("DROP PROJECTION customers; DROP EVENT STORE events")
+
+
+def test_a_view_that_fails_on_an_event_rejects_that_append_alone(home: Any) -> None:
+    home.execute("CREATE EVENT STORE events")
+    home.execute("CREATE VIEW halves AS SELECT 10 / CAST(get_json_object(event_data, '$.n') AS INT) AS n FROM events")
+    store = home.events("events")
+    store.append("A", "a", [event("x", n=5)])
+    with pytest.raises(headrace.ViewEvaluationError):
+        store.append("A", "a", [event("x", n=0)])
+    assert store.append("A", "a", [event("x", n=2)], 1).position == 2
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("CREATE EVENT STORE s WITH (data = 'variant')", "VARIANT"),
+        ("CREATE EVENT STORE s WITH (data = 'xml')", "no form xml"),
+        ("CREATE EVENT STORE s WITH (nonsense = 1)", "no option nonsense"),
+        ("CREATE EVENT STORE s WITH (snapshot_events = 'many')", "whole number"),
+        ("CREATE EVENT STORE events", "exists already"),
+        ("CREATE EVENT SHOP s", "STORE"),
+        ("CREATE PROJECTION p FOR EVENT STORE nowhere AGGREGATE TYPE 'A' (a STRING)", "no event store nowhere"),
+        ("CREATE PROJECTION p FOR EVENT STORE t AGGREGATE TYPE 'A' (a STRING)", "t is no event store"),
+        ("CREATE PROJECTION p FOR EVENT STORE events AGGREGATE TYPE 'A' (version INT)", "a column version already"),
+        ("CREATE PROJECTION p FOR EVENT STORE events AGGREGATE TYPE 'A' (a STRING FROM 'b')", "no path"),
+        ("CREATE EVENT TYPE 'X' FOR EVENT STORE events SCHEMA '{'", "schema"),
+    ],
+)
+def test_statements_that_cannot_be_are_told(events_home: Any, statement: str, message: str) -> None:
+    with pytest.raises(headrace.HeadraceError, match=message):
+        events_home.execute(statement)
+
+
+@pytest.fixture(scope="module")
+def events_home(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with headrace.open(str(tmp_path_factory.mktemp("events") / "home"), spark=spark) as hr:
+        hr.execute("CREATE EVENT STORE events; CREATE TABLE t (a INT)")
+        yield hr
+
+
+def test_types_are_registered_by_statement(home: Any) -> None:
+    home.execute("CREATE EVENT STORE events WITH (unknown_types = FALSE)")
+    schema = '{"required": ["name"]}'
+    home.execute(f"CREATE EVENT TYPE 'Made' VERSION 1 FOR EVENT STORE events SCHEMA '{schema}' ENCRYPTED ('name')")
+    store = home.events("events")
+    store.append("A", "a", [event("Made", name="Ada")])
+    with pytest.raises(headrace.EventsRejected, match="required property"):
+        store.append("A", "a", [event("Made")])
+    with pytest.raises(headrace.EventsRejected, match="not registered"):
+        store.append("A", "a", [event("Unheard")])
+    assert "Ada" not in str(rows(home, "SELECT event_data FROM events"))
+    assert store.state("A", "a") == {"name": "Ada"}
