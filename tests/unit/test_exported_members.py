@@ -18,6 +18,7 @@ VERBS = {
     "query": ["sql", "epoch"],
     "changes": ["name", "since", "until"],
     "create_auto_cdc_flow": ["target", "source", "keys", "sequence_by"],
+    "events": ["name"],
     "explain": ["name"],
     "verify": ["name"],
     "refresh": [],

@@ -24,7 +24,7 @@ def refused(sql: str) -> StatementError:
         ("42", "'42' begins no statement", (1, 1), "a statement begins with"),
         (
             "CREATE TABEL t (a INT)",
-            "expected TABLE, VIEW, MATERIALIZED VIEW, SOURCE, FLOW or CHANGEFEED, found 'TABEL'",
+            "expected TABLE, VIEW, MATERIALIZED VIEW, SOURCE, FLOW, CHANGEFEED, EVENT STORE or PROJECTION, found 'TABEL'",
             (1, 8),
             "did you mean TABLE?",
         ),
@@ -121,7 +121,12 @@ def refused(sql: str) -> StatementError:
             "INCREMENTAL?",
         ),
         ("CREATE MATERIALIZED TABLE v", "expected VIEW, found 'TABLE'", (1, 21), "write CREATE"),
-        ("DROP t", "expected TABLE, VIEW, MATERIALIZED VIEW, SOURCE, FLOW or CHANGEFEED", (1, 6), "write DROP TABLE"),
+        (
+            "DROP t",
+            "expected TABLE, VIEW, MATERIALIZED VIEW, SOURCE, FLOW, CHANGEFEED, EVENT STORE or PROJECTION",
+            (1, 6),
+            "write DROP TABLE",
+        ),
         ("DROP TABLE t x", "expected the end of the statement, found 'x'", (1, 14), "write DROP"),
         ("ALTER TABLE t", "expected ADD, RENAME, DROP or ALTER", (1, 14), "write ALTER TABLE t ADD COLUMN"),
         ("ALTER TABLE t ADD c INT", "expected COLUMN", (1, 19), "write ALTER TABLE"),
@@ -297,7 +302,7 @@ def test_places_count_over_the_whole_script() -> None:
 
 def test_an_error_is_message_place_and_hint() -> None:
     assert str(refused("DROP TABEL t")) == (
-        "expected TABLE, VIEW, MATERIALIZED VIEW, SOURCE, FLOW or CHANGEFEED, found 'TABEL' at line 1, column 6\n"
+        "expected TABLE, VIEW, MATERIALIZED VIEW, SOURCE, FLOW, CHANGEFEED, EVENT STORE or PROJECTION, found 'TABEL' at line 1, column 6\n"
         "hint: did you mean TABLE? "
-        "write DROP TABLE | VIEW | MATERIALIZED VIEW | SOURCE | FLOW | CHANGEFEED [IF EXISTS] x"
+        "write DROP TABLE | VIEW | MATERIALIZED VIEW | SOURCE | FLOW | CHANGEFEED | EVENT STORE | PROJECTION [IF EXISTS] x"
     )
