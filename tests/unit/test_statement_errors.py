@@ -302,7 +302,9 @@ def test_places_count_over_the_whole_script() -> None:
 
 def test_an_error_is_message_place_and_hint() -> None:
     assert str(refused("DROP TABEL t")) == (
-        "expected TABLE, VIEW, MATERIALIZED VIEW, SOURCE, FLOW, CHANGEFEED, EVENT STORE or PROJECTION, found 'TABEL' at line 1, column 6\n"
+        "expected TABLE, VIEW, MATERIALIZED VIEW, SOURCE, FLOW, CHANGEFEED, EVENT STORE or PROJECTION, "
+        "found 'TABEL' at line 1, column 6\n"
         "hint: did you mean TABLE? "
-        "write DROP TABLE | VIEW | MATERIALIZED VIEW | SOURCE | FLOW | CHANGEFEED | EVENT STORE | PROJECTION [IF EXISTS] x"
+        "write DROP TABLE | VIEW | MATERIALIZED VIEW | SOURCE | FLOW | CHANGEFEED | EVENT STORE | PROJECTION "
+        "[IF EXISTS] x"
     )
