@@ -162,7 +162,8 @@ def test_all_problems_are_listed_with_their_places(tmp_path: Path) -> None:
         c="CREATE VIEW w AS\nSELECT '${nothing}'",
     )
     assert [str(one) for one in found.problems] == [
-        "sql/a.sql:2:10: expected TABLE, VIEW, MATERIALIZED VIEW, SOURCE, FLOW, CHANGEFEED, EVENT STORE or PROJECTION, found 'TABEL'",
+        "sql/a.sql:2:10: expected TABLE, VIEW, MATERIALIZED VIEW, SOURCE, FLOW, CHANGEFEED, EVENT STORE or "
+        "PROJECTION, found 'TABEL'",
         "sql/a.sql:3:1: t is defined twice",
         "sql/b.sql:2:25: unclosed string",
         "sql/c.sql:2:9: ${nothing} has no value",

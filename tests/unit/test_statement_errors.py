@@ -24,7 +24,8 @@ def refused(sql: str) -> StatementError:
         ("42", "'42' begins no statement", (1, 1), "a statement begins with"),
         (
             "CREATE TABEL t (a INT)",
-            "expected TABLE, VIEW, MATERIALIZED VIEW, SOURCE, FLOW, CHANGEFEED, EVENT STORE or PROJECTION, found 'TABEL'",
+            "expected TABLE, VIEW, MATERIALIZED VIEW, SOURCE, FLOW, CHANGEFEED, EVENT STORE or PROJECTION, "
+            "found 'TABEL'",
             (1, 8),
             "did you mean TABLE?",
         ),
