@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import threading
@@ -16,6 +17,13 @@ from headrace.errors import QueryError, QueryStopped, WorkFailed
 from headrace.query_processes import pool as query_processes
 from headrace.query_processes.pool import Stop
 from tests.query_pool import Pool, asking, running, until
+
+_numbers = itertools.count()
+
+
+def asked_anew(pool: Pool) -> list[str]:
+    """The process that answers a query of which nothing is known."""
+    return pool.ask(f"pid {next(_numbers)}")
 
 
 def test_a_query_alone_in_a_process_that_dies_is_told_so_at_once(pool_of: Callable[..., Pool]) -> None:
@@ -54,11 +62,11 @@ def test_a_query_that_was_lost_beside_an_older_one_is_asked_again_beside_others(
     monkeypatch.setattr(query_processes, "_LONG_SECONDS", 0.3)
     monkeypatch.setattr(query_processes, "_BESIDE_SECONDS", 300.0)
     pool = pool_of()
-    (first,) = pool.ask("pid")
+    (first,) = asked_anew(pool)
     with asking(pool) as threads:
         stop = Stop()
         long = threads.submit(pool.ask, "wait 300", stop)
-        until(lambda: pool.ask("pid") != [first])
+        until(lambda: asked_anew(pool) != [first])
         older = threads.submit(pool.ask, f"fall {tmp_path / 'fall'}")
         until(lambda: running(pool) == 2)
         younger = threads.submit(pool.ask, f"late {tmp_path / 'late'}")
@@ -104,11 +112,11 @@ def test_what_was_stopped_and_went_on_is_the_suspect(
     monkeypatch.setattr(query_processes, "_BESIDE_SECONDS", 300.0)
     monkeypatch.setattr(query_processes, "_DRAIN_SECONDS", 300.0)
     pool = pool_of()
-    (first,) = pool.ask("pid")
+    (first,) = asked_anew(pool)
     with asking(pool) as threads:
         stop, guilty = Stop(), Stop()
         long = threads.submit(pool.ask, "wait 300", stop)
-        until(lambda: pool.ask("pid") != [first])
+        until(lambda: asked_anew(pool) != [first])
         older = threads.submit(pool.ask, f"fall {tmp_path / 'fall'}", guilty)
         until(lambda: running(pool) == 2)
         innocent = threads.submit(pool.ask, f"late {tmp_path / 'late'}")

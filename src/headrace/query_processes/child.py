@@ -19,12 +19,17 @@ from typing import Literal
 
 from headrace.query_processes.question import Question, QuestionWriter
 from headrace.query_processes.wire import Message, WireBroken, receive, send
-from headrace.spark.proc import processor_seconds, resident_bytes
+from headrace.spark.proc import processor_seconds, resident_bytes, set_niceness
 
 PROGRAM = (sys.executable, "-m", "headrace.query_processes.worker")
 _SEND_SECONDS = 10
 _WATCH_SECONDS = 0.2
 _ANSWER_ROOM = 1024 * 1024
+# Epochs come first, then a process that starts or has queries that are soon answered: where they want the processor
+# together, each of its threads gets a third of what an epoch's gets. One with a long query gives way to both: a
+# thirtieth. Not less: it would never be answered on a machine that has other work.
+NICENESS = 5
+_MUCH_NICER = 10
 # Of the owner's environment only what a program needs to run: a query process has no use for keys and passwords.
 _ENVIRONMENT = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR", "JAVA_HOME", "SPARK_HOME", "LD_LIBRARY_PATH")
 
@@ -148,6 +153,11 @@ class Child:
                     os.killpg(self.pid, signal.SIGKILL)
         with contextlib.suppress(OSError):
             self._wire.shutdown(socket.SHUT_RDWR)
+
+    def give_way(self, much: bool) -> bool:
+        """Give way to processes that answer soon, or come back among them; whether the system let it."""
+        niceness = os.nice(0) + NICENESS + (_MUCH_NICER if much else 0)
+        return all(set_niceness(pid, niceness) for pid in self._pids())
 
     def processor_seconds(self) -> float:
         """How much of the processor it has had so far."""

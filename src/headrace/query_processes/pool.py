@@ -5,6 +5,9 @@ which something goes on that was stopped nobody else is sent; it is ended when t
 and who is in it by then is asked again elsewhere. When a process runs out of memory, or ends for a reason unknown,
 nobody knows whose fault it was: the query that was in it for longest is the suspect and is asked once more, alone; the
 others as before, but alone if it happens to them again. One that is asked alone leaves a process to the others.
+
+How a query went before counts (`standing.py`): one that did harm is asked alone from the start, and for a minute after
+a process was lost, queries of which nothing is known leave one to those that were quick.
 """
 
 from __future__ import annotations
@@ -24,12 +27,17 @@ from headrace.query_processes.child import PROGRAM, Allowance, Child, ProcessLos
 from headrace.query_processes.error_forms import error_from_json
 from headrace.query_processes.question import Question, answer_rows
 from headrace.query_processes.refusals import closed, lost, not_run, too_much_memory
+from headrace.query_processes.standing import Standing, Standings
 from headrace.query_processes.wire import Message, WireBroken
 from headrace.reading.stoppable import stopped
 
 _LOOK_SECONDS = 0.2
 # A query that has run for so long may go on for long.
 _LONG_SECONDS = 2.0
+# One that was quick is not when it takes so long, alone in its process.
+_DOUBT_SECONDS = 10.0
+# One that is stopped after so long has kept a process busy in vain.
+_HARM_SECONDS = 5.0
 # How long one waits behind an older query before it is asked in a process that is clear.
 _BESIDE_SECONDS = 3.0
 # How long what was stopped may go on before nobody else is sent into its process, and before that is ended in any case.
@@ -69,6 +77,7 @@ class _RunningQuery:
 
     process: _Process
     alone: bool
+    standing: Standing = "unknown"
     taken_at: float = field(default_factory=time.monotonic)
 
 
@@ -90,8 +99,11 @@ class _Process:
     left_at: float = field(default_factory=time.monotonic)
     has_started: bool = False
     stopped: list[_Stopped] = field(default_factory=list[_Stopped])
-    # When the query came that was in it for longest when it ended.
-    oldest_at: float | None = None
+    # Whether it gives way to those that answer soon, since it has, or had, a long query.
+    slow: bool = False
+    # When the query came that is suspect of its end, and whether that may be one that was quick before.
+    suspect_since: float | None = None
+    suspects_quick: bool = False
 
     @property
     def ready(self) -> bool:
@@ -124,12 +136,23 @@ class _Process:
         """Whether a query may go into it."""
         return self.ready and not self.drained and not any(query.alone for query in self.running)
 
+    @property
+    def only_quick(self) -> bool:
+        """Whether nothing is in it but queries that were quick before, or nothing at all."""
+        return self.stopping_for is None and all(query.standing == "quick" for query in self.running)
+
     def is_suspect(self, query: _RunningQuery) -> bool:
-        """Whether nothing else was in it for as long when it ended; asked by each that was before it leaves."""
-        if self.oldest_at is None:
+        """Whether nothing else was in it for as long when it ended; asked by each that was before it leaves.
+
+        Those that were quick before are suspect only where nobody else is.
+        """
+        if self.suspect_since is None:
             gone_on = [one for one in self.stopped if not one.answer.done() or one.answer.exception() is not None]
-            self.oldest_at = min(one.taken_at for one in [*gone_on, *self.running])
-        return query.taken_at <= self.oldest_at
+            known = [one for one in self.running if one.standing == "quick"]
+            unknown = [*gone_on, *(one for one in self.running if one.standing != "quick")]
+            self.suspect_since = min(one.taken_at for one in unknown or known)
+            self.suspects_quick = not unknown
+        return query.taken_at <= self.suspect_since and (query.standing != "quick" or self.suspects_quick)
 
 
 class _Moved(Exception):
@@ -149,6 +172,8 @@ class QueryProcesses:
         self._failed_at = 0.0
         self._failures = 0
         self._trouble_at: float | None = None
+        self._quick_at: float | None = None
+        self._standings = Standings()
         self._closed = False
 
     def rows(self, question: Question, stop: Stop) -> pa.Table:
@@ -178,11 +203,13 @@ class QueryProcesses:
             self._tending.join()
 
     def _answered(self, question: Question, stop: Stop, read: Callable[[Message], T]) -> T:
-        alone = moved = lost_before = False
+        standing = self._standings.of(question.sql)
+        alone, moved, lost_before = standing == "harmful", False, False
         for _ in range(_ATTEMPTS):
-            query = self._enter(alone, stop)
+            query = self._enter(alone, standing, stop)
             try:
                 message = self._ask(query, question, stop, may_move=not (alone or moved))
+                self._note_answered(question, query)
                 if "error" in message.head:
                     raise error_from_json(message.head["error"])
                 return read(message)
@@ -193,6 +220,7 @@ class QueryProcesses:
                 query.process.child.kill("disbelieved")
             except ProcessLost as gone:
                 if gone.ending == "memory" and (alone or gone.alone):
+                    self._standings.note(question.sql, "harmful")
                     raise too_much_memory() from None
                 if gone.ending == "unknown" and alone:
                     raise lost() from None
@@ -200,37 +228,75 @@ class QueryProcesses:
                     with self._changed:
                         alone = alone or lost_before or query.process.is_suspect(query)
                     lost_before = True
+                    if alone:
+                        standing = "harmful"
+                        self._standings.note(question.sql, standing)
             finally:
                 self._leave(query)
         raise not_run()
 
-    def _enter(self, alone: bool, stop: Stop) -> _RunningQuery:
+    def _note_answered(self, question: Question, query: _RunningQuery) -> None:
+        """Keep whether a query was quick; one that was, and took longer in a new process or beside others, still is."""
+        seconds = time.monotonic() - query.taken_at
+        if seconds < _LONG_SECONDS:
+            self._standings.note(question.sql, "quick")
+        elif seconds > _DOUBT_SECONDS and len(query.process.running) == 1:
+            self._standings.note(question.sql, "unknown")
+
+    def _enter(self, alone: bool, standing: Standing, stop: Stop) -> _RunningQuery:
         """A part in a process; waits until there is one."""
         with self._changed:
             self._tend()
             while True:
+                if standing == "quick":
+                    self._quick_at = time.monotonic()
                 stop.refuse()
                 if self._closed:
                     raise closed()
-                process = self._free_alone() if alone else self._free()
+                process = self._free_alone() if alone else self._free(standing)
                 if process is not None:
-                    query = _RunningQuery(process, alone)
+                    query = _RunningQuery(process, alone, standing)
                     process.running.append(query)
                     return query
                 if self._failures >= _FAILURES and not self._processes:
                     raise not_run()
                 self._changed.wait(_LOOK_SECONDS)
 
-    def _free(self) -> _Process | None:
+    def _free(self, standing: Standing, but: _Process | None = None) -> _Process | None:
         """The process that a query may go into now: the one with fewest, among those that are clear if any is."""
-        shared = [process for process in self._processes if process.open]
-        return min(shared, key=lambda process: (not process.clear, len(process.running)), default=None)
+        shared = [process for process in self._processes if process.open and process is not but]
+        if standing != "quick" and self._leaves_one():
+            # Where those are that nobody knows, the next may go too: whatever happens, it happens to them.
+            left = [process for process in shared if process.only_quick]
+            shared = [process for process in shared if not process.only_quick] + left[1:]
+        return min(shared, key=lambda process: (not process.clear, process.slow, len(process.running)), default=None)
+
+    def _leaves_one(self) -> bool:
+        """Whether a query that may do harm leaves a process to those that are known to be quick."""
+        return self._most > 1 and not self._failures and _recent(self._quick_at) and self._wants_two
+
+    @property
+    def _wants_two(self) -> bool:
+        """Whether one process is for those that are known to be quick and ask these days, and one for the others.
+
+        That is so while a query goes on for long, and for a minute after a process was lost.
+        """
+        return self._troubled or (_recent(self._quick_at) and any(process.crowded for process in self._processes))
 
     def _free_alone(self) -> _Process | None:
         """The process that a query may have for itself, and not the only one that others can go into."""
         empty = next((process for process in self._processes if process.clear and not process.running), None)
-        others = any(process.open for process in self._processes if process is not empty)
-        return empty if others or self._most == 1 or self._failures else None
+        others = [process for process in self._processes if process is not empty]
+        # Two are left to the others where there are three: one to the quick, and one to those that nobody knows.
+        taken = sum(any(query.alone for query in process.running) for process in others)
+        if any(process.open for process in others) and taken < max(1, self._most - 2):
+            return empty
+        return empty if self._most == 1 or self._failures else None
+
+    @property
+    def _troubled(self) -> bool:
+        """Whether a process was lost within the last minute."""
+        return _recent(self._trouble_at)
 
     def _ask(self, query: _RunningQuery, question: Question, stop: Stop, *, may_move: bool) -> Message:
         child = query.process.child
@@ -241,6 +307,8 @@ class QueryProcesses:
             if answer.done():
                 break
             if stop.wanted.done():
+                if time.monotonic() - query.taken_at > _HARM_SECONDS:
+                    self._standings.note(question.sql, "harmful")
                 self._stop(query, number, answer)
                 raise stopped()
             if may_move and time.monotonic() - query.taken_at > _BESIDE_SECONDS and self._better(query):
@@ -252,7 +320,8 @@ class QueryProcesses:
         """Whether a query waits behind an older one, and there is a process where it would not."""
         with self._changed:
             behind = any(other.taken_at < query.taken_at for other in query.process.running)
-            return behind and any(process.clear for process in self._processes if process is not query.process)
+            found = self._free(query.standing, but=query.process) if behind else None
+            return found is not None and found.clear
 
     def _stop(self, query: _RunningQuery, number: int, answer: Future[Message]) -> None:
         """Have a query stopped, for which nobody waits any more."""
@@ -295,8 +364,7 @@ class QueryProcesses:
         """Let go of processes that have ended, end those that are to end, and tell whether another is to be started."""
         now = time.monotonic()
         with self._changed:
-            troubled = self._trouble_at is not None and now - self._trouble_at < _TROUBLE_SECONDS
-            kept = 2 if troubled else 1
+            kept = 2 if self._wants_two else 1
             for process in list(self._processes):
                 if process.child.ended.is_set():
                     self._processes.remove(process)
@@ -309,7 +377,11 @@ class QueryProcesses:
                     # Only by what has come since: one that was there before says nothing about the next.
                     self._failures = self._failures if process.has_started else 0
                     process.has_started = True
-                    idle = len(self._processes) > kept and not process.running and now - process.left_at > _IDLE_SECONDS
+                    if process.crowded != process.slow:
+                        # To come back is not allowed to everybody.
+                        process.slow = not process.child.give_way(process.crowded) or process.crowded
+                    needed = len(self._processes) <= kept and not process.slow
+                    idle = not needed and not process.running and now - process.left_at > _IDLE_SECONDS
                     if process.drained and (not process.running or (process.stopping_for or 0.0) > _DRAIN_SECONDS):
                         process.child.kill("stopped")
                     elif idle:
@@ -331,3 +403,7 @@ class QueryProcesses:
         else:
             with self._changed:
                 self._processes.append(process)
+
+
+def _recent(at: float | None) -> bool:
+    return at is not None and time.monotonic() - at < _TROUBLE_SECONDS

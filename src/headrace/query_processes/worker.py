@@ -27,7 +27,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from headrace.errors import HeadraceError, ResultTooLarge, WorkFailed
 from headrace.plans.catalyst import Catalyst
 from headrace.plans.failures import FAILURES, causes
-from headrace.query_processes.child import OUT_OF_MEMORY
+from headrace.query_processes.child import NICENESS, OUT_OF_MEMORY
 from headrace.query_processes.error_forms import error_to_json
 from headrace.query_processes.question import Question, QuestionReader
 from headrace.query_processes.refusals import too_large_a_change, too_many_bytes, too_much_memory
@@ -38,20 +38,14 @@ from headrace.reading.queries import Queries
 from headrace.reading.stoppable import Stoppable
 from headrace.settings import Settings
 from headrace.spark.jvm import Jvm
-from headrace.spark.proc import set_niceness
+from headrace.spark.proc import give_way_when_woken
 from headrace.spark.session import jvm_of, large_session, start_spark
 from headrace.sql.query_errors import query_error
 from headrace.statements.changes import ChangeQuery, read_rows
 from headrace.storage.scratch import Scratch
 
-# Epochs come first, then a process that starts, for which the next query may wait, then those that run queries: where
-# they want the processor together, each thread gets a third of what an epoch's gets, and a tenth. Not less: they would
-# never be answered on a machine that has other work.
-_STARTING_NICENESS = 5
-_WORKING_NICENESS = 5
-# How long it is looked whether somebody waited for it, and for how long that one's query comes before others.
+# How long it is looked whether somebody waited for it.
 _LOOK_SECONDS = 0.3
-_FIRST_SECONDS = 2.0
 _REHEARSAL = "SELECT word, sum(id) AS n FROM rehearsed WHERE id > 0 GROUP BY word ORDER BY n DESC"
 _ENDING_SECONDS = 1.0
 _STOP_AGAIN_SECONDS = 0.2
@@ -89,15 +83,10 @@ class Worker:
         threading.Thread(target=self._begun, daemon=True).start()
 
     def _begun(self) -> None:
-        """Rehearse, or let who waited be answered; then give way to other processes that start."""
+        """Rehearse, or let who waited be answered."""
         time.sleep(_LOOK_SECONDS)
-        if self._asked:
-            time.sleep(_FIRST_SECONDS)
-        else:
+        if not self._asked:
             self._rehearse()
-        niceness = os.nice(0) + _WORKING_NICENESS
-        for pid in (os.getpid(), self._jvm.pid):
-            set_niceness(pid, niceness)
 
     def _rehearse(self) -> None:
         """Have Spark load what every query needs."""
@@ -269,7 +258,8 @@ def main(descriptor: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if os.getpgrp() != os.getpid():
         os.setpgrp()
-    os.nice(_STARTING_NICENESS)
+    os.nice(NICENESS)
+    give_way_when_woken()
     wire = socket.socket(fileno=descriptor)
     threading.Thread(target=_end_with_owner, args=(wire,), daemon=True).start()
     scratch = Scratch()

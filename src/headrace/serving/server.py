@@ -25,6 +25,8 @@ class Server(uvicorn.Server):
             uvicorn.Config(
                 app,
                 http=connections,
+                # Whatever else is installed: the limits on connections are tried with this one.
+                loop="asyncio",
                 host=host,
                 port=port,
                 lifespan="on",

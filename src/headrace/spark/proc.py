@@ -29,17 +29,34 @@ def resident_bytes(pid: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def set_niceness(pid: int, niceness: int) -> None:
-    """Give way to others, with all threads of a process: Linux counts niceness by thread."""
+def set_niceness(pid: int, niceness: int) -> bool:
+    """Give way to others, with all threads of a process: Linux counts niceness by thread. Whether that was allowed."""
     threads = Path(f"/proc/{pid}/task")
     # Twice, for a thread that was begun meanwhile by one that was not told yet.
     for _ in range(2 if threads.is_dir() else 0):
-        for thread in threads.iterdir():
-            with suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, int(thread.name), niceness)
+        for thread in _numbers(threads):
+            try:
+                os.setpriority(os.PRIO_PROCESS, thread, niceness)
+            except ProcessLookupError:
+                continue
+            except OSError:
+                return False
     if not threads.is_dir():
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, pid, niceness)
+    return True
+
+
+def _numbers(threads: Path) -> list[int]:
+    with suppress(OSError):
+        return [int(one.name) for one in threads.iterdir()]
+    return []
+
+
+def give_way_when_woken() -> None:
+    """Never take the processor from another the moment there is work, with all that this process starts from now on."""
+    with suppress(OSError, AttributeError):
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def _stat(pid: int) -> list[str]:
