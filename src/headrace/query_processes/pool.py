@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from headrace.errors import QueryStopped
 from headrace.query_processes.child import PROGRAM, Allowance, Child, ProcessLost
 from headrace.query_processes.error_forms import error_from_json
 from headrace.query_processes.question import Question, answer_rows
@@ -205,6 +206,7 @@ class QueryProcesses:
     def _answered(self, question: Question, stop: Stop, read: Callable[[Message], T]) -> T:
         standing = self._standings.of(question.sql)
         alone, moved, lost_before = standing == "harmful", False, False
+        worked = 0.0
         for _ in range(_ATTEMPTS):
             query = self._enter(alone, standing, stop)
             try:
@@ -215,6 +217,10 @@ class QueryProcesses:
                 return read(message)
             except _Moved:
                 moved = True
+            except QueryStopped:
+                if worked + time.monotonic() - query.taken_at > _HARM_SECONDS:
+                    self._standings.note(question.sql, "harmful")
+                raise
             except (WireBroken, KeyError):
                 # It is not to be believed any more.
                 query.process.child.kill("disbelieved")
@@ -232,6 +238,7 @@ class QueryProcesses:
                         standing = "harmful"
                         self._standings.note(question.sql, standing)
             finally:
+                worked += time.monotonic() - query.taken_at
                 self._leave(query)
         raise not_run()
 
@@ -285,13 +292,16 @@ class QueryProcesses:
 
     def _free_alone(self) -> _Process | None:
         """The process that a query may have for itself, and not the only one that others can go into."""
-        empty = next((process for process in self._processes if process.clear and not process.running), None)
-        others = [process for process in self._processes if process is not empty]
+        empty = [process for process in self._processes if process.clear and not process.running]
+        if self._most == 1 or self._failures:
+            return next(iter(empty), None)
         # Two are left to the others where there are three: one to the quick, and one to those that nobody knows.
-        taken = sum(any(query.alone for query in process.running) for process in others)
-        if any(process.open for process in others) and taken < max(1, self._most - 2):
-            return empty
-        return empty if self._most == 1 or self._failures else None
+        taken = sum(any(query.alone for query in process.running) for process in self._processes)
+        # The one that was used last has what the next quick query needs.
+        chosen = min(empty, key=lambda process: process.left_at, default=None)
+        others = [process for process in self._processes if process is not chosen]
+        is_left = any(one.clear and one.only_quick if self._most > 2 else one.open for one in others)
+        return chosen if is_left and taken < max(1, self._most - 2) else None
 
     @property
     def _troubled(self) -> bool:
@@ -307,8 +317,6 @@ class QueryProcesses:
             if answer.done():
                 break
             if stop.wanted.done():
-                if time.monotonic() - query.taken_at > _HARM_SECONDS:
-                    self._standings.note(question.sql, "harmful")
                 self._stop(query, number, answer)
                 raise stopped()
             if may_move and time.monotonic() - query.taken_at > _BESIDE_SECONDS and self._better(query):
