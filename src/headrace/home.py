@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
@@ -67,14 +67,14 @@ class Home:
         self.path = path
         self.settings = settings
         self._ownership = ownership
-        self._leaves = Scratch(memory_folder())
-        try:
+        with ExitStack() as left_behind:
+            self._leaves = Scratch(memory_folder())
+            left_behind.callback(self._leaves.close)
             self._disk = open_scratch(path, spark, settings, sweeping=ownership is not None)
-        except BaseException:
-            self._leaves.close()
-            raise
-        files = Files(self._disk.path)
-        sessions = open_sessions(spark, files)
+            left_behind.callback(self._disk.close)
+            files = Files(self._disk.path)
+            sessions = open_sessions(spark, files)
+            left_behind.pop_all()
         ledger = Ledger(path, settings.inline_bytes)
         self.readers = Readers(path, may_write=ownership is not None)
         self.core = Core(path, ledger, settings, sessions, self._leaves.path, ownership, read_only=ownership is None)

@@ -15,6 +15,7 @@ import pyspark
 import pytest
 from py4j.protocol import Py4JError
 
+from headrace import home
 from headrace.cli.homes import ChosenHome, with_master
 from headrace.errors import SetupError
 from headrace.settings import Settings
@@ -57,6 +58,7 @@ def test_the_shared_folder_is_that_of_the_home_unless_another_is_named(tmp_path:
     assert folder_for(tmp_path / "home", None) == tmp_path / "home" / "scratch"
     assert folder_for(tmp_path / "home", str(tmp_path / "other")) == tmp_path / "other"
     assert folder_for(tmp_path / "home", (tmp_path / "other").as_uri()) == tmp_path / "other"
+    assert folder_for(tmp_path / "home", (tmp_path / "an other").as_uri()) == tmp_path / "an other"
 
 
 def test_a_home_in_an_object_store_needs_a_shared_folder(tmp_path: Path) -> None:
@@ -216,3 +218,30 @@ def test_executors_are_watched_also_after_a_spark_was_replaced(monkeypatch: pyte
         assert interrupted.wait(5)
     finally:
         watch.close()
+
+
+@pytest.mark.parametrize("url", ["file://elsewhere/scratch", "file:///scratch?a=1", "file:///scratch#a"])
+def test_a_shared_scratch_is_a_folder_of_this_machine(tmp_path: Path, url: str) -> None:
+    with pytest.raises(SetupError, match="names no folder of this machine"):
+        folder_for(tmp_path / "home", url)
+
+
+def test_nothing_is_left_where_sessions_cannot_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[str] = []
+
+    class Left:
+        def __init__(self, name: str = "leaves", *_: object, **__: object) -> None:
+            self.path, self._name = tmp_path, name
+
+        def close(self) -> None:
+            closed.append(self._name)
+
+    def fail(*_: object) -> None:
+        raise SetupError("no sessions")
+
+    monkeypatch.setattr(home, "Scratch", lambda *_: Left("leaves"))
+    monkeypatch.setattr(home, "open_scratch", lambda *_, **__: Left("disk"))
+    monkeypatch.setattr(home, "open_sessions", fail)
+    with pytest.raises(SetupError, match="no sessions"):
+        home.Home(tmp_path, None, Settings(), None)  # type: ignore[arg-type]
+    assert closed == ["disk", "leaves"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import SparkSession
 
@@ -44,7 +44,7 @@ def folder_for(home: Location, given: str | None) -> Path:
     """The folder around what each process leaves: the one that is named, or that of the home."""
     scheme, found, _ = (given or "").partition("://")
     if given is not None and (not found or scheme == "file"):
-        folder = Path(urlsplit(given).path if found else given).resolve()
+        folder = (_path_of(given) if found else Path(given)).resolve()
     elif given is None and isinstance(home, Path):
         folder = home.resolve() / _FOLDER
     else:
@@ -60,3 +60,15 @@ def folder_for(home: Location, given: str | None) -> Path:
             hint="let the setting shared_scratch name a folder without them",
         )
     return folder
+
+
+def _path_of(url: str) -> Path:
+    """The folder of a file: URL, whose names may be written with signs for letters that a URL has no room for."""
+    parts = urlsplit(url)
+    if parts.netloc not in ("", "localhost") or parts.query or parts.fragment:
+        raise SetupError(
+            f"shared_scratch is {url}, which names no folder of this machine",
+            detail=f"What stands after file:// and before the next slash is a machine: {parts.netloc or 'none'}.",
+            hint="write file:///folder/on/all/machines, or the folder itself",
+        )
+    return Path(unquote(parts.path))
