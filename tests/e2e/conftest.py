@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+
+from tests.feed_database import Database
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,6 +105,26 @@ def running(hr: Any, processes: Any = None, **overrides: Any) -> Iterator[Served
         httpx.Client(base_url=server.url, timeout=120, headers=headers) as client,
     ):
         yield Served(server.url, hr, client, app.state.service)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Any]:
+    """A PostgreSQL alone, without a JVM, which tests may kill and start again."""
+    from headrace import local
+
+    with local.start(kafka=False, connect=False) as servers:
+        yield servers
+
+
+@pytest.fixture
+def database(postgres_server: Any) -> Iterator[Database]:
+    """An empty schema of that PostgreSQL."""
+    made = Database(postgres_server, f"s{uuid.uuid4().hex[:12]}")
+    made.run("CREATE SCHEMA {}")
+    yield made
+    for delivery in made.deliveries:
+        delivery.close()
+    made.run("DROP SCHEMA {} CASCADE")
 
 
 @pytest.fixture(scope="package")
