@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from headrace.feeds.files import FILES
+from headrace.feeds.postgres import PostgresSink
 from headrace.feeds.sink import Sink
 
-_ALL: Sequence[Sink] = (FILES,)
+_ALL: Sequence[Sink] = (FILES, PostgresSink())
 
 SINKS: Mapping[str, Sink] = {one.keyword.lower(): one for one in _ALL}
