@@ -224,6 +224,16 @@ def test_a_table_that_is_gone_is_told_and_a_scan_brings_it_back(database: Databa
     assert [row[0] for row in database.rows()] == [1, 2]
 
 
+def test_a_database_that_has_lost_it_all_says_so(database: Database) -> None:
+    with pytest.raises(SinkEnded, match="RESYNC CHANGEFEED"):
+        database.open().deliver(batch_of([("INSERT", item(7))], 7))
+    delivery = database.open(fence=1)
+    delivery.begin_scan(ITEMS)
+    delivery.end_scan(Mark(8, 0, 7))
+    delivery.deliver(batch_of([("INSERT", item(8))], 8))
+    assert [row[0] for row in database.rows()] == [8]
+
+
 def test_a_feed_that_is_made_anew_begins_anew(database: Database) -> None:
     first = database.open()
     first.deliver(batch_of([("INSERT", item(1)), ("INSERT", item(2))]))

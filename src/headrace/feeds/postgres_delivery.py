@@ -133,7 +133,8 @@ class PostgresDelivery:
                 cursor.execute(sql.SQL("ANALYZE {}").format(self._names.target))
                 self._book.end_run(cursor)
                 self._book.begin_run(cursor, "follow")
-            self._book.keep(cursor, replace(state.at(mark), scan=None))
+            told = state.told if state.told.highest is not None else Told(mark.sequence)
+            self._book.keep(cursor, replace(state.at(mark), told=told, scan=None))
 
     def close(self) -> None:
         """End the run and let go of the connection."""
@@ -149,6 +150,8 @@ class PostgresDelivery:
         """Write the events that are new, and how far the feed is then; return those that are refused."""
         if self._lost:
             raise SinkEnded(self._lost)
+        if len(batch) and state.told.highest is None and state.scan is None and batch.sequences[0] > 1:
+            raise SinkEnded("the database no longer has what was delivered: RESYNC CHANGEFEED tells all rows anew")
         due = np.flatnonzero(state.told.lacks(batch.sequences))
         refused: Faults = {}
         keys: dict[int, str] = {}
@@ -253,9 +256,9 @@ class PostgresDelivery:
         state = self._book.take_over(cursor, self._place, made=not there)
         self._lost = ""
         if state.target != self._place:
-            self._lost = f"this feed was delivered to {state.target} so far: have all delivered anew"
+            self._lost = f"this feed was delivered to {state.target} so far: RESYNC CHANGEFEED tells all rows anew"
         elif not there and state.told.highest is not None:
-            self._lost = f"the table {self._place} is gone, and with it all that was delivered: have all delivered anew"
+            self._lost = f"the table {self._place} is gone with all its rows: RESYNC CHANGEFEED tells them anew"
         elif not there:
             make_table(cursor, self._names, self._described, self._target.columns)
         if not self._lost:

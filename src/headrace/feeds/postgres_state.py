@@ -101,7 +101,7 @@ class Book:
             (self.target.feed_id,),
         ).fetchone()
         if row is None:
-            raise SinkEnded("how far the feed is was removed from headrace_feeds: have all delivered anew")
+            raise SinkEnded("how far the feed is was removed from headrace_feeds: RESYNC CHANGEFEED")
         epoch, event, sequence, told, scan, target, made, fence = row
         if fence > self.target.fence:
             raise SinkEnded(f"another process, with the number {fence}, delivers this feed now")

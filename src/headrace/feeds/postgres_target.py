@@ -153,7 +153,7 @@ def fit_table(cursor: Cursor[Any], names: Names, described: Described, columns: 
             raise SinkEnded(
                 f"column {field.name} of {described.table} is {column.type}, and {field.dataType.simpleString()} needs "
                 f"{postgres_type(field.dataType)}: columns are added, and never changed; alter it, or drop "
-                "the table and have all delivered anew"
+                "the table and RESYNC CHANGEFEED"
             )
     missing = [name for name in columns.names if name not in found]
     if missing:

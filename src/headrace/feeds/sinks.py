@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from headrace.feeds.files import FILES
 from headrace.feeds.postgres import PostgresSink
+from headrace.feeds.redis import RedisSink
 from headrace.feeds.sink import Sink
 
-_ALL: Sequence[Sink] = (FILES, PostgresSink())
+_ALL: Sequence[Sink] = (FILES, PostgresSink(), RedisSink())
 
 SINKS: Mapping[str, Sink] = {one.keyword.lower(): one for one in _ALL}
