@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from headrace.cli.opening import errors_reported
 from headrace.cli.options import DebugOption, JsonOption
-from headrace.errors import SetupError
-
-_PROGRAM = Path(__file__).parents[3] / "examples" / "medallion" / "demo.py"
+from headrace.project.packaged import MEDALLION, example_folder
 
 
 def demo(
@@ -33,11 +30,6 @@ def demo(
         headrace demo --scale 0.02 --hours 3
     """
     with errors_reported(as_json=as_json, debug=debug):
-        if not _PROGRAM.exists():
-            raise SetupError(
-                "the example is not here",
-                detail="It comes with Headrace's sources, not with an installed package.",
-                hint="clone the repository and run 'make demo'",
-            )
-    command = [sys.executable, str(_PROGRAM), "--scale", str(scale), "--hours", str(hours)]
+        program = example_folder(MEDALLION) / "demo.py"
+    command = [sys.executable, str(program), "--scale", str(scale), "--hours", str(hours)]
     raise typer.Exit(subprocess.run([*command, *(["--json"] if as_json else [])]).returncode)

@@ -89,6 +89,8 @@ class Core:
         self.definitions = 0
         # Called after each commit with every store that it has added to.
         self.tidy: Callable[[Store], None] = lambda _: None
+        # Called after each commit with its epoch, its time and how many rows each relation's delta has.
+        self.committed: Callable[[int, datetime, Mapping[str, int]], None] = lambda *_: None
         self._ownership = ownership
         # While `_visible` is held, the stores are of the same epoch.
         self._present = Present()
@@ -309,6 +311,7 @@ class Core:
                 raise
         for store, _ in prepared.additions:
             self.tidy(store)
+        self.committed(epoch, now, {name: len(delta) for name, delta in work.deltas.items() if len(delta)})
 
     def _show(self, prepared: Prepared, deltas: Mapping[str, Delta]) -> None:
         """Let everyone see a committed epoch: assignments only."""

@@ -48,6 +48,8 @@ class Loop:
         # Whether more calls are on their way; who receives them knows.
         self.arriving: Callable[[], bool] = lambda: False
         self._views_seconds = 0.0
+        # Called after each epoch with its number and the seconds of its stages, in the thread that ran it.
+        self.ran: Callable[[int, Mapping[str, float]], None] = lambda *_: None
         self._suspects = Suspects()
         self.turn = threading.RLock()
         # Called after each definition, still in turn.
@@ -319,6 +321,8 @@ class Loop:
             self._take(calls, 1 if apart else math.inf)
         stages = run_epoch(self.core, calls, self._join if join and not apart else None)
         self._views_seconds = stages.get("views", self._views_seconds)
+        if stages:
+            self.ran(self.core.epoch, stages)
 
     def _join(self, calls: list[Call], intake: Intake) -> None:
         """Take calls in that came while those before them were checked, or that are on their way.

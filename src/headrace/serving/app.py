@@ -26,10 +26,14 @@ from headrace.serving import (
 )
 from headrace.serving.auth import Guarded
 from headrace.serving.connections import Lingering
+from headrace.serving.console import examples, graph, live, pages
+from headrace.serving.console.examples import Medallion
+from headrace.serving.console.history import History
 from headrace.serving.feldera import routes as feldera
 from headrace.serving.metrics import Measured
 from headrace.serving.openapi import with_keys
 from headrace.serving.service import service_for
+from headrace.serving.sessions import Sessions
 from headrace.settings import Settings
 from headrace.version import release
 
@@ -41,7 +45,9 @@ def build_app(hr: Headrace, settings: Settings, processes: QueryProcesses | None
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None, None]:
+        app.state.history.begin()
         yield
+        await run_in_threadpool(app.state.history.close)
         await run_in_threadpool(app.state.service.close)
         if is_own:
             await run_in_threadpool(processes.close)
@@ -56,13 +62,18 @@ def build_app(hr: Headrace, settings: Settings, processes: QueryProcesses | None
         redoc_url=None,
     )
     service = app.state.service = service_for(home_of(hr), settings, processes)
+    sessions = app.state.sessions = Sessions()
+    app.state.history = History(home_of(hr))
+    app.state.medallion = Medallion(hr)
     problems.install(app)
     for group in (ingress, epochs, completion, query, changes, sources, dead_letters, events, health, metrics):
+        app.include_router(group.router)
+    for group in (graph, live, examples, pages):
         app.include_router(group.router)
     feldera.install(app, str(home_of(hr).path))
     if settings.api_keys:
         with_keys(app)
-    app.add_middleware(Guarded, keys=settings.api_keys)
+    app.add_middleware(Guarded, keys=settings.api_keys, sessions=sessions)
     app.add_middleware(Lingering)
     app.add_middleware(Measured, metrics=service.metrics)
     return app

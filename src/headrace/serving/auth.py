@@ -15,9 +15,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headrace.errors import SetupError
 from headrace.serving.problems import Refusal, respond
+from headrace.serving.sessions import COOKIE, Sessions
 
 # What a load balancer asks for; it tells a stranger only that a server is here.
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
+# The console's own files, the same for everyone, and where a browser signs in; what they show needs a key.
+_PAGES = "/console/"
+_SAFE = frozenset({"GET", "HEAD"})
 # What a browser says of a request that no other page had a part in; a sister domain is another page.
 _OWN_SITES = frozenset({"same-origin", "none"})
 _HOST = re.compile(r"(?P<name>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(?::(?P<port>[0-9]{1,5}))?", re.ASCII)
@@ -58,8 +62,9 @@ class Guarded:
     What a page of another site has a browser send never passes.
     """
 
-    def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
+    def __init__(self, app: ASGIApp, keys: Sequence[str], sessions: Sessions | None = None) -> None:
         self._app = app
+        self._sessions = sessions or Sessions()
         # By their digests, all of one length: even that of a key is nobody's business.
         self._keys = [_digest(key.encode()) for key in keys]
 
@@ -68,21 +73,27 @@ class Guarded:
         if scope["type"] == "http":
             headers = Headers(scope=scope)
             refusal = _sent_by_another_page(headers) or (
-                self._unknown_key(headers) if self._keys else _foreign(headers, scope.get("scheme", "http"))
+                self._unknown_key(headers, scope["method"])
+                if self._keys
+                else _foreign(headers, scope.get("scheme", "http"))
             )
             scope[_KNOWN] = refusal is None
-            if refusal is not None and scope["path"] not in OPEN_PATHS:
+            if refusal is not None and not _is_open(scope["path"], refusal):
                 await respond(refusal)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
-    def _unknown_key(self, headers: Headers) -> Refusal | None:
+    def _unknown_key(self, headers: Headers, method: str) -> Refusal | None:
         given = _given(headers)
-        # Every key is compared, in constant time: how long it takes tells nothing.
-        digest = _digest(given)
-        matches = [hmac.compare_digest(digest, key) for key in self._keys]
-        if given and any(matches):
+        if given and is_key(_digest(given), self._keys):
             return None
+        token = "" if given else session_token(headers)
+        signed_in = self._sessions.key_of(token) if token else None
+        if signed_in is not None and is_key(signed_in, self._keys):
+            # A browser sends its cookie by itself, whatever page made it do so.
+            return (
+                None if method in _SAFE or _is_own_page(headers) else _foreign_site("No page of this server sent it.")
+            )
         return Refusal(
             401,
             "unauthorized",
@@ -90,6 +101,44 @@ class Guarded:
             hint="send it as Authorization: Bearer <key> or as X-API-Key: <key>",
             headers={"WWW-Authenticate": "Bearer", "Connection": "close"},
         )
+
+
+def key_digest(key: str) -> bytes:
+    """What a key is known by."""
+    return _digest(key.encode("utf-8", "surrogatepass"))
+
+
+def is_key(digest: bytes, keys: Sequence[bytes]) -> bool:
+    """Whether a digest is that of one of the keys; each is compared, in constant time: the time tells nothing."""
+    matches = [hmac.compare_digest(digest, key) for key in keys]
+    return any(matches)
+
+
+def session_token(headers: Headers) -> str:
+    """The token that a browser carries, or nothing."""
+    for part in headers.get("cookie", "").split(";"):
+        name, _, value = part.strip().partition("=")
+        if name == COOKIE:
+            return value
+    return ""
+
+
+def _is_open(path: str, refusal: Refusal) -> bool:
+    return path in OPEN_PATHS or (refusal.status == 401 and (path == "/" or path.startswith(_PAGES)))
+
+
+def _is_own_page(headers: Headers) -> bool:
+    """Whether a browser says that a page of this server sent it; behind a proxy with TLS the scheme differs."""
+    if "sec-fetch-site" in headers:
+        return True
+    return _host_of(headers.get("origin", "")) == headers.get("host", "").lower() != ""
+
+
+def _host_of(url: str) -> str:
+    try:
+        return urlsplit(url).netloc.lower()
+    except ValueError:
+        return ""
 
 
 def _digest(key: bytes) -> bytes:

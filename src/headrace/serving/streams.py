@@ -92,10 +92,10 @@ class Streams:
             del step
             if ended:
                 return
-            if not await self._newer_than(position.epoch, seconds):
+            if not await self.newer_than(position.epoch, seconds):
                 yield None
 
-    async def _newer_than(self, epoch: int, seconds: float) -> bool:
+    async def newer_than(self, epoch: int, seconds: float) -> bool:
         """Whether an epoch newer than this came within so many seconds."""
         if self._forget is None:
             self._forget = self._following.listen(self._woken_in(asyncio.get_running_loop()))
@@ -136,6 +136,7 @@ class OpenStream:
         self._streams = streams
         self._released = False
         self.steps = streams.steps
+        self.newer_than = streams.newer_than
         self.text = streams.shared.text
 
     async def pieces(self, step: Reset, rows: int) -> AsyncGenerator[tuple[At, Piece], None]:

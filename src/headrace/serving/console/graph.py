@@ -1,0 +1,228 @@
+"""GET /v1/graph and /v1/relations: what there is, who reads whom, and how each view is kept current."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from headrace.catalog.catalog import Catalog, Relation, Table
+from headrace.epoch.core import Core
+from headrace.json_forms import json_rows
+from headrace.reading.explain import explain_view
+from headrace.serving.console.history import History
+from headrace.serving.openapi import RelationName, refusals
+from headrace.serving.problems import Refusal
+from headrace.serving.service import Service
+from headrace.serving.sources import OfService, answered
+from headrace.sources.running import shown
+from headrace.state.store import Store
+
+router = APIRouter(tags=["console"])
+
+_DIFFERENCE_BYTES = 32 * 1024 * 1024
+_VERIFYING = threading.Lock()
+Epoch = Annotated[int, Query(ge=0, le=2**62)]
+
+
+class GraphBody(BaseModel):
+    """The newest epoch, the relations with their rows and rates, and the sources."""
+
+    model_config = ConfigDict(extra="allow")
+
+    epoch: int
+    committed_at: str
+    relations: list[dict[str, Any]]
+    sources: list[dict[str, Any]]
+
+
+class RelationBody(BaseModel):
+    """One relation: its definition, its columns, its rules and its state."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: str
+    kind: str
+    epoch: int
+    rows: int
+    columns: list[dict[str, Any]]
+
+
+class VerdictBody(BaseModel):
+    """Whether a view equals its full recompute; if not, the rows that only one of both has."""
+
+    ok: bool
+    epoch: int
+    text: str
+
+
+class DifferenceBody(BaseModel):
+    """What a relation has at one epoch and not at another: each row once, with how often it comes or goes."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    begin: int = Field(alias="from")
+    to: int
+    columns: list[str]
+    rows: list[dict[str, Any]]
+    truncated: bool
+
+
+@router.get("/v1/graph", response_model=GraphBody, responses=refusals(503))
+async def graph(request: Request, service: OfService) -> Response:
+    """All relations and sources, with rows, rate and when each changed last."""
+    history: History = request.app.state.history
+    return JSONResponse(await run_in_threadpool(_graph, service, history))
+
+
+@router.get("/v1/relations/{relation}", response_model=RelationBody, responses=refusals(404, 422, 503))
+async def relation(relation: RelationName, request: Request, service: OfService) -> Response:
+    """One relation: definition, columns, the rule of every operator, state, and the epochs that changed it."""
+    history: History = request.app.state.history
+    return JSONResponse(await run_in_threadpool(_details, service, history, relation))
+
+
+@router.post("/v1/relations/{relation}/verify", response_model=VerdictBody, responses=refusals(400, 404, 422, 429, 503))
+async def verify(relation: RelationName, request: Request, service: OfService) -> Response:
+    """Have Spark recompute a view in full and compare it with what is served; one at a time."""
+    name = service.readings.catalog.view(relation).name
+
+    def run() -> dict[str, Any]:
+        if not _VERIFYING.acquire(blocking=False):
+            raise Refusal(
+                429,
+                "too_busy",
+                "a view is being verified already",
+                hint="send the request again after the seconds that Retry-After names",
+                headers={"Retry-After": "5"},
+            )
+        try:
+            epoch = service.readings.epoch
+            verdict = service.home.verify(name)
+            return {"ok": verdict.ok, "epoch": epoch, "text": str(verdict)}
+        finally:
+            _VERIFYING.release()
+
+    return await answered(request, service, run)
+
+
+@router.get(
+    "/v1/relations/{relation}/difference",
+    response_model=DifferenceBody,
+    responses=refusals(400, 404, 410, 422, 503),
+)
+async def difference(
+    relation: RelationName,
+    service: OfService,
+    begin: Annotated[int, Query(alias="from", ge=0, le=2**62, description="The epoch that is compared with.")],
+    to: Annotated[int, Query(ge=0, le=2**62, description="The epoch that is looked at.")],
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 1_000,
+) -> Response:
+    """What a relation has at one epoch and not at another, from its log."""
+    return JSONResponse(await run_in_threadpool(_difference, service, relation, begin, to, limit))
+
+
+def _graph(service: Service, history: History) -> dict[str, Any]:
+    core = service.engine.core
+    epoch, held = core.newest()
+    catalog = core.catalog
+    times, rates = _times(core), history.rates()
+    relations = [
+        {
+            **_head(one, catalog),
+            "rows": held[name][0].count if name in held else 0,
+            "rate": round(rates.get(name, 0.0), 3),
+            "columns": one.schema.names,
+            **_changed(core, name, times),
+        }
+        for name, one in catalog.relations.items()
+    ]
+    sources = json_rows(shown(core, service.engine.sources))
+    kept = {"epoch": epoch, "committed_at": core.committed_at.isoformat(), "oldest": core.ledger.oldest}
+    return {**kept, "relations": relations, "sources": sources}
+
+
+def _head(one: Relation, catalog: Catalog) -> dict[str, Any]:
+    if isinstance(one, Table):
+        return {"name": one.name, "kind": "table", "system": one.system, "reads": [], "incremental": True}
+    return {
+        "name": one.name,
+        "kind": "view",
+        "system": False,
+        "reads": [name for name in one.resolved.reads if name in catalog],
+        "incremental": one.incremental,
+    }
+
+
+def _times(core: Core) -> dict[int, str]:
+    return {one.epoch: one.committed_at.isoformat() for one in list(core.ledger.heads())}
+
+
+def _changed(core: Core, name: str, times: dict[int, str]) -> dict[str, Any]:
+    epoch = core.changed_at.get(name)
+    return {"changed_epoch": epoch, "changed_at": None if epoch is None else times.get(epoch)}
+
+
+def _details(service: Service, history: History, name: str) -> dict[str, Any]:
+    core = service.engine.core
+    catalog = core.catalog
+    one = catalog.get(name)
+    epochs = [
+        {"epoch": past.epoch, "committed_at": past.committed_at.isoformat(), "changes": past.changes[one.name]}
+        | {"seconds": round(sum(past.stages.values()), 6), "views": round(past.stages.get("views", 0.0), 6)}
+        for past in history.epochs()
+        if one.name in past.changes
+    ][-200:]
+    key = one.contract.key if isinstance(one, Table) else one.key
+    columns = [
+        {"name": field.name, "type": field.dataType.simpleString(), "key": field.name in key}
+        for field in one.schema.fields
+    ]
+    stores = one.stores if isinstance(one, Table) else [one.store, *one.hidden.values()]
+    told = {
+        **_head(one, catalog),
+        "epoch": core.epoch,
+        "rows": one.store.snapshot().count,
+        "columns": columns,
+        "key": list(key),
+        "read_by": [view.name for view in catalog.users(one.name)],
+        "state": [_state(store) for store in stores],
+        "epochs": epochs,
+        **_changed(core, one.name, _times(core)),
+    }
+    if isinstance(one, Table):
+        return told
+    return {
+        **told,
+        "sql": one.definition.sql,
+        "materialized": one.definition.materialized,
+        "explain": str(explain_view(one)).splitlines(),
+        "reasons": list(one.reasons),
+    }
+
+
+def _state(store: Store) -> dict[str, Any]:
+    held = store.snapshot()
+    return {"name": store.name, "rows": held.count, "signed_rows": held.size, "runs": store.run_count}
+
+
+def _difference(service: Service, name: str, begin: int, to: int, limit: int) -> dict[str, Any]:
+    """The net of all changes between two epochs; backwards they are taken back."""
+    low, high, sign = (begin, to, 1) if begin <= to else (to, begin, -1)
+    table = service.home.changes(name, low, high, _DIFFERENCE_BYTES)
+    columns = [one for one in table.column_names if not one.startswith("_change") and not one.startswith("_commit")]
+    kinds = table.column("_change_type").to_pylist()
+    rows = json_rows(table.select(columns))
+    counted: Counter[str] = Counter()
+    first: dict[str, dict[str, Any]] = {}
+    for kind, row in zip(kinds, rows, strict=True):
+        text = repr(row)
+        first.setdefault(text, row)
+        counted[text] += sign if kind in ("insert", "update_postimage") else -sign
+    moved = [{"weight": weight, "row": first[text]} for text, weight in counted.items() if weight]
+    return {"from": begin, "to": to, "columns": columns, "rows": moved[:limit], "truncated": len(moved) > limit}

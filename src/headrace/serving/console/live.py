@@ -1,0 +1,113 @@
+"""GET /v1/live, /v1/runtime and /v1/epochs: epochs as they are committed, and how they went."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, ConfigDict
+
+from headrace.serving.console.history import History
+from headrace.serving.openapi import refusals
+from headrace.serving.service import Service
+from headrace.serving.sources import OfService
+from headrace.serving.streams import EventStream, OpenStream
+
+router = APIRouter(tags=["console"])
+
+# A page is told of epochs at most so often; those between come together.
+_PACE_SECONDS = 0.25
+_EVENT = "Events `epochs`: those committed since the last event, with the rows that each relation changed."
+
+
+class EpochsBody(BaseModel):
+    """The epochs that can be read, newest last."""
+
+    oldest: int
+    newest: int
+    epochs: list[dict[str, Any]]
+
+
+class RuntimeBody(BaseModel):
+    """How epochs went since the server began, and what it used."""
+
+    model_config = ConfigDict(extra="allow")
+
+    epoch: int
+    epochs: list[dict[str, Any]]
+    samples: list[dict[str, Any]]
+
+
+@router.get(
+    "/v1/live",
+    response_class=Response,
+    responses={200: {"description": _EVENT, "content": {"text/event-stream": {"schema": {"type": "string"}}}}}
+    | refusals(429, 503),
+)
+async def live(request: Request, service: OfService) -> Response:
+    """Stream epochs as they are committed, for as long as one listens; not more than a few events a second."""
+    stream = service.streams.enter()
+    events = _events(service, request.app.state.history, stream)
+    return EventStream(events, stream, service.settings.serve_patience.total_seconds())
+
+
+async def _events(service: Service, history: History, stream: OpenStream) -> AsyncGenerator[bytes, None]:
+    keep_alive = service.settings.serve_keep_alive.total_seconds()
+    told = service.readings.epoch
+    yield _event({"epoch": told, "epochs": []})
+    while not service.streams.ending and not service.readings.following.ended:
+        if not await stream.newer_than(told, keep_alive):
+            yield b": alive\n\n"
+            continue
+        newer = history.epochs(told)
+        told = max(service.readings.epoch, told)
+        yield _event({"epoch": told, "epochs": [one.to_json() for one in newer if one.epoch <= told]})
+        await asyncio.sleep(_PACE_SECONDS)
+
+
+def _event(content: dict[str, Any]) -> bytes:
+    return f"event: epochs\ndata: {json.dumps(content)}\nid: {content['epoch']}\n\n".encode()
+
+
+@router.get("/v1/runtime", response_model=RuntimeBody, responses=refusals(422, 503))
+async def runtime(
+    request: Request,
+    service: OfService,
+    since: Annotated[int, Query(ge=-1, le=2**62, description="Epochs after this one.")] = -1,
+    limit: Annotated[int, Query(ge=1, le=2_000)] = 500,
+) -> Response:
+    """Epochs since the server began with their stages, and samples of memory, state and disk."""
+    history: History = request.app.state.history
+    return JSONResponse(await run_in_threadpool(_runtime, service, history, since, limit))
+
+
+def _runtime(service: Service, history: History, since: int, limit: int) -> dict[str, Any]:
+    status = service.home.status()
+    failures = {name: text for name, text in status.items() if name.endswith("_failure") and text}
+    return {
+        "epoch": service.readings.epoch,
+        "epochs": [one.to_json() for one in history.epochs(since)[-limit:]],
+        "samples": history.samples(),
+        "queries_under_way": service.statements.under_way,
+        "pushes_under_way": service.pushes.under_way,
+        "streams_open": service.streams.open,
+        "ledger_bytes": service.engine.core.ledger.size,
+        "failures": failures,
+    }
+
+
+@router.get("/v1/epochs", response_model=EpochsBody, responses=refusals(422, 503))
+async def epochs(
+    service: OfService, limit: Annotated[int, Query(ge=1, le=10_000, description="The newest so many.")] = 500
+) -> Response:
+    """The epochs that can be read and when they were committed, newest last."""
+    core = service.engine.core
+    oldest, newest = core.ledger.oldest, core.epoch
+    kept = [one for one in list(core.ledger.heads()) if oldest <= one.epoch <= newest][-limit:]
+    told = [{"epoch": one.epoch, "committed_at": one.committed_at.isoformat()} for one in kept]
+    return JSONResponse({"oldest": oldest, "newest": newest, "epochs": told})

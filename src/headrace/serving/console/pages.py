@@ -1,0 +1,137 @@
+"""The console's own files at / and /console, and signing in with a key."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import mimetypes
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from headrace.serving.auth import is_key, is_known, key_digest, session_token
+from headrace.serving.problems import Refusal
+from headrace.serving.sessions import COOKIE, LASTS_SECONDS, Sessions
+from headrace.serving.sources import OfService, read_model
+from headrace.version import release
+
+router = APIRouter(include_in_schema=False)
+
+_FOLDER = Path(__file__).parent / "static"
+_TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
+# Nothing comes from elsewhere, nothing is written into a page as markup, and no page of another frames this one.
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+@dataclass(frozen=True)
+class Asset:
+    """A file of the console, as it is sent."""
+
+    content: bytes
+    packed: bytes
+    media_type: str
+    etag: str
+
+
+class Key(BaseModel):
+    """A key to sign in with."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    key: str = Field(min_length=1, max_length=1_000)
+
+
+def _read_assets() -> dict[str, Asset]:
+    """All files by name, read once: a request names one of them or nothing, and reads no disk."""
+    found: dict[str, Asset] = {}
+    for file in sorted(_FOLDER.rglob("*")):
+        if file.is_file():
+            content = file.read_bytes()
+            kind = _TYPES.get(file.suffix) or mimetypes.guess_type(file.name)[0] or "application/octet-stream"
+            media = f"{kind}; charset=utf-8" if kind.startswith("text/") else kind
+            etag = f'"{hashlib.sha256(content).hexdigest()[:16]}"'
+            found[file.relative_to(_FOLDER).as_posix()] = Asset(content, gzip.compress(content, 6), media, etag)
+    return found
+
+
+_ASSETS = _read_assets()
+
+
+@router.get("/")
+async def index(request: Request) -> Response:
+    """The one page; what it shows is chosen by the part of the address behind #."""
+    return _sent("index.html", request)
+
+
+@router.get("/console/session")
+async def session(request: Request, service: OfService) -> Response:
+    """Whether this browser may use the server, and what the server takes."""
+    known = is_known(request)
+    told: dict[str, Any] = {"needs_key": bool(service.settings.api_keys), "known": known}
+    if known:
+        told |= {"definitions": service.settings.serve_definitions, "version": release()}
+        told |= {"signed_in": bool(session_token(request.headers))}
+    return JSONResponse(told, headers={**HEADERS, "Cache-Control": "no-cache"})
+
+
+@router.post("/console/session")
+async def sign_in(request: Request, service: OfService) -> Response:
+    """Begin a session with a key; a page of another site never gets here."""
+    digest = key_digest((await read_model(request, Key)).key.strip())
+    if not is_key(digest, [key_digest(key) for key in service.settings.api_keys]):
+        raise Refusal(401, "unauthorized", "this key is not known", hint="ask whoever runs the server for one")
+    answer = JSONResponse({"known": True}, headers=HEADERS)
+    answer.set_cookie(
+        COOKIE,
+        _sessions(request).begin(digest),
+        max_age=LASTS_SECONDS,
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+    )
+    return answer
+
+
+@router.delete("/console/session")
+async def sign_out(request: Request) -> Response:
+    """End this browser's session."""
+    _sessions(request).end(session_token(request.headers))
+    answer = JSONResponse({"known": False}, headers=HEADERS)
+    answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
+    return answer
+
+
+@router.get("/console/{name:path}")
+async def asset(name: str, request: Request) -> Response:
+    """One of the console's files."""
+    return _sent(name, request)
+
+
+def _sent(name: str, request: Request) -> Response:
+    found = _ASSETS.get(name)
+    if found is None:
+        raise Refusal(404, "not_found", "the console has no such file", hint="open / instead")
+    headers = {**HEADERS, "ETag": found.etag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
+    if request.headers.get("if-none-match") == found.etag:
+        return Response(status_code=304, headers=headers)
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        headers["Content-Encoding"] = "gzip"
+        return Response(found.packed, headers=headers, media_type=found.media_type)
+    return Response(found.content, headers=headers, media_type=found.media_type)
+
+
+def _sessions(request: Request) -> Sessions:
+    return request.app.state.sessions

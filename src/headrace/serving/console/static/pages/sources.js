@@ -1,0 +1,65 @@
+// Sources and feeds: where changes come from and go to, how far behind, and what is wrong.
+
+import { clear, compact, empty, failed, h, head, number, problem, seconds, toast } from "/console/dom.js";
+import { get, named, send } from "/console/api.js";
+
+const KINDS = { Running: "good", Paused: "warn", Error: "bad", Done: "" };
+
+export async function render(root, page) {
+  const into = h("div.page"), out = h("div.page");
+  root.append(head("Sources and feeds", "Where changes come from, where they go, and how far behind each is."), h("h2", null, "Sources"), into, out);
+  let busy = false;
+
+  async function refresh() {
+    if (busy) return;
+    busy = true;
+    try {
+      const sources = await get("/v1/sources");
+      if (page.isHere()) draw(sources);
+    } catch (error) { clear(into, problem(error)); } finally { busy = false; }
+    await feeds();
+  }
+
+  function draw(sources) {
+    if (!sources.length) {
+      clear(into, empty("No sources yet", "CREATE SOURCE follows Kafka, a database, Delta tables or files; changes also come in by POST /v1/ingress."));
+      return;
+    }
+    clear(into, h("div.card.scroll", null, h("table", null, h("thead", null, h("tr", null, ["Source", "Into", "State"].map((one) => h("th", null, one)), ["Behind", "Late by", "Received", "Applied", "Stale", "Dead", "Rate"].map((one) => h("th.num", null, one)), h("th"))),
+      h("tbody", null, sources.map((one) => [h("tr", { "data-source": one.name },
+        h("td", null, h("b.mono", null, one.name), h("div.quiet", null, `${one.connector} ${one.location}`)),
+        h("td", null, h("a.mono", { href: `#/view/${named(one.table)}` }, one.table)),
+        h("td", null, h(`span.badge${KINDS[one.state] ? "." + KINDS[one.state] : ""}`, null, one.state)),
+        h("td.num", null, compact(one.lag_records)), h("td.num", null, one.lag_seconds === null ? "–" : seconds(one.lag_seconds)),
+        h("td.num", null, compact(one.received || one.rows)), h("td.num", null, compact(one.applied || one.rows)), h("td.num", null, number(one.stale)),
+        h("td.num", null, one.dead ? h("a", { href: `#/letters/${named(one.name)}` }, number(one.dead)) : "0"), h("td.num", null, `${one.records_per_second.toFixed(1)}/s`),
+        h("td", null, one.state !== "Done" && h("button", { onclick: () => act("sources", one) }, one.state === "Paused" ? "Resume" : "Pause"))),
+      (one.error || one.warning) && h("tr", null, h("td", { colspan: "11" }, h(one.error ? "div.problem" : "div.note", null, one.error ?? one.warning)))])))));
+  }
+
+  async function feeds() {
+    let told;
+    if (!page.session.feeds) return;
+    try { told = await get("/v1/feeds"); } catch (error) { clear(out, problem(error)); return; }
+    if (!page.isHere()) return;
+    const listed = Array.isArray(told) ? told : told.feeds ?? [];
+    clear(out, h("h2", null, "Feeds"), listed.length ? h("div.card.scroll", null, h("table", null,
+      h("thead", null, h("tr", null, ["Feed", "State"].map((one) => h("th", null, one)), ["At epoch", "Behind"].map((one) => h("th.num", null, one)), h("th"))),
+      h("tbody", null, listed.map((one) => [h("tr", { "data-feed": one.name }, h("td", null, h("b.mono", null, one.name), h("div.quiet", null, [one.relation, one.sink, one.connector, one.location].filter(Boolean).join(" · "))),
+        h("td", null, h(`span.badge${KINDS[one.state] ? "." + KINDS[one.state] : ""}`, null, one.state ?? "")), h("td.num", null, number(one.epoch)), h("td.num", null, number(one.lag_epochs ?? one.lag)),
+        h("td", null, h("button", { onclick: () => act("feeds", one) }, one.state === "Paused" ? "Resume" : "Pause"))), one.error && h("tr", null, h("td", { colspan: "5" }, h("div.problem", null, one.error)))])))) : h("p.quiet", null, "No feeds yet."));
+  }
+
+  async function act(kind, one) {
+    const verb = one.state === "Paused" ? "resume" : "pause";
+    try {
+      await send(`/v1/${kind}/${named(one.name)}/${verb}`, {});
+      toast(`${one.name}: ${verb === "pause" ? "paused" : "goes on"}`);
+      await refresh();
+    } catch (error) { failed(error); }
+  }
+
+  page.onEpoch(() => refresh());
+  page.every(3000, refresh);
+  await refresh();
+}
