@@ -21,8 +21,9 @@ from typing import Any
 
 from headrace.capture.columns.records import Records
 from headrace.capture.connector import Arrival, Connector, Description, Lag, Position
+from headrace.capture.kafka_settings import PROGRAMS, given_settings, kafka_library
 from headrace.capture.record import Record, moment_of
-from headrace.errors import LogTruncated, SetupError, SourceError, SourceUnavailable
+from headrace.errors import LogTruncated, SourceError, SourceUnavailable
 
 _log = logging.getLogger("headrace.kafka")
 _LOOK_SECONDS = 5.0
@@ -35,9 +36,6 @@ _MOST_AT_ONCE = 1_000_000
 TOPIC_IDS = "topic_ids"
 # How long more records of a backlog are waited for.
 _GATHER_SECONDS = 0.3
-
-# Settings by which the library loads code or runs commands: with these, who may define a source could run anything.
-_PROGRAMS = frozenset({"plugin.library.paths", "sasl.kerberos.kinit.cmd", "ssl.engine.location", "ssl.providers"})
 
 OPTIONS: Mapping[str, str] = {
     "start": "Where to begin: 'earliest' (the default), 'latest', 'offset:N', or a time such as '2026-01-31 12:00:00'.",
@@ -52,7 +50,7 @@ class KafkaReading:
     """The partitions of some topics, read by one consumer."""
 
     def __init__(self, description: Description, position: Position) -> None:
-        self._kafka = _library()
+        self._kafka = kafka_library()
         self._description = description
         self._servers, self._topics = split_location(description.location)
         self._ends = transaction_topic(description)
@@ -66,7 +64,7 @@ class KafkaReading:
         self._looked_at = 0.0
         # When the last record of each partition was written that was read.
         self._read_at: dict[tuple[str, int], datetime] = {}
-        asked = {**_given(description.options), "bootstrap.servers": self._servers}
+        asked = {**given_settings(description.options), "bootstrap.servers": self._servers}
         # Asked for the ids of topics, which a consumer does not tell.
         self._admin: Any = importlib.import_module("confluent_kafka.admin").AdminClient(asked, logger=LINES)
         self._consumer: Any = self._kafka.Consumer(
@@ -336,7 +334,7 @@ def _snapshot(description: Description, tables: Sequence[str], asked: str) -> Po
     servers, _ = split_location(description.location)
     prefix = description.location.rpartition("/")[2].partition(".")[0]
     data = {"type": "INCREMENTAL", "data-collections": list(tables)}
-    producer = _library().Producer({**_given(options), "bootstrap.servers": servers}, logger=LINES)
+    producer = kafka_library().Producer({**given_settings(options), "bootstrap.servers": servers}, logger=LINES)
     key = str(options.get("signal_key", prefix))
     producer.produce(topic, json.dumps({"id": asked, "type": "execute-snapshot", "data": data}), key)
     if producer.flush(_ANSWER_SECONDS):
@@ -355,10 +353,6 @@ class _Lines:
 LINES = _Lines()
 
 
-def _given(options: Mapping[str, Any]) -> dict[str, str]:
-    return {name[6:]: str(value) for name, value in options.items() if name.startswith("kafka.")}
-
-
 def transaction_topic(description: Description) -> str:
     """The topic in which Debezium tells the ends of transactions, if they are asked for: that of the first topic's
     prefix, where none is named."""
@@ -375,7 +369,7 @@ def _reads_topic(description: Description, topic: str) -> bool:
 
 def _check(description: Description) -> None:
     split_location(description.location)
-    for name in _PROGRAMS.intersection(_given(description.options)):
+    for name in PROGRAMS.intersection(given_settings(description.options)):
         raise SourceError(
             f"option kafka.{name} cannot be given",
             detail="By it the process that owns the home would load code or run a command, which no statement may ask.",
@@ -392,7 +386,7 @@ def _check(description: Description) -> None:
             raise SourceError(f"start cannot be {start!r}", hint="write start = 'offset:1000'")
     elif start not in _NAMES:
         _moment(start)
-    _library()
+    kafka_library()
 
 
 def _moment(text: str) -> datetime:
@@ -417,15 +411,6 @@ def _offsets(position: Position) -> dict[tuple[str, int], int]:
 def _partition(key: str) -> tuple[str, int]:
     topic, _, partition = key.rpartition(":")
     return topic, int(partition)
-
-
-def _library() -> Any:
-    try:
-        return importlib.import_module("confluent_kafka")
-    except ImportError as error:
-        raise SetupError(
-            "confluent-kafka is not installed", hint="pip install 'headrace[kafka]', then try again"
-        ) from error
 
 
 KAFKA = Connector(

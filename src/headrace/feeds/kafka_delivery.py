@@ -1,0 +1,137 @@
+"""Delivery to Kafka at least once: an idempotent producer, and every message of a batch confirmed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pyspark.sql.types import StructType
+
+from headrace.feeds.batch import Batch, Mark
+from headrace.feeds.kafka_messages import Headers, Messages, messages_of, resolved_value, sorted_by_size, without
+from headrace.feeds.kafka_sending import Sending
+from headrace.feeds.kafka_topic import Topic
+from headrace.feeds.sink import EventsRefused, SinkUnavailable, Target
+
+
+class KafkaDelivery:
+    """An open topic. What is under way when the brokers go away stays so, and is not sent again once they are back."""
+
+    tells_resets = True
+
+    def __init__(self, target: Target, topic: Topic, tombstones: bool) -> None:
+        self._target = target
+        self._topic = topic
+        self._tombstones = tombstones
+        self._sending: Sending | None = None
+        # Numbers of events that were handed over, and of which it is not known whether they arrived.
+        self._under_way: set[int] = set()
+
+    def known_mark(self) -> Mark | None:
+        """A topic that many may write to says nothing about a feed."""
+        return None
+
+    def deliver(self, batch: Batch) -> None:
+        """Hand over all messages at once, then wait until the broker has confirmed each."""
+        messages = messages_of(batch, self._tombstones)
+        found = sorted_by_size(messages, self._topic.most_bytes)
+        sent = [index for index in found.sent if messages.sequences[index] not in self._under_way]
+        self._send_all(messages, sent)
+        refused = dict(found.refused)
+        if failed := self._take_failures():
+            refused |= self._send_alone(
+                messages, found.sent, [index for index in found.sent if messages.sequences[index] in failed]
+            )
+        if refused:
+            raise EventsRefused(refused, without(messages, refused).held)
+
+    def resolved(self, mark: Mark, epoch_committed_at: float) -> None:
+        """A message to every partition."""
+        value = resolved_value(self._target.feed, self._target.table, mark, epoch_committed_at)
+        message = Messages((mark.sequence,), (None,), (value,), (resolved_headers(self._target, mark),), (False,))
+        self._send_all(message, [0])
+        if self._take_failures():
+            # Only a compacted topic refuses it, whose settings the feed could not see: from now on it has a key.
+            self._topic = replace(self._topic, compacted=True)
+            self.close()
+            raise SinkUnavailable("the topic is compacted: the mark is sent again with a key")
+
+    def begin_scan(self, columns: StructType) -> None:
+        """A topic keeps what was told; a reset is an event of its own."""
+
+    def end_scan(self, mark: Mark) -> None:
+        """Nothing is taken away from a topic."""
+
+    def close(self) -> None:
+        """Let go of the producer."""
+        if self._sending is not None:
+            self._sending.close()
+            self._sending = None
+        self._under_way.clear()
+
+    def _send_all(self, messages: Messages, indices: Sequence[int]) -> None:
+        sending = self._open()
+        done = 0
+        try:
+            for start in range(0, len(indices), 10_000):
+                part = indices[start : start + 10_000]
+                sending.send(messages, part)
+                done = start + len(part)
+            sending.wait()
+        except SinkUnavailable:
+            if sending.fatal:
+                self.close()
+            else:
+                # What was begun of a part may be handed over twice: in order, after all that is under way.
+                self._under_way.update(messages.sequences[index] for index in indices[:done])
+            raise
+        self._under_way.clear()
+
+    def _take_failures(self) -> set[int]:
+        """The numbers of events that the broker refused for their own fault; anything else fails the whole batch."""
+        sending = self._open()
+        failed, sending.failed = sending.failed, {}
+        others = [error for error in failed.values() if not sending.own_fault(error)]
+        if others or sending.fatal:
+            reason = sending.reason(f"refused {len(others):,} messages: {others[0].str() if others else sending.fatal}")
+            if sending.fatal:
+                self.close()
+            raise SinkUnavailable(reason)
+        return set(failed)
+
+    def _send_alone(self, messages: Messages, indices: Sequence[int], suspects: Sequence[int]) -> dict[int, str]:
+        """Find which messages the broker refuses: it refuses all that came in one request with such a one.
+
+        Later ones of their keys may have arrived; they are sent again after them, so that order holds once more.
+        """
+        first = {messages.keys[index]: index for index in reversed(suspects)}
+        refused: dict[int, str] = {}
+        for index in indices:
+            key = messages.keys[index]
+            if key not in first or index < first[key]:
+                continue
+            sending = self._open()
+            sending.send(messages, [index])
+            sending.wait()
+            reports = list(sending.failed.values())
+            if self._take_failures():
+                refused[index] = f"the broker refused it: {reports[0].str()}"
+                # Those after it wait.
+                del first[key]
+        return refused
+
+    def _open(self) -> Sending:
+        if self._sending is None:
+            self._sending = Sending(self._target, self._topic)
+        return self._sending
+
+
+def resolved_headers(target: Target, mark: Mark) -> Headers:
+    """The headers of a resolved mark."""
+    return [
+        ("sequence", b"%d" % mark.sequence),
+        ("epoch", b"%d" % mark.epoch),
+        ("operation", b"RESOLVED"),
+        ("feed", target.feed.encode()),
+        ("content-type", b"application/json"),
+    ]
