@@ -120,7 +120,7 @@ def _url(location: str, allow_insecure: bool) -> httpx.URL:
         url = httpx.URL(location)
     except (httpx.InvalidURL, UnicodeError, ValueError):
         raise FeedError("the webhook's URL cannot be read", hint="write 'https://host/path'") from None
-    if url.scheme not in ("https", "http") or not url.host:
+    if url.scheme not in ("https", "http") or not url.host or not 0 < (url.port or 443) < 65_536:
         raise FeedError("the webhook has no URL of https", hint="write 'https://host/path'")
     if url.scheme == "http" and not allow_insecure:
         raise FeedError(

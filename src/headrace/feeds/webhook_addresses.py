@@ -22,6 +22,12 @@ _STANDING_FOR_OTHERS = {
     "an address of a tunnel": ("2002::/16", "2001::/32"),
 }
 _NETWORKS = [(ipaddress.IPv6Network(text), what) for what, texts in _STANDING_FOR_OTHERS.items() for text in texts]
+# For special purposes; which of them Python knows differs with its release.
+_SPECIAL_NETWORKS = (
+    *("0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.88.99.0/24"),
+    *("198.18.0.0/15", "240.0.0.0/4", "100::/64"),
+)
+_SPECIAL = [ipaddress.ip_network(text) for text in _SPECIAL_NETWORKS]
 
 
 class AddressRefused(Exception):
@@ -54,7 +60,7 @@ def reason_to_refuse(text: str) -> str | None:
             return "a private address"
     if address.is_private:
         return "a private address"
-    if address.is_reserved or not address.is_global:
+    if address.is_reserved or not address.is_global or any(address in network for network in _SPECIAL):
         return "no address of the open Internet"
     return None
 
