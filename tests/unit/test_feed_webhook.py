@@ -21,7 +21,7 @@ from headrace.feeds.webhook import WebhookSink
 from headrace.feeds.webhook_addresses import reason_to_refuse
 from headrace.feeds.webhook_answers import seconds_to_wait
 from headrace.feeds.webhook_signing import message_id
-from tests.feed_batches import batch, inserts, reset, target
+from tests.part_batches import batch, inserts, reset, target
 from tests.webhook_receivers import (
     OK,
     Received,
