@@ -27,7 +27,8 @@ SortKeys = npt.NDArray[np.bytes_]
 Bytes = npt.NDArray[np.uint8]
 
 PARTITION = 16
-_STRING = 32
+# Bytes of a text that a sort key has.
+STRING = 32
 _VALUE = 1
 _SIGN = np.uint64(1 << 63)
 _SAFE = 1 << 62
@@ -89,7 +90,7 @@ def _value_bytes(column: pa.ChunkedArray) -> Bytes:
     kind = column.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         filled = column.cast(pa.binary()).fill_null(b"")
-        texts = np.asarray(filled.to_numpy(zero_copy_only=False), dtype=object).astype(f"S{_STRING}")
+        texts = np.asarray(filled.to_numpy(zero_copy_only=False), dtype=object).astype(f"S{STRING}")
         return _matrix(texts).copy()
     if pa.types.is_floating(kind):
         numbers = np.asarray(column.cast(pa.float64()).fill_null(0.0)).astype(np.float64) + 0.0
