@@ -253,6 +253,52 @@ class Settings(BaseSettings):
         gt=timedelta(0),
         description="How often a change stream without changes shows that it is alive.",
     )
+    data_keys: dict[str, str] = Field(
+        default_factory=dict[str, str],
+        description="Columns that tell the rows of a relation apart which has no key of its own, for GET /v1/data: "
+        'a JSON object such as {"desk": "id"} in the environment.',
+    )
+    data_indexes: dict[str, str] = Field(
+        default_factory=dict[str, str],
+        description="Indexes of relations beside their keys, by which GET /v1/data filters and sorts: a JSON object "
+        'such as {"desk": "user_id; user_id, at DESC"} in the environment.',
+    )
+    data_page_rows: int = Field(
+        default=1_000,
+        ge=1,
+        description="Rows of one answer of GET /v1/data, at most.",
+    )
+    data_page_bytes: int = Field(
+        default=8 * 1024 * 1024,
+        ge=1,
+        description="Bytes of the rows of one answer of GET /v1/data; a page that would be larger has fewer rows.",
+    )
+    data_offset_rows: int = Field(
+        default=100_000,
+        ge=0,
+        description="Rows that GET /v1/data passes over for one offset, at most; cursors go on anywhere.",
+    )
+    data_scan_rows: int = Field(
+        default=10_000,
+        ge=0,
+        description="Rows of a relation that GET /v1/data reads whole for a filter or an order without an index; in a "
+        "larger one such a request is refused.",
+    )
+    data_rate: float | None = Field(
+        default=None,
+        gt=0,
+        description="Requests to /v1/data that each API key, or without keys each address, may send in a second; more "
+        "are answered 429. None means no limit.",
+    )
+    data_burst: int = Field(
+        default=50,
+        ge=1,
+        description="Requests to /v1/data that may come at once before data_rate holds.",
+    )
+    data_system_tables: bool = Field(
+        default=False,
+        description="Whether /v1/data also shows what Headrace keeps of its own work, such as dead_letters.",
+    )
     serve_pipelines: tuple[str, ...] = Field(
         default=(),
         description="Names of pipelines under which the home answers the feldera client; a JSON array in the "

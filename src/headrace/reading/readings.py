@@ -11,7 +11,7 @@ from typing import Protocol
 from pyspark.sql.types import StructType
 
 from headrace.catalog.catalog import Catalog
-from headrace.reading.following import Following
+from headrace.reading.following import Following, Newest
 from headrace.reading.history import GoOn, always
 from headrace.reading.queries import Relations
 from headrace.state.state import State
@@ -37,6 +37,10 @@ class Readings(Protocol):
 
     def newest(self) -> tuple[int, dict[str, tuple[State, StructType]]]:
         """The newest epoch, and all relations that a query may read at it."""
+        ...
+
+    def newest_of(self, name: str) -> Newest:
+        """One relation as it is at the newest epoch, if it is there."""
         ...
 
     def relations_at(self, epoch: int, go_on: GoOn = always) -> Relations:

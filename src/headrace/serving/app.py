@@ -29,6 +29,8 @@ from headrace.serving.connections import Lingering
 from headrace.serving.console import examples, graph, live, pages
 from headrace.serving.console.examples import Medallion
 from headrace.serving.console.history import History
+from headrace.serving.data import openapi as data_openapi
+from headrace.serving.data import routes as data
 from headrace.serving.feldera import routes as feldera
 from headrace.serving.metrics import Measured
 from headrace.serving.openapi import with_keys
@@ -60,15 +62,18 @@ def build_app(hr: Headrace, settings: Settings, processes: QueryProcesses | None
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        # Served by data/openapi.py, with the relations that there are.
+        openapi_url=None,
     )
     service = app.state.service = service_for(home_of(hr), settings, processes)
     sessions = app.state.sessions = Sessions()
     app.state.history = History(home_of(hr))
     app.state.medallion = Medallion(hr)
+    app.state.data = data.data_api(settings)
     problems.install(app)
     for group in (ingress, epochs, completion, query, changes, sources, dead_letters, events, health, metrics):
         app.include_router(group.router)
-    for group in (graph, live, examples, pages):
+    for group in (graph, live, examples, pages, data, data_openapi):
         app.include_router(group.router)
     feldera.install(app, str(home_of(hr).path))
     if settings.api_keys:

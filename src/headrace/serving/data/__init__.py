@@ -1,0 +1,1 @@
+"""The data API: rows of a relation by key, index and page, with their epoch."""
