@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-fast test-cluster check demo demo-cdc quickstart bench bench-epoch bench-capture bench-endurance judge soak capture-check followed-medallion crash siege jvm-loss lock clean
+.PHONY: help setup test test-fast test-cluster check demo demo-cdc quickstart bench bench-epoch bench-capture bench-feeds bench-endurance judge soak capture-check followed-medallion crash siege jvm-loss lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ bench-epoch: setup ## time of an epoch against Spark's full recompute, at 1 and 
 bench-capture: setup ## a backlog of a million changes beside foreachBatch and MERGE, how late changes are, what they cost
 	@$(BIN)/python bench/capture.py --json bench/results/capture.json
 	@$(BIN)/python bench/readme.py
+
+bench-feeds: setup ## events a second of feeds into a real Kafka, beside a loop that produces row by row
+	@$(BIN)/python bench/feeds.py --json bench/results/feeds.json
 
 bench-endurance: setup ## a thousand epochs over one home
 	@$(BIN)/python bench/endurance.py --json bench/results/endurance.json
