@@ -69,7 +69,7 @@ def numbers(events: Sequence[dict[str, Any]]) -> list[int]:
 
 
 def test_a_batch_is_one_signed_request(receiver: Receiver) -> None:
-    delivery = opened(receiver, secret=" ".join(SECRETS), token="t0ken", **{"header.X-Tenant": "eu"})
+    delivery = opened(receiver, secret=" ".join(SECRETS), token="t0ken", **{"header.x-tenant": "eu"})
     delivery.deliver(batch([("INSERT", 1, "ä"), ("DELETE", 2, "b")]))
     delivery.deliver(reset(3))
     delivery.resolved(Mark(3, 1, 3), 0.0)
@@ -318,6 +318,7 @@ def test_every_writing_of_a_private_address_is_refused(url: str) -> None:
         ("https://hooks.example/", {"header.host": "x"}, "cannot be given"),
         ("https://hooks.example/", {"header.x-a": "b\r\nx-c: d"}, "letters"),
         ("https://hooks.example/", {"header.a b": "c"}, "cannot be given"),
+        ("https://hooks.example/", {"header.Authorization": "c"}, "large letters"),
         ("https://hooks.example/", {"token": "a", "header.authorization": "b"}, "both"),
         ("https://hooks.example/", {"gzip": "yes"}, "gzip cannot be"),
         ("https://hooks.example/", {"timeout_ms": 0}, "timeout_ms cannot be"),

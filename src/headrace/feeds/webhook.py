@@ -40,6 +40,8 @@ _OURS = frozenset(
         "webhook-signature",
     }
 )
+# Their values are secrets.
+_SECRET_HEADERS = ("authorization", "cookie", "x-api-key", "api-key", "apikey", "x-auth-key")
 # A name that does not answer so fast is judged when it is connected to.
 _LOOK_SECONDS = 2.0
 _SECONDS = {"timeout_ms": 30.0, "connect_timeout_ms": 10.0}
@@ -62,7 +64,7 @@ class WebhookSink:
         "client_cert": "The path of a certificate (PEM) by which the receiver knows us.",
         "client_key": "The path of its key, if that is in a file of its own.",
     }
-    secrets: frozenset[str] = frozenset({"secret", "token"})
+    secrets: frozenset[str] = frozenset({"secret", "token", *(f"{_HEADER}{name}" for name in _SECRET_HEADERS)})
 
     def __init__(self, resolve: Resolver | None = None) -> None:
         self._resolve = resolve
@@ -145,7 +147,10 @@ def _request(target: Target, url: httpx.URL) -> Request:
     for option, value in options.items():
         if not option.startswith(_HEADER):
             continue
-        name = option[len(_HEADER) :].lower()
+        name = option[len(_HEADER) :]
+        if name != name.lower():
+            # By one writing of a name it is known whether its value is a secret.
+            raise FeedError(f"header {name!r} has large letters", hint=f"write '{_HEADER}{name.lower()}'")
         if not _NAME.fullmatch(name) or name in _OURS:
             raise FeedError(f"header {name!r} cannot be given", hint="leave it out")
         headers[name] = _header_value(option, value)
