@@ -47,6 +47,8 @@ def check(
             for note in notes:
                 typer.echo(f"note: {note}")
             kinds = {"table": definitions.tables, "view": definitions.views, "source": definitions.sources}
+            if definitions.feeds:
+                kinds["changefeed"] = definitions.feeds
             counts = ", ".join(counted(len(ones), kind) for kind, ones in kinds.items())
             wrong = len(findings.problems)
             typer.echo(f"{found.name}: {counts}, {counted(wrong, 'problem') if wrong else 'nothing wrong'}")

@@ -9,6 +9,7 @@ import typer
 
 import headrace
 from headrace.cli.backup import backup
+from headrace.cli.changefeed import changefeed
 from headrace.cli.changes import changes
 from headrace.cli.check import check
 from headrace.cli.dead_letters import dead_letters
@@ -76,6 +77,7 @@ for name, verb in (
     app.command(name)(verb)
 app.add_typer(source)
 app.add_typer(dead_letters)
+app.add_typer(changefeed)
 app.add_typer(local)
 
 

@@ -19,7 +19,10 @@ from headrace.project.folder import Project, open_project
 from headrace.project.run import Done, Outcome, has_followed, run_project
 
 RUN_PROJECT = "run_project"
-_UNREAD = "sources are read while a process has the home open, and this one ends now; headrace serve has them read"
+_UNREAD = (
+    "sources are read, and changefeeds told, while a process has the home open, and this one ends now; "
+    "headrace serve has them read"
+)
 
 
 def run_folder(

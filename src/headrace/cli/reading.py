@@ -23,6 +23,7 @@ class Relations:
     tables: pa.Table
     views: pa.Table
     sources: pa.Table
+    feeds: pa.Table
     from_owner: bool = False
 
 
@@ -51,8 +52,8 @@ class Reading:
         return self._opened().explain(name) if answer is None else headrace.Explanation(**answer)
 
     def relations(self) -> Relations:
-        """All tables, views and sources."""
-        kinds = ("tables", "views", "sources")
+        """All tables, views, sources and changefeeds."""
+        kinds = ("tables", "views", "sources", "changefeeds")
         answer = self._asked("relations")
         if answer is not None:
             # An owner of an older release tells of no sources.

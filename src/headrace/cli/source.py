@@ -13,6 +13,7 @@ from headrace.cli.options import DebugOption, HomeOption, JsonOption, ProgressOp
 from headrace.cli.progress import shown
 from headrace.cli.reading import Relations, reading
 from headrace.cli.show import show_json, show_rows
+from headrace.cli.sql_text import options_text, quoted, string
 from headrace.errors import RelationNameError, SourceError
 
 source = typer.Typer(
@@ -109,11 +110,11 @@ def create(
     with errors_reported(as_json=as_json, debug=debug):
         if not connector.isalnum():
             raise SourceError(f"there is no connector {connector}", hint="such as kafka, delta or files")
-        given = ", ".join(f"{_string(key)} = {_value(value)}" for key, value in map(_pair, options or ()))
+        given = options_text(options or ())
         is_read = _run(
             choose_home(home),
-            f"CREATE SOURCE {'IF NOT EXISTS ' if if_not_exists else ''}{_quoted(name)} "
-            f"{f'INTO {_quoted(table)} ' if table else ''}FROM {connector.upper()} {_string(location)}"
+            f"CREATE SOURCE {'IF NOT EXISTS ' if if_not_exists else ''}{quoted(name)} "
+            f"{f'INTO {quoted(table)} ' if table else ''}FROM {connector.upper()} {string(location)}"
             f"{f' WITH ({given})' if given else ''}",
         )
         _tell(f"source {name} is made", as_json=as_json)
@@ -124,7 +125,7 @@ def create(
 def pause(name: NameArgument, home: HomeOption = None, as_json: JsonOption = False, debug: DebugOption = False) -> None:
     """Read a source no further for now; the epoch under way is finished."""
     with errors_reported(as_json=as_json, debug=debug):
-        _run(choose_home(home), f"PAUSE SOURCE {_quoted(name)}")
+        _run(choose_home(home), f"PAUSE SOURCE {quoted(name)}")
         _tell(f"source {name} is paused", as_json=as_json)
 
 
@@ -143,7 +144,7 @@ def resume(
 ) -> None:
     """Have a source go on that was paused, or that stopped at an error."""
     with errors_reported(as_json=as_json, debug=debug):
-        is_read = _run(choose_home(home), f"RESUME SOURCE {_quoted(name)}{' WITH SNAPSHOT' if with_snapshot else ''}")
+        is_read = _run(choose_home(home), f"RESUME SOURCE {quoted(name)}{' WITH SNAPSHOT' if with_snapshot else ''}")
         _tell(f"source {name} goes on", as_json=as_json)
         _tell_unread(is_read, as_json=as_json)
 
@@ -160,8 +161,8 @@ def snapshot(
 ) -> None:
     """Have a source bring all rows of tables once more, while their changes go on."""
     with errors_reported(as_json=as_json, debug=debug):
-        named = f" TABLE {', '.join(map(_string, tables))}" if tables else ""
-        _run(choose_home(home), f"SNAPSHOT SOURCE {_quoted(name)}{named}")
+        named = f" TABLE {', '.join(map(string, tables))}" if tables else ""
+        _run(choose_home(home), f"SNAPSHOT SOURCE {quoted(name)}{named}")
         _tell(f"source {name} is asked for the rows of {', '.join(tables or ('all its tables',))}", as_json=as_json)
 
 
@@ -177,8 +178,8 @@ def alter(
 ) -> None:
     """Give a source other options; it goes on where it was."""
     with errors_reported(as_json=as_json, debug=debug):
-        given = ", ".join(f"{_string(key)} = {_value(value)}" for key, value in map(_pair, options))
-        _run(choose_home(home), f"ALTER SOURCE {_quoted(name)} SET ({given})")
+        given = options_text(options)
+        _run(choose_home(home), f"ALTER SOURCE {quoted(name)} SET ({given})")
         _tell(f"source {name} has other options", as_json=as_json)
 
 
@@ -186,7 +187,7 @@ def alter(
 def drop(name: NameArgument, home: HomeOption = None, as_json: JsonOption = False, debug: DebugOption = False) -> None:
     """Forget a source; what it brought, its raw rows and its dead letters stay."""
     with errors_reported(as_json=as_json, debug=debug):
-        _run(choose_home(home), f"DROP SOURCE {_quoted(name)}")
+        _run(choose_home(home), f"DROP SOURCE {quoted(name)}")
         _tell(f"source {name} is dropped; what it brought stays", as_json=as_json)
 
 
@@ -216,9 +217,9 @@ def replay(
         headrace source replay orders --since '2026-01-31 12:00' --into orders_again
     """
     with errors_reported(as_json=as_json, debug=debug):
-        parts = {"FROM": _string(since), "UNTIL": _string(until), "INTO": _quoted(into)}
+        parts = {"FROM": string(since), "UNTIL": string(until), "INTO": quoted(into)}
         given = [f" {word} {part}" for word, part in parts.items() if part.strip("'`")]
-        _run(choose_home(home), f"REPLAY SOURCE {_quoted(name)}{''.join(given)}", f"Replaying {name}", progress)
+        _run(choose_home(home), f"REPLAY SOURCE {quoted(name)}{''.join(given)}", f"Replaying {name}", progress)
         _tell(f"source {name} is replayed", as_json=as_json)
 
 
@@ -241,25 +242,3 @@ def _tell(text: str, *, as_json: bool) -> None:
         show_json({"ok": True})
     else:
         typer.echo(text)
-
-
-def _pair(given: str) -> tuple[str, str]:
-    name, equals, value = given.partition("=")
-    if not equals or not name:
-        raise SourceError(f"{given!r} is no option", hint="write --option name=value")
-    return name, value
-
-
-def _value(text: str) -> str:
-    """The value of an option as SQL writes it: a whole number, TRUE, FALSE, or a string."""
-    if text.upper() in ("TRUE", "FALSE") or (text.isascii() and text.isdigit()):
-        return text.upper()
-    return _string(text)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
-def _string(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -48,21 +48,26 @@ def planned_feed(core: Core, catalog: Catalog, statement: CreateFeed, compiles: 
         )
     sink = _sink(statement.sink)
     relation = catalog.get(statement.table)
-    location = statement.location
-    if statement.sink == "files" and "://" not in location and not is_referred(location):
-        location = str(Path(location).expanduser().absolute())
     feed = Feed(
         secrets.token_hex(16),
         statement.name,
         relation.name,
         statement.sink,
-        location,
+        location_of(statement),
         dict(statement.options),
         datetime.now(UTC).isoformat(),
         core.epoch + 1,
     )
     options = _checked(core, catalog, feed, sink, compiles)
     return replace(feed, begins_after=_cursor(core, options.cursor)) if options.cursor else feed
+
+
+def location_of(statement: CreateFeed) -> str:
+    """Where a feed goes; a path means the same wherever the home is opened next."""
+    location = statement.location
+    if statement.sink == "files" and "://" not in location and not is_referred(location):
+        return str(Path(location).expanduser().absolute())
+    return location
 
 
 def _checked(core: Core, catalog: Catalog, feed: Feed, sink: Sink, compiles: bool = True) -> FeedOptions:

@@ -14,10 +14,11 @@ from headrace.definitions.sources import open_reading
 from headrace.epoch.core import Core
 from headrace.errors import HeadraceError
 from headrace.face import home_of, open_home
+from headrace.feeds.define import planned_feed
 from headrace.project.definitions import Definition, Definitions, Problem
 from headrace.sources.define import following_source, is_read_whole
 from headrace.sql.resolve import register
-from headrace.sql.statements import CreateSource, CreateTable, CreateView
+from headrace.sql.statements import CreateFeed, CreateSource, CreateTable, CreateView
 from headrace.statements.create import view_of
 
 
@@ -41,7 +42,7 @@ def check_definitions(definitions: Definitions, spark: SparkSession | None = Non
         failed: set[str] = set()
         core = home_of(hr).core
         catalog = core.catalog
-        for definition in (*definitions.tables, *definitions.views, *definitions.sources):
+        for definition in (*definitions.tables, *definitions.views, *definitions.sources, *definitions.feeds):
             try:
                 catalog = _resolved(core, catalog, definition, findings)
             except HeadraceError as error:
@@ -57,6 +58,9 @@ def _resolved(core: Core, catalog: Catalog, definition: Definition, findings: Fi
     statement = definition.statement
     if isinstance(statement, CreateSource):
         _look_at(catalog, statement, findings)
+        return catalog
+    if isinstance(statement, CreateFeed):
+        planned_feed(core, catalog, statement)
         return catalog
     if isinstance(statement, CreateTable):
         made = make_table(table_contract(core.sessions.catalyst, statement))
@@ -83,6 +87,6 @@ def _look_at(catalog: Catalog, statement: CreateSource, findings: Findings) -> N
 def _follows_from(definition: Definition, failed: set[str]) -> bool:
     """Whether a fault is only that something read was faulty itself."""
     statement = definition.statement
-    if isinstance(statement, CreateSource):
+    if isinstance(statement, CreateSource | CreateFeed):
         return statement.table in failed
     return isinstance(statement, CreateView) and bool(failed.intersection(definition.words))

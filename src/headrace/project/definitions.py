@@ -11,11 +11,13 @@ from typing import Any
 from headrace.errors import HeadraceError, ProjectError, RelationNameError, StatementError
 from headrace.project.folder import Project
 from headrace.sql.script import split
-from headrace.sql.statements import CreateSource, CreateTable, CreateView, Statement, parse, read_statement
+from headrace.sql.statements import CreateFeed, CreateSource, CreateTable, CreateView, Statement, parse, read_statement
 from headrace.sql.tokens import locate, scan
 
 _VALUE = re.compile(r"\$\{([^}\n]*)\}")
-Defining = CreateTable | CreateView | CreateSource
+Defining = CreateTable | CreateView | CreateSource | CreateFeed
+# A source or a feed may have the name of a relation.
+_SPACES: Mapping[type[Statement], str] = {CreateSource: "source", CreateFeed: "changefeed"}
 _DECLARE = (
     "a table that views of a project read is declared in it: write CREATE TABLE with its columns and its key, also "
     "where a source without INTO would make it"
@@ -70,6 +72,7 @@ class Definitions:
     tables: list[Definition] = field(default_factory=list[Definition])
     views: list[Definition] = field(default_factory=list[Definition])
     sources: list[Definition] = field(default_factory=list[Definition])
+    feeds: list[Definition] = field(default_factory=list[Definition])
     problems: list[Problem] = field(default_factory=list[Problem])
 
     def problem(self, definition: Definition, error: HeadraceError) -> Problem:
@@ -106,7 +109,7 @@ def read_definitions(project: Project) -> Definitions:
                 found.problems.append(_not_a_definition(file, statement))
                 continue
             definition = Definition(file, _anchored(statement, project.folder))
-            space = "source" if isinstance(statement, CreateSource) else "relation"
+            space = _SPACES.get(type(statement), "relation")
             first = names.setdefault((space, statement.name), definition)
             if first is not definition:
                 found.problems.append(_twice(definition, first))
@@ -114,6 +117,8 @@ def read_definitions(project: Project) -> Definitions:
                 found.tables.append(definition)
             elif isinstance(statement, CreateView):
                 found.views.append(definition)
+            elif isinstance(statement, CreateFeed):
+                found.feeds.append(definition)
             else:
                 found.sources.append(definition)
     found.views = in_order(found.views)
@@ -213,8 +218,11 @@ def _with_values(text: str, values: Mapping[str, str]) -> str:
 
 
 def _anchored(statement: Defining, folder: Path) -> Defining:
-    """A source's path begins in the project's folder, wherever the command is run."""
-    if not isinstance(statement, CreateSource) or statement.connector not in ("delta", "files"):
+    """The path of a source or a feed begins in the project's folder, wherever the command is run."""
+    if isinstance(statement, CreateFeed):
+        if statement.sink != "files" or statement.location.startswith("env:"):
+            return statement
+    elif not isinstance(statement, CreateSource) or statement.connector not in ("delta", "files"):
         return statement
     if "://" not in statement.location:
         return replace(statement, location=str(folder / Path(statement.location).expanduser()))
@@ -228,7 +236,7 @@ def _not_a_definition(file: str, statement: Statement) -> Problem:
         statement.line,
         statement.column,
         f"{verb} defines nothing",
-        "A project holds CREATE TABLE, CREATE VIEW and CREATE SOURCE, which can be run again and again.",
+        "A project holds CREATE TABLE, VIEW, SOURCE and CHANGEFEED, which can be run again and again.",
         "put it into a script of its own and run that: headrace run script.sql",
     )
 

@@ -57,8 +57,16 @@ def left_over(catalog: Catalog, definitions: Definitions) -> list[str]:
         for kind in ("view" if name in views else "table",)
     ]
     known = {one.name for one in definitions.sources}
-    return notes + [
-        f"source {name} is not in the project; DROP SOURCE {name} forgets it and keeps its rows"
-        for name in catalog.sources
-        if name not in known
-    ]
+    return (
+        notes
+        + [
+            f"source {name} is not in the project; DROP SOURCE {name} forgets it and keeps its rows"
+            for name in catalog.sources
+            if name not in known
+        ]
+        + [
+            f"changefeed {name} is not in the project; DROP CHANGEFEED {name} ends it"
+            for name in catalog.feeds
+            if name not in {one.name for one in definitions.feeds}
+        ]
+    )

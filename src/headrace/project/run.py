@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from headrace.capture.delta import open_snapshot
-from headrace.catalog.catalog import Table, ViewDefinition
+from headrace.catalog.catalog import Feed, Table, ViewDefinition
 from headrace.catalog.make import make_table, table_contract
 from headrace.definitions.adopt import adopt
 from headrace.definitions.sources import open_reading, source_of
@@ -14,11 +14,12 @@ from headrace.epoch.core import Core
 from headrace.epoch.receipt import Receipt
 from headrace.errors import HeadraceError, ProjectError, SourceError
 from headrace.face import Headrace, home_of
+from headrace.feeds.define import kept_tables, location_of, planned_feed
 from headrace.intake.table import TableContract
 from headrace.project.definitions import Definition, Definitions, Problem, refuse_problems
 from headrace.project.drift import find_drift, left_over
 from headrace.sources.define import is_read_whole, plan_sources
-from headrace.sql.statements import CreateSource, CreateTable, CreateView
+from headrace.sql.statements import CreateFeed, CreateSource, CreateTable, CreateView
 from headrace.sql.tokens import scan
 from headrace.statements.create import view_of
 
@@ -30,7 +31,7 @@ class Done:
     """What became of one definition."""
 
     action: Action
-    kind: Literal["table", "view", "source"]
+    kind: Literal["table", "view", "source", "changefeed"]
     name: str
 
 
@@ -63,9 +64,10 @@ def run_project(hr: Headrace, definitions: Definitions) -> Outcome:
 
 
 def has_followed(definitions: Definitions) -> bool:
-    """Whether a project has a source that only a process reads that stays, as one that serves the home does."""
+    """Whether a project has a source or a feed that needs a process that stays, as one that serves the home does."""
     statements = (one.statement for one in definitions.sources)
-    return any(isinstance(one, CreateSource) and not is_read_whole(one) for one in statements)
+    followed = any(isinstance(one, CreateSource) and not is_read_whole(one) for one in statements)
+    return followed or bool(definitions.feeds)
 
 
 def _adopt(core: Core, definitions: Definitions) -> Outcome:
@@ -73,7 +75,8 @@ def _adopt(core: Core, definitions: Definitions) -> Outcome:
     tables: list[Table] = []
     views: list[ViewDefinition] = []
     sources: list[CreateSource] = []
-    for definition in (*definitions.tables, *definitions.views, *definitions.sources):
+    feeds: list[CreateFeed] = []
+    for definition in (*definitions.tables, *definitions.views, *definitions.sources, *definitions.feeds):
         statement = definition.statement
         if isinstance(statement, CreateTable):
             action: Action = "unchanged" if statement.name in core.catalog else "created"
@@ -90,19 +93,36 @@ def _adopt(core: Core, definitions: Definitions) -> Outcome:
             if action != "unchanged":
                 views.append(view)
             outcome.done.append(Done(action, "view", view.name))
+        elif isinstance(statement, CreateFeed):
+            action = "unchanged" if statement.name in core.catalog.feeds else "created"
+            if action != "unchanged":
+                feeds.append(statement)
+            outcome.done.append(Done(action, "changefeed", statement.name))
         else:
             action = "read" if is_read_whole(statement) else "created"
             action = "unchanged" if statement.name in core.catalog.sources else action
             if action != "unchanged":
                 sources.append(statement)
             outcome.done.append(Done(action, "source", statement.name))
-    if tables or views or sources:
-        try:
+    try:
+        if tables or views or sources:
             planned = plan_sources(core.catalog.having(*tables), sources)
             outcome.receipt = adopt(core, [*tables, *planned.tables], views, planned.whole, planned.following)
-        except HeadraceError as error:
-            raise _placed(definitions, error) from error
+        if feeds:
+            # Of relations that are there by now.
+            made = [_planned_feed(core, one) for one in feeds]
+            outcome.receipt = adopt(core, kept_tables(core.catalog), feeds=made)
+    except HeadraceError as error:
+        raise _placed(definitions, error) from error
     return outcome
+
+
+def _planned_feed(core: Core, statement: CreateFeed) -> Feed:
+    try:
+        return planned_feed(core, core.catalog, statement)
+    except HeadraceError as error:
+        error.about = error.about or statement.name
+        raise
 
 
 def _action(core: Core, view: ViewDefinition) -> Action:
@@ -125,7 +145,7 @@ def _essence(sql: str) -> list[str]:
 
 def _placed(definitions: Definitions, error: HeadraceError) -> HeadraceError:
     """The error with its position in the project, where it is about a definition."""
-    for definition in (*definitions.views, *definitions.sources):
+    for definition in (*definitions.views, *definitions.sources, *definitions.feeds):
         if error.about == definition.name:
             problem = definitions.problem(definition, error)
             return ProjectError(str(problem), detail=problem.detail, hint=problem.hint)
@@ -135,7 +155,7 @@ def _placed(definitions: Definitions, error: HeadraceError) -> HeadraceError:
 def _conflicts(core: Core, definitions: Definitions) -> list[Problem]:
     """Everything of a project that the home cannot be brought to."""
     problems: list[Problem] = []
-    for definition in (*definitions.tables, *definitions.views, *definitions.sources):
+    for definition in (*definitions.tables, *definitions.views, *definitions.sources, *definitions.feeds):
         try:
             _refuse_conflict(core, definition, {one.name for one in definitions.tables})
         except HeadraceError as error:
@@ -153,6 +173,9 @@ def _refuse_conflict(core: Core, definition: Definition, tables: set[str]) -> No
     elif isinstance(statement, CreateView):
         if isinstance(existing, Table):
             core.catalog.view(statement.name)
+    elif isinstance(statement, CreateFeed):
+        if statement.name in core.catalog.feeds:
+            _refuse_other_feed(core.catalog.feeds[statement.name], statement)
     elif statement.name in core.catalog.sources:
         _refuse_other_source(core, statement)
     elif not is_read_whole(statement):
@@ -215,6 +238,21 @@ def _refuse_other_source(core: Core, statement: CreateSource) -> None:
         detail=f"There it is read from {held.location} into {held.table}, as of epoch {held.epoch}.",
         hint=f"give it another name, or write DROP SOURCE {held.name}, which keeps the rows, and run the project again",
     )
+
+
+def _refuse_other_feed(held: Feed, wanted: CreateFeed) -> None:
+    if (held.table, held.sink, held.location, dict(held.options)) != (
+        wanted.table,
+        wanted.sink,
+        location_of(wanted),
+        dict(wanted.options),
+    ):
+        raise ProjectError(
+            f"changefeed {held.name} is another one in the home",
+            detail=f"There it goes from {held.table} into {held.sink.upper()} {held.location}.",
+            hint=f"write ALTER CHANGEFEED {held.name} SET (...) for other options; or DROP CHANGEFEED {held.name}, and "
+            "run the project again",
+        )
 
 
 def _is_same_table(location: str, table_id: object) -> bool:

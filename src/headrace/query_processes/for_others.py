@@ -55,7 +55,8 @@ def reading_verbs(home: OpenHome) -> dict[str, Verb]:
         return {"name": found.name, "incremental": found.incremental, "reasons": found.reasons, "text": found.text}
 
     def relations() -> Mapping[str, Any]:
-        listed = {kind: to_answer(home.execute(f"SHOW {kind}"))["rows"] for kind in ("tables", "views", "sources")}
+        kinds = ("tables", "views", "sources", "changefeeds")
+        listed = {kind: to_answer(home.execute(f"SHOW {kind}"))["rows"] for kind in kinds}
         return {"epoch": home.core.epoch, **listed}
 
     query = query_verb(partial(_run_here, home.core), home.core.settings.serve_query_time.total_seconds())

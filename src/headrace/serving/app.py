@@ -12,6 +12,7 @@ from headrace.face import Headrace, home_of
 from headrace.query_processes.pool import QueryProcesses
 from headrace.query_processes.queries import processes_for
 from headrace.serving import (
+    changefeeds,
     changes,
     completion,
     dead_letters,
@@ -71,9 +72,9 @@ def build_app(hr: Headrace, settings: Settings, processes: QueryProcesses | None
     app.state.medallion = Medallion(hr)
     app.state.data = data.data_api(settings)
     problems.install(app)
-    for group in (ingress, epochs, completion, query, changes, sources, dead_letters, events, health, metrics):
+    for group in (ingress, epochs, completion, query, changes, sources, dead_letters, changefeeds, events):
         app.include_router(group.router)
-    for group in (graph, live, examples, pages, data, data_openapi):
+    for group in (health, metrics, graph, live, examples, pages, data, data_openapi):
         app.include_router(group.router)
     feldera.install(app, str(home_of(hr).path))
     if settings.api_keys:

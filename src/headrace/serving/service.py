@@ -25,6 +25,7 @@ from headrace.query_processes.queries import ServedQueries
 from headrace.reading.readings import Readings
 from headrace.serving.arrivals import Arrivals
 from headrace.serving.completions import Completions
+from headrace.serving.feed_metrics import FeedMetrics
 from headrace.serving.limits import Pushes
 from headrace.serving.metrics import Metrics
 from headrace.serving.rehearsal import Rehearsal
@@ -102,6 +103,7 @@ def service_for(home: Home, settings: Settings, processes: QueryProcesses) -> Se
     metrics.gauge("headrace_queries_under_way", "Queries that run.", lambda: service.statements.under_way)
     metrics.gauge("headrace_fold_failing", "1 while folds fail.", lambda: home.fold_failure is not None)
     metrics.registry.register(SourceMetrics(home.engine))
+    metrics.registry.register(FeedMetrics(home.engine))
     metrics.gauge("headrace_streams_open", "Change streams.", lambda: service.streams.open)
     return service
 
