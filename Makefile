@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-fast test-cluster check demo demo-cdc quickstart bench bench-epoch bench-capture bench-feeds bench-endurance judge soak capture-check followed-medallion crash siege jvm-loss lock clean
+.PHONY: help setup test test-fast test-cluster check demo demo-cdc quickstart bench bench-epoch bench-capture bench-feeds bench-endurance judge soak capture-check followed-medallion crash feeds-check siege jvm-loss lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -99,6 +99,11 @@ followed-medallion: setup ## the medallion fed by Delta tables that another proc
 
 crash: setup ## kill -9 and errors at every named point, kill -9 at KILLS=200 random instants; nothing is lost
 	@$(BIN)/python -m tests.checks.crash --kills $(KILLS)
+
+feeds-check: SEEDS = 200
+feeds-check: setup ## changefeeds through SEEDS=200 random lives: kills, failing sinks, pauses, alterations; and two owners
+	@$(BIN)/python -m tests.checks.feeds --seeds $(SEEDS)
+	@$(BIN)/python -m tests.checks.feeds --stop --seeds 10
 
 siege: MINUTES = 10
 siege: setup ## hostile queries, bodies and streams beside honest ones for MINUTES=10; prints what they cost

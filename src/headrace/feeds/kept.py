@@ -14,6 +14,8 @@ from headrace.ledger.readers import Reader, Readers
 _BUSY_SECONDS = 0.25
 _QUIET_SECONDS = 10.0
 _LOG_SECONDS = 5.0
+# So many numbers are reserved at a time.
+_RESERVED = 10_000
 
 
 class Kept:
@@ -31,12 +33,15 @@ class Kept:
         self._protected: tuple[int, int] | None = None
         self._protected_at = 0.0
         self.progress: Progress | None = None
+        # The greatest number that an event may have that was ever sent.
+        self.sent = 0
 
     def read(self) -> Progress | None:
         """How far the feed is, by this runner or those before it."""
         if self.progress is None:
             self.progress = self._files.read()
             if self.progress is not None:
+                self.sent = self.progress.reserved
                 self._protect(force=True)
         return self.progress
 
@@ -57,6 +62,14 @@ class Kept:
             self._written, self._written_at = self.progress, time.monotonic()
         self._protect()
 
+    def reserve(self, sequence: int) -> None:
+        """Have it on disk that events up to a number may be told from now on; many at once, for it takes a write."""
+        progress = self.progress
+        assert progress is not None
+        self.sent = max(self.sent, sequence)
+        if sequence > progress.reserved:
+            self.note(replace(progress, reserved=sequence + _RESERVED), now=True)
+
     def told(self, safe: Mark, delivered: int = 0, parked: int = 0, now: bool = False) -> None:
         """Note that events were told, and up to where none is missing."""
         before = self.progress
@@ -74,9 +87,9 @@ class Kept:
         self._protected, self._protected_at = wanted, time.monotonic()
 
     def close(self) -> None:
-        """Write it for the last time."""
-        self.write()
+        """Write it for the last time, with what is known of the numbers that were used."""
         if self.progress is not None:
+            self.note(replace(self.progress, reserved=self.sent), now=True)
             self._protect(force=True)
 
 

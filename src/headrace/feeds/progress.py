@@ -17,7 +17,7 @@ from headrace.storage.folders import make_folder
 from headrace.storage.objects import Location
 
 FOLDER = "feeds"
-_KEPT = ("scan_epoch", "scanning", "reset_due", "scans", "delivered", "parked", "done")
+_KEPT = ("scan_epoch", "scanning", "reset_due", "reserved", "scans", "delivered", "parked", "done")
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,9 @@ class Progress:
     scan_epoch: int | None = None
     scanning: bool = False
     reset_due: bool = False
+    # Up to which number events may have been told that nobody noted: a RESET comes after them, so that no number ever
+    # stands for two events.
+    reserved: int = 0
     # How many of the requests to tell all anew have been begun.
     scans: int = 0
     delivered: int = 0

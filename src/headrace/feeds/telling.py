@@ -145,13 +145,15 @@ class Telling:
         """Tell that all is told anew from here on."""
         epoch = progress.scan_epoch if progress.scan_epoch is not None else progress.mark.epoch
         nothing = reset_rows(self._relation.schema)
-        self._sequence += 1
+        # Whatever was told without being noted has a smaller number.
+        self._sequence = max(self._sequence, self._kept.sent) + 1
         self._mark = Mark(epoch, 0, self._sequence)
+        self._kept.reserve(self._sequence)
         if getattr(self._delivery, "tells_resets", False):
             at = self._committed_at(epoch)
             self._send(self._batch(["RESET"], [epoch], [at], nothing, nothing, [0], self._mark), self._mark)
         counted = progress.delivered + bool(getattr(self._delivery, "tells_resets", False))
-        progress = replace(progress, mark=self._mark, reset_due=False, delivered=counted)
+        progress = replace(self._progress, mark=self._mark, reset_due=False, delivered=counted)
         self._kept.note(progress, now=True)
         return progress
 
@@ -335,6 +337,7 @@ class Telling:
         count = sum(map(len, taken))
         self._count -= count
         self._sequence += count
+        self._kept.reserve(self._sequence)
         last = taken[-1]
         return self._batch(
             operations_of(taken),

@@ -1,0 +1,214 @@
+"""Changefeeds and sinks that fail: nothing is lost, keys keep their order, and nobody else waits."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+import headrace
+from headrace.errors import FeedError
+from headrace.feeds.sinks import SINKS
+from tests.feed_receiver import Receiver
+from tests.spark.test_changefeeds import events, feed, rebuilt, until
+from tests.spark.test_source_commands import Shell
+
+
+@pytest.fixture
+def receiver(monkeypatch: pytest.MonkeyPatch) -> Receiver:
+    one = Receiver()
+    monkeypatch.setitem(SINKS, "webhook", one)  # pyright: ignore[reportArgumentType]
+    monkeypatch.setattr("headrace.feeds.blocked._FIRST_PAUSE", 0.01)
+    return one
+
+
+@pytest.fixture
+def table(home: Any, receiver: Receiver) -> Any:
+    home.execute("CREATE TABLE t (id INT PRIMARY KEY, n INT)")
+    return home
+
+
+def create(hr: Any, more: str = "", name: str = "f") -> None:
+    hr.execute(f"CREATE CHANGEFEED {name} FOR TABLE t INTO WEBHOOK 'https://x/' WITH (flush_interval_ms = 5{more})")
+
+
+def numbers(receiver: Receiver) -> list[int]:
+    return [one["sequence"] for one in receiver.events()]
+
+
+def test_a_sink_that_fails_gets_every_event_in_the_order_of_its_key(table: Any, receiver: Receiver) -> None:
+    receiver.failing = 0.4
+    create(table, ", batch_size = 3")
+    for step in range(12):
+        table.apply({"t": [{"insert": {"id": one, "n": step}} for one in range(step % 5 + 1)]})
+    until(lambda: feed(table)["lag"] == 0 and feed(table)["last_sequence"] == max(numbers(receiver)))
+    told = receiver.events()
+    assert sorted(set(numbers(receiver))) == list(range(1, feed(table)["last_sequence"] + 1))
+    seen: dict[int, int] = {}
+    for one in told:
+        # What comes again comes from there on in order.
+        last = seen.get(one["key"]["id"], -1)
+        assert one["new_row"]["n"] >= last or one["sequence"] <= max(numbers(receiver))
+        seen[one["key"]["id"]] = one["new_row"]["n"]
+    held = {row["id"]: row["n"] for row in table.query("SELECT * FROM t").to_pylist()}
+    assert {one["id"]: one["n"] for one in rebuilt(told).values()} == held
+
+
+def test_a_refused_event_blocks_its_key_alone_and_is_parked(table: Any, receiver: Receiver) -> None:
+    poison = {"id": 2, "n": 13}
+    receiver.refuses = lambda event: "it is poison" if event["new_row"] == poison else None
+    create(table, ", max_retries = 2")
+    table.apply({"t": [{"insert": {"id": one, "n": 1}} for one in range(4)]})
+    table.apply({"t": [{"insert": poison}]})
+    table.apply({"t": [{"insert": {"id": 2, "n": 14}}, {"insert": {"id": 3, "n": 14}}]})
+    until(lambda: len(receiver.events()) == 6)
+    parked = table.query("SELECT * FROM parked_events").to_pylist()
+    assert [(one["feed"], one["sequence"], one["key"], one["reason"], one["attempts"]) for one in parked] == [
+        ("f", 5, '{"id":2}', "it is poison", 3)
+    ]
+    assert json.loads(parked[0]["payload"])["new_row"] == poison
+    of_two = [one["new_row"]["n"] for one in receiver.events() if one["key"]["id"] == 2]
+    assert of_two == [1, 14]
+    assert (feed(table)["parked"], feed(table)["last_sequence"]) == (1, 7)
+    # Refused again, it stays; mended, it goes out under its own number.
+    receipt = table.execute("REPLAY PARKED EVENTS WHERE feed = 'f'")
+    assert (receipt.applied, receipt.dead) == ({"parked_events": 0}, {"parked_events": 1})
+    receiver.refuses = lambda _: None
+    receipt = table.execute("REPLAY PARKED EVENTS")
+    assert (receipt.applied, receipt.dead) == ({"parked_events": 1}, {})
+    again = receiver.events()[-1]
+    assert (again["sequence"], again["new_row"]) == (5, poison)
+    assert table.query("SELECT * FROM parked_events").num_rows == 0
+
+
+def test_a_dead_sink_holds_up_nobody_and_its_feed_goes_on_when_it_is_back(
+    table: Any, receiver: Receiver, tmp_path: Path
+) -> None:
+    receiver.down, receiver.retry_after = True, 0.05
+    create(table)
+    table.execute(f"CREATE CHANGEFEED g FOR TABLE t INTO FILES '{tmp_path}' WITH (flush_interval_ms = 5)")
+    for step in range(5):
+        began_at = time.monotonic()
+        table.apply({"t": [{"insert": {"id": step, "n": step}}]})
+        assert time.monotonic() - began_at < 2
+    until(lambda: len(events(tmp_path)) == 5)
+    assert "is down" in feed(table)["error"]
+    assert feed(table)["state"] == "Running"
+    receiver.down = False
+    until(lambda: numbers(receiver) == [1, 2, 3, 4, 5])
+    until(lambda: feed(table)["error"] is None)
+
+
+def test_a_sink_that_ends_stops_its_feed_until_it_is_resumed(table: Any, receiver: Receiver) -> None:
+    receiver.ended = "410 Gone"
+    create(table)
+    create(table, ", on_error = 'pause'", "g")
+    table.apply({"t": [{"insert": {"id": 1, "n": 1}}]})
+    until(lambda: feed(table)["state"] == "Error" and feed(table, "g")["state"] == "Paused")
+    assert feed(table)["error"] == feed(table, "g")["error"] == "410 Gone"
+    receiver.ended = ""
+    table.execute("RESUME CHANGEFEED f")
+    until(lambda: numbers(receiver) == [1])
+    assert feed(table)["error"] is None
+
+
+def test_secrets_stand_in_nothing_that_is_shown(
+    table: Any, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("FEED_URL", "postgresql://me:hunter22@db/x")
+    monkeypatch.setenv("FEED_PASSWORD", "hunter33")
+    with pytest.raises(FeedError, match="would keep a secret"):
+        table.execute("CREATE CHANGEFEED s FOR TABLE t INTO WEBHOOK 'https://me:hunter22@x/'")
+    with pytest.raises(FeedError, match="would keep a secret"):
+        table.execute("CREATE CHANGEFEED s FOR TABLE t INTO WEBHOOK 'https://x/' WITH (password = 'hunter33')")
+    receiver.down = True
+    table.execute(
+        "CREATE CHANGEFEED s FOR TABLE t INTO WEBHOOK 'env:FEED_URL' "
+        "WITH (password = 'env:FEED_PASSWORD', note = 'env:HOME')"
+    )
+    until(lambda: feed(table, "s")["error"] is not None)
+    assert feed(table, "s")["error"] == "env:FEED_URL is down"
+    target = receiver.targets[-1]
+    assert (target.location, target.options["password"]) == ("postgresql://me:hunter22@db/x", "hunter33")
+    # What is no secret is no way to read the environment.
+    assert target.options["note"] == "env:HOME"
+    shown = str(feed(table, "s")) + caplog.text
+    assert "hunter" not in shown
+    assert "env:FEED_PASSWORD" in feed(table, "s")["options"]
+
+
+def test_a_feed_that_is_too_far_behind_says_so(spark: Any, receiver: Receiver, tmp_path: Path) -> None:
+    with headrace.open(str(tmp_path / "h"), spark=spark, keep_epochs=1, keep_time="PT0S", vacuum_grace="PT0S") as hr:
+        hr.execute("CREATE TABLE t (id INT PRIMARY KEY, n INT)")
+        create(hr, ", retention_epochs = 6")
+        hr.apply({"t": [{"insert": {"id": 1, "n": 0}}]})
+        until(lambda: numbers(receiver) == [1] and feed(hr)["lag"] == 0)
+        hr.execute("PAUSE CHANGEFEED f")
+        for step in range(3):
+            hr.apply({"t": [{"insert": {"id": 1, "n": step}}]})
+        hr.fold()
+        hr.execute("RESUME CHANGEFEED f")
+        until(lambda: len(numbers(receiver)) == 4)
+        hr.execute("PAUSE CHANGEFEED f")
+        for step in range(12):
+            hr.apply({"t": [{"insert": {"id": 1, "n": 100 + step}}]})
+        hr.fold()
+        hr.execute("RESUME CHANGEFEED f")
+        until(lambda: feed(hr)["state"] == "Error")
+        assert "further behind than the log is kept" in feed(hr)["error"]
+        hr.execute("RESYNC CHANGEFEED f")
+        until(lambda: [one["operation"] for one in receiver.events()][-2:] == ["RESET", "INSERT"])
+        assert receiver.events()[-1]["new_row"]["n"] == 111
+        hr.execute("DROP CHANGEFEED f")
+        assert receiver.forgotten == ["f"]
+        assert list((tmp_path / "h" / "feeds").glob("*")) == []
+
+
+def test_a_delta_table_of_others_goes_on_by_three_statements(home: Any, tmp_path: Path) -> None:
+    theirs, out = tmp_path / "theirs", tmp_path / "out"
+    rows = pa.table({"id": pa.array([1, 2], pa.int64()), "s": ["a", "b"]})
+    write_deltalake(theirs, rows, configuration={"delta.enableChangeDataFeed": "true"})
+    home.execute(
+        "CREATE TABLE t (id BIGINT PRIMARY KEY, s STRING);"
+        f"CREATE SOURCE d INTO t FROM DELTA '{theirs}' WITH (mode = 'snapshot_and_follow');"
+        f"CREATE CHANGEFEED f FOR TABLE t INTO FILES '{out}' WITH (flush_interval_ms = 5)"
+    )
+    until(lambda: len(events(out)) == 2)
+    for predicate, value in (("id = 1", "'x'"), ("id = 2", "'y'")):
+        DeltaTable(theirs).update(predicate=predicate, updates={"s": value})
+    DeltaTable(theirs).delete("id = 1")
+    write_deltalake(theirs, pa.table({"id": pa.array([1], pa.int64()), "s": ["back"]}), mode="append")
+    until(lambda: len(events(out)) >= 6)
+    told = [(one["operation"], one["key"]["id"]) for one in events(out)[2:]]
+    assert told == [("UPDATE", 1), ("UPDATE", 2), ("DELETE", 1), ("INSERT", 1)]
+    wanted = {one["id"]: one["s"] for one in DeltaTable(theirs).to_pyarrow_table().to_pylist()}
+    assert {one["id"]: one["s"] for one in rebuilt(events(out)).values()} == wanted
+
+
+def test_the_command_line(home: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    home.execute("CREATE TABLE t (id INT PRIMARY KEY, n INT)")
+    shell = Shell(home, capsys)
+    out = tmp_path / "it's out"
+    shell("changefeed", "create", "f", str(out), "--for", "t", "--into", "files", "-o", "flush_interval_ms=5")
+    home.execute("INSERT INTO t VALUES (1, 1)")
+    until(lambda: len(events(out)) == 1)
+    (told,) = shell.json("changefeed", "list")
+    assert (told["name"], told["state"], told["last_sequence"]) == ("f", "Running", 1)
+    assert shell("changefeed", "pause", "f") == "changefeed f is paused\n"
+    assert shell.json("changefeed", "show", "F")["state"] == "Paused"
+    shell("changefeed", "alter", "f", "-o", "batch_size=7")
+    shell("changefeed", "alter", "f", "--unset", "batch_size")
+    shell("changefeed", "resume", "f")
+    shell("changefeed", "resync", "f")
+    until(lambda: len(events(out)) == 3)
+    assert shell.json("changefeed", "parked", "list") == []
+    assert "it is not said which" in shell("changefeed", "parked", "discard", code=1)
+    shell("changefeed", "parked", "discard", "--all")
+    assert [one["name"] for one in shell.json("status")["changefeeds"]] == ["f"]
+    assert "dropped" in shell("changefeed", "drop", "f")
+    assert "no changefeed f" in shell("changefeed", "show", "f", code=1)
