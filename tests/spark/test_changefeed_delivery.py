@@ -212,3 +212,13 @@ def test_the_command_line(home: Any, capsys: pytest.CaptureFixture[str], tmp_pat
     assert [one["name"] for one in shell.json("status")["changefeeds"]] == ["f"]
     assert "dropped" in shell("changefeed", "drop", "f")
     assert "no changefeed f" in shell("changefeed", "show", "f", code=1)
+
+
+def test_the_statements_of_the_page_on_delta_tables(home: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "send-changes-on.md"
+    script = page.read_text().partition("```sql\n")[2].partition("```")[0]
+    monkeypatch.chdir(tmp_path)
+    rows = pa.table({"id": pa.array([1], pa.int64()), "name": ["Ada"]})
+    write_deltalake(tmp_path / "lake" / "customers", rows, configuration={"delta.enableChangeDataFeed": "true"})
+    home.execute(script)
+    until(lambda: [one["new_row"]["name"] for one in events(tmp_path / "out")] == ["Ada"])

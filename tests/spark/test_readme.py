@@ -12,7 +12,13 @@ from headrace.cli.main import run
 from headrace.cli.show import show_csv
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/reference/changes.md", "docs/reference/flows.md", "docs/reference/python.md")
+PAGES = (
+    "README.md",
+    "docs/reference/changefeeds.md",
+    "docs/reference/changes.md",
+    "docs/reference/flows.md",
+    "docs/reference/python.md",
+)
 
 
 def block(page: str, language: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 from headrace.feeds.batch import Mark
@@ -21,11 +22,15 @@ _RESERVED = 10_000
 class Kept:
     """The progress of one feed; what was delivered after the last write is delivered again after a crash."""
 
-    def __init__(self, files: ProgressFiles, readers: Readers, limit: int, name: str) -> None:
+    def __init__(
+        self, files: ProgressFiles, readers: Readers, limit: int, name: str, may_keep: Callable[[], bool]
+    ) -> None:
         self._files = files
         self._readers = readers
         self._limit = limit
         self._name = name
+        # Whether the log is this process's to keep, and the feed still one to keep it for.
+        self._may_keep = may_keep
         # A paused feed's runner may end while the next one begins.
         self._lock = threading.Lock()
         self._written: Progress | None = None
@@ -82,6 +87,8 @@ class Kept:
         assert self.progress is not None
         wanted = max(0, self.progress.mark.epoch - 1), self._limit
         if wanted == self._protected or (not force and time.monotonic() - self._protected_at < _LOG_SECONDS):
+            return
+        if not self._may_keep():
             return
         self._readers.register(Reader(self._name, *wanted))
         self._protected, self._protected_at = wanted, time.monotonic()

@@ -85,8 +85,8 @@ class Runner:
         self._fence = fence
         self._before = before
         self._totals = totals
-        files = ProgressFiles(self._core.path, feed.id, fence)
-        self._kept = Kept(files, readers, options.retention_epochs, reader_name(feed.id))
+        self._files = files = ProgressFiles(self._core.path, feed.id, fence)
+        self._kept = Kept(files, readers, options.retention_epochs, reader_name(feed.id), self._is_wanted)
         self._blocked = Blocked(options.max_retries)
         self._stopped = threading.Event()
         self._wake = threading.Event()
@@ -111,7 +111,8 @@ class Runner:
     @property
     def status(self) -> Status:
         """How it fares now."""
-        progress = self._kept.progress
+        # Before it has begun, what those before it have noted.
+        progress = self._kept.progress or self._files.read()
         if progress is None:
             return Status(self._state, lag=None, error=self._error)
         lag = max(0, self._core.epoch - progress.mark.epoch)
@@ -197,6 +198,14 @@ class Runner:
                 delivery.close()
                 if self._filter is not None:
                     self._filter.close()
+
+    def _is_wanted(self) -> bool:
+        """Whether this process owns the home, and the feed was not dropped."""
+        try:
+            self._core.check_owner()
+        except HeadraceError:
+            return False
+        return any(one.id == self.feed.id for one in self._core.catalog.feeds.values())
 
     def _count(self, events: int) -> None:
         self._error = None
