@@ -1,4 +1,4 @@
-"""A home of tables alone, without Spark: its ledger, its owner, its epochs, its followers and its feeds are the real ones.
+"""A home of tables alone, without Spark: its ledger, owner, epochs, followers and feeds are the real ones.
 
 What would ask Spark is not there: views, filters, and statements with expressions. So a process opens it in
 milliseconds, and can be killed as often as a test wants.

@@ -1,9 +1,9 @@
 """Changefeeds under a random state machine: `python -m tests.checks.feeds --seeds 200`.
 
-A seed is a home with a table, a view and three feeds, and a row of lives that are forked as in jvm.py. Each life
-changes the source, pauses, resumes, alters and tells anew, and has the sinks fail, refuse, be slow and be down; most
-are killed with kill -9 at a random instant. The last one has the sinks well again, waits until all is told, and then it
-is judged:
+A seed is a home with two tables (or, with --spark, a table and a view) and three feeds, and a row of lives that are
+forked. Each life changes the source, pauses, resumes, alters, tells anew, and has the sinks fail, refuse, be slow and
+be down; most are killed with kill -9 at a random instant. The last one has the sinks well again, waits until all is
+told, and then it is judged:
 
 - no event is missing, but for those that are parked, and numbers jump at a RESET alone;
 - a number stands for the same event whenever it is told again;
@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import logging
 import multiprocessing
 import os
 import shutil
@@ -46,11 +47,16 @@ _OPENING_SECONDS = 60.0
 _SETTLE_SECONDS = 60.0
 _KEYS = 8
 # Feeds, what each tells of, where to, and whether its sink must have no event twice.
-PLACES: Mapping[str, tuple[str, str, bool]] = {
+Places = Mapping[str, tuple[str, str, bool]]
+PLACES: Places = {"log": ("t", "WEBHOOK", False), "files": ("t", "FILES", True), "bag": ("b", "WEBHOOK", False)}
+# Views and filters are Spark's.
+SPARK_PLACES: Places = {
     "log": ("t", "WEBHOOK", False),
     "files": ("v", "FILES", True),
     "some": ("t", "WEBHOOK", False),
 }
+# What a table has no key for is known by all its columns.
+_KEYS_OF = {"t": ("id",), "v": ("s",), "b": ("x", "y")}
 _FILTER = "n % 2 = 0"
 _VIEW = "CREATE VIEW IF NOT EXISTS v AS SELECT s, count(*) AS c, sum(n) AS total FROM t GROUP BY s"
 
@@ -137,13 +143,18 @@ class Life:
     """What one process is to do."""
 
     folder: Path
-    spark: Address
+    # None for a home of tables alone, which opens in no time.
+    spark: Address | None
     seed: int
     number: int
     last: bool = False
     # How long an owner may be silent before another takes its place.
     timeout: float = 30.0
     idle: float = 0.0
+
+    @property
+    def places(self) -> Places:
+        return PLACES if self.spark is None else SPARK_PLACES
 
 
 @dataclass
@@ -178,19 +189,15 @@ def live(life: Life, parent: Connection) -> None:
 
 
 def _live(life: Life, parent: Connection) -> None:
-    import headrace
     from headrace.feeds import blocked, sinks
 
     sinks.SINKS["webhook"] = LogSink()  # pyright: ignore[reportIndexIssue]
     blocked._FIRST_PAUSE, blocked._LONGEST_PAUSE = 0.02, 0.2  # pyright: ignore[reportPrivateUsage]
     os.environ["TMPDIR"] = str(life.folder)
+    logging.disable(logging.WARNING)
     dice = Random(life.seed * 1000 + life.number)
-    spark: Any = attach(life.spark)
-    settings = headrace.Settings(owner_timeout=life.timeout)  # pyright: ignore[reportArgumentType]
-    hr: Any = headrace.open(str(life.folder / "home"), spark=spark, settings=settings)
-    hr.execute("CREATE TABLE IF NOT EXISTS t (id INT PRIMARY KEY, n INT, s STRING)")
-    hr.execute(_VIEW)
-    for name, (relation, sink, _) in PLACES.items():
+    hr = _opened(life)
+    for name, (relation, sink, _) in life.places.items():
         more = f", filter = '{_FILTER}', filter_exits = true" if name == "some" else ""
         hr.execute(
             f"CREATE CHANGEFEED IF NOT EXISTS {name} FOR TABLE {relation} INTO {sink} '{life.folder / name}' "
@@ -199,18 +206,41 @@ def _live(life: Life, parent: Connection) -> None:
         )
     parent.send({"ready": os.getpid()})
     if life.last:
-        parent.send({"done": _judged(hr, life.folder)})
+        parent.send({"done": _judged(hr, life)})
     else:
         for _ in range(dice.randrange(6, 20)):
-            _act(hr, life.folder, dice)
+            _act(hr, life, dice)
         time.sleep(life.idle)
         parent.send({"ended": True})
     hr.close()
 
 
-def _act(hr: Any, folder: Path, dice: Random) -> None:
+def _opened(life: Life) -> Any:
+    """The home, with its relations."""
+    if life.spark is None:
+        from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+
+        from tests.bare_home import BareHome
+
+        bare = BareHome(life.folder / "home", life.timeout)
+        number, text = IntegerType(), StringType()
+        columns = [StructField("id", number, False), StructField("n", number), StructField("s", text)]
+        bare.create_table("t", StructType(columns), ("id",))
+        bare.create_table("b", StructType([StructField("x", number), StructField("y", text)]))
+        return bare
+    import headrace
+
+    spark: Any = attach(life.spark)
+    settings = headrace.Settings(owner_timeout=life.timeout)  # pyright: ignore[reportArgumentType]
+    hr = headrace.open(str(life.folder / "home"), spark=spark, settings=settings)
+    hr.execute("CREATE TABLE IF NOT EXISTS t (id INT PRIMARY KEY, n INT, s STRING)")
+    hr.execute(_VIEW)
+    return hr
+
+
+def _act(hr: Any, life: Life, dice: Random) -> None:
     """One random step."""
-    feed = dice.choice(list(PLACES))
+    folder, feed = life.folder, dice.choice(list(life.places))
     match dice.choices(
         ["change", "mood", "pause", "resume", "alter", "resync", "columns", "replace", "wait"],
         [30, 6, 3, 5, 3, 1, 1, 1, 4],
@@ -221,7 +251,14 @@ def _act(hr: Any, folder: Path, dice: Random) -> None:
                 key = dice.randrange(_KEYS)
                 row = {"id": key, "n": dice.randrange(6), "s": dice.choice("abc")}
                 changes[key] = {"delete": {"id": key}} if dice.random() < 0.25 else {"insert": row}
-            hr.apply({"t": list(changes.values())})
+            text = _text_column(hr)
+            rows = [
+                {kind: {text if name == "s" else name: value for name, value in row.items()}}
+                for one in changes.values()
+                for kind, row in one.items()
+            ]
+            more = {} if life.spark else {"b": _bag_changes(hr, dice)}
+            hr.apply({"t": rows, **more})
         case "mood":
             mood = dice.choice(["well", "well", "fails", "slow", "down", "refuses"])
             (folder / f"{feed}.mood").write_text(mood)
@@ -234,8 +271,10 @@ def _act(hr: Any, folder: Path, dice: Random) -> None:
         case "resync":
             hr.execute(f"RESYNC CHANGEFEED {feed}")
         case "columns":
-            name = f"x{dice.randrange(10**6)}"
-            hr.execute(f"ALTER TABLE t ADD COLUMN {name} INT")
+            hr.execute(f"ALTER TABLE t RENAME COLUMN {_text_column(hr)} TO s{dice.randrange(10**6)}")
+        case "replace" if life.spark is None:
+            columns = hr.core.catalog.table("b").schema
+            hr.replace_table("b", columns)
         case "replace":
             hr.execute(
                 "CREATE OR REPLACE VIEW v AS SELECT s, count(*) AS c, sum(n) AS total, max(n) AS m FROM t GROUP BY s"
@@ -244,9 +283,23 @@ def _act(hr: Any, folder: Path, dice: Random) -> None:
             time.sleep(dice.uniform(0, 0.1))
 
 
-def _judged(hr: Any, folder: Path) -> dict[str, Any]:
+def _text_column(hr: Any) -> str:
+    """The name that the column has by now which was s at first."""
+    return next(name for name in hr.query("SELECT * FROM t").column_names if name.startswith("s"))
+
+
+def _bag_changes(hr: Any, dice: Random) -> list[dict[str, Any]]:
+    """Changes of a table without a key: rows come again and again, and one that is there goes."""
+    held = hr.query("SELECT * FROM b").to_pylist()
+    gone = [{"delete": dice.choice(held)}] if held and dice.random() < 0.5 else []
+    rows = [{"x": dice.randrange(3), "y": dice.choice("ab")} for _ in range(dice.randrange(1, 4))]
+    return [*gone, *({"insert": row} for row in rows)]
+
+
+def _judged(hr: Any, life: Life) -> dict[str, Any]:
     """Have all told by sinks that are well, and say what is wrong with it."""
-    for name in PLACES:
+    folder, places = life.folder, life.places
+    for name in places:
         (folder / f"{name}.mood").write_text("well")
         hr.execute(f"RESUME CHANGEFEED {name}")
     until = time.monotonic() + _SETTLE_SECONDS
@@ -258,14 +311,13 @@ def _judged(hr: Any, folder: Path) -> dict[str, Any]:
         if time.monotonic() > until:
             return {**_nothing(), "faults": [f"it did not settle: {shown}"]}
         time.sleep(0.05)
-    hr.execute("PAUSE CHANGEFEED log")
-    hr.execute("PAUSE CHANGEFEED files")
-    hr.execute("PAUSE CHANGEFEED some")
+    for name in places:
+        hr.execute(f"PAUSE CHANGEFEED {name}")
     shown = {one["name"]: one for one in hr.execute("SHOW CHANGEFEEDS").to_pylist()}
     found = _nothing()
-    parked = hr.query("SELECT feed, sequence, key FROM parked_events").to_pylist()
+    parked = hr.query("SELECT * FROM parked_events").to_pylist()
     found["parked"] = len(parked)
-    for name, (relation, sink, exact) in PLACES.items():
+    for name, (relation, sink, exact) in places.items():
         lines = _arrived(folder, name, sink, shown[name]["id"])
         events = [one for one in lines if "sequence" in one and "operation" in one]
         mine = {one["sequence"]: one["key"] for one in parked if one["feed"] == name}
@@ -355,33 +407,47 @@ def _unequal(
     hr: Any, lines: Sequence[dict[str, Any]], relation: str, parked: set[str], condition: str
 ) -> tuple[int, list[str]]:
     """How many resolved marks there are, and where the table that is rebuilt is not what the relation was."""
-    rows: dict[str, Any] = {}
+    rows: dict[str, list[Any]] = {}
     marks = 0
-    names = {"t": "id", "v": "s"}[relation]
+    taken: set[int] = set()
+    names = _KEYS_OF[relation]
     for one in lines:
         if "resolved" in one:
             marks += 1
             held = hr.query(f"SELECT * FROM {relation}", epoch=one["resolved"]).to_pylist()
-            wanted = {json.dumps({names: row[names]}): row for row in held if not condition or row["n"] % 2 == 0}
+            wanted: dict[str, list[Any]] = {}
+            for row in held:
+                if not condition or row["n"] % 2 == 0:
+                    wanted.setdefault(json.dumps({name: row[name] for name in names}), []).append(row)
             # What is parked was not told, whatever the receiver has of it.
-            told, wanted = ({key: row for key, row in one.items() if key not in parked} for one in (rows, wanted))
+            told, wanted = (
+                {key: these for key, these in some.items() if these and key not in parked} for some in (rows, wanted)
+            )
             if told != wanted:
                 return marks, [f"at epoch {one['resolved']} the feed gives {told}, and {relation} had {wanted}"]
-        elif one["operation"] == "RESET":
+            continue
+        key = json.dumps(one["key"])
+        # Rows without a key are counted, and so each event is to be taken once.
+        repeated = relation == "b" and one["sequence"] in taken
+        taken.add(one["sequence"])
+        if one["operation"] == "RESET":
             rows.clear()
+        elif repeated:
+            continue
         elif one["operation"] == "DELETE":
-            rows.pop(json.dumps(one["key"]), None)
+            rows[key] = rows.get(key, [])[1:]
         else:
-            rows[json.dumps(one["key"])] = one["new_row"]
+            rows[key] = [*(rows.get(key, []) if relation == "b" else []), one["new_row"]]
     return marks, []
 
 
 class FeedsCheck:
     """Lives of homes with feeds, over one Spark."""
 
-    def __init__(self) -> None:
+    def __init__(self, spark: bool = False) -> None:
+        self._has_spark = spark
         self._processes: ForkServerContext = multiprocessing.get_context("forkserver")
-        self._processes.set_forkserver_preload(["tests.checks.feeds", "headrace"])
+        self._processes.set_forkserver_preload(["tests.checks.feeds", "tests.bare_home", "headrace"])
         self._keeper = Keeper(self._processes)
         self.tally = Tally()
 
@@ -391,6 +457,9 @@ class FeedsCheck:
     def __exit__(self, *_: object) -> None:
         self._keeper.close()
 
+    def _spark(self) -> Address | None:
+        return self._keeper.address() if self._has_spark else None
+
     def seed(self, seed: int) -> None:
         """One home through its lives."""
         dice = Random(seed)
@@ -398,10 +467,12 @@ class FeedsCheck:
         try:
             lives = dice.randrange(2, 6)
             for number in range(lives):
-                life = Life(folder, self._keeper.address(), seed, number)
+                life = Life(folder, self._spark(), seed, number)
                 # Most are killed: on the way, or when they have done all that they were to do.
-                self._lived(life, kill_after=dice.uniform(0.0, 1.5) if dice.random() < 0.8 else None)
-            answer = self._lived(Life(folder, self._keeper.address(), seed, lives, last=True), None)
+                self._lived(
+                    life, kill_after=dice.uniform(0.0, 1.5 if self._has_spark else 0.5) if dice.random() < 0.8 else None
+                )
+            answer = self._lived(Life(folder, self._spark(), seed, lives, last=True), None)
             if "done" in answer:
                 self.tally.add(answer["done"])
             faults = [answer["fault"]] if "fault" in answer else answer.get("done", {}).get("faults", [])
@@ -451,7 +522,7 @@ class FeedsCheck:
         try:
             first, other = self._processes.Pipe()
             sleeper = self._processes.Process(
-                target=live, args=(Life(folder, self._keeper.address(), seed, 0, timeout=1.0, idle=60.0), other)
+                target=live, args=(Life(folder, self._spark(), seed, 0, timeout=1.0, idle=60.0), other)
             )
             sleeper.start()
             other.close()
@@ -461,7 +532,7 @@ class FeedsCheck:
             os.kill(pid, signal.SIGSTOP)
             time.sleep(1.5)
             seen = [_furthest(folder)]
-            answer = self._lived(Life(folder, self._keeper.address(), seed, 1, timeout=1.0), None)
+            answer = self._lived(Life(folder, self._spark(), seed, 1, timeout=1.0), None)
             if "fault" in answer:
                 self.tally.faults.append(f"seed {seed}: {answer['fault']}")
             seen.append(_furthest(folder))
@@ -475,7 +546,7 @@ class FeedsCheck:
                 back = [name for name in before if after.get(name, (0, 0)) < before[name]]
                 if back:
                     self.tally.faults.append(f"seed {seed}: the position of {back} went from {before} to {after}")
-            answer = self._lived(Life(folder, self._keeper.address(), seed, 2, last=True), None)
+            answer = self._lived(Life(folder, self._spark(), seed, 2, last=True), None)
             if "done" in answer:
                 self.tally.add(answer["done"])
             else:
@@ -501,9 +572,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--first", type=int, default=1, help="the number of the first seed")
     parser.add_argument("--stop", action="store_true", help="two owners, of which one is stopped and wakes up")
+    parser.add_argument("--spark", action="store_true", help="with a view and a filter, over one Spark")
     options = parser.parse_args(arguments)
     began_at = time.monotonic()
-    with FeedsCheck() as check:
+    with FeedsCheck(options.spark) as check:
         tally = check.tally
         for seed in range(options.first, options.first + options.seeds):
             (check.two_owners if options.stop else check.seed)(seed)
