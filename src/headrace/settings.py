@@ -295,6 +295,18 @@ class Settings(BaseSettings):
         ge=1,
         description="Requests to /v1/data that may come at once before data_rate holds.",
     )
+    data_postgres: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Where the URL of the PostgreSQL is from which /v1/data serves relations that a running changefeed "
+        "mirrors there, as env:NAME or file:/path; it may name a replica or a user who only reads. None means that all "
+        "comes from the home itself.",
+    )
+    data_postgres_connections: int = Field(
+        default=10,
+        ge=1,
+        description="Connections to that PostgreSQL, at most.",
+    )
     data_system_tables: bool = Field(
         default=False,
         description="Whether /v1/data also shows what Headrace keeps of its own work, such as dead_letters.",

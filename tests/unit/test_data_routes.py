@@ -2,69 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping
-from types import SimpleNamespace
-from typing import Any
-
 import httpx
-import pyarrow as pa
 import pytest
-from fastapi import FastAPI
 
-from headrace.catalog.catalog import Catalog, Table
-from headrace.reading.following import Newest
-from headrace.serving import problems
-from headrace.serving.auth import Guarded
 from headrace.serving.data import openapi, routes
-from headrace.serving.sessions import Sessions
-from headrace.settings import Settings
-from headrace.state.delta import consolidate, weights_of
+from tests.data_api import Api, Readings
 from tests.small_engine import table
-
-
-class Readings:
-    """One epoch after the other, in memory."""
-
-    def __init__(self, *tables: Table) -> None:
-        self.catalog = Catalog().having(*tables)
-        self.epoch = 0
-        self.changed_at: dict[str, int] = {}
-
-    def change(self, name: str, rows: list[tuple[int, int | None]], weight: int = 1) -> None:
-        store = self.catalog.table(name).store
-        columns = [pa.array([row[i] for row in rows], store.schema.field(i).type) for i in range(2)]
-        store.apply(consolidate(pa.table(columns, schema=store.schema), weights_of([weight] * len(rows))))
-        self.epoch += 1
-        self.changed_at[name] = self.epoch
-
-    def newest_of(self, name: str) -> Newest:
-        one = self.catalog.relations.get(name)
-        content = None if one is None else one.store.snapshot()
-        changed = self.changed_at.get(name, self.epoch)
-        return Newest(self.epoch, self.catalog.history, one, content, changed)
-
-
-class Api:
-    """An application over readings, asked in this thread."""
-
-    def __init__(self, readings: Readings, **settings: Any) -> None:
-        chosen = Settings(**settings)
-        self.app = FastAPI(openapi_url=None)
-        self.app.state.service = SimpleNamespace(readings=readings, settings=chosen)
-        self.app.state.data = routes.data_api(chosen)
-        problems.install(self.app)
-        self.app.include_router(routes.router)
-        self.app.include_router(openapi.router)
-        self.app.add_middleware(Guarded, keys=(), sessions=Sessions())
-
-    def get(self, path: str, headers: Mapping[str, str] | None = None) -> httpx.Response:
-        async def ask() -> httpx.Response:
-            transport = httpx.ASGITransport(self.app)
-            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-                return await client.get(path, headers=dict(headers or {}))
-
-        return asyncio.run(ask())
 
 
 @pytest.fixture

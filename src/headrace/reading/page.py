@@ -27,7 +27,7 @@ Ranks = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Position:
-    """A row's place in the order, and how often that row was told."""
+    """A row's place in the order; where that is not of it alone, its 128 bits, and how often that row was told."""
 
     ranks: Ranks
     identity: tuple[int, int]
@@ -162,7 +162,7 @@ class _Reading:
             times = 0 if wanted.after is None else _told(wanted, place, (low[row], high[row]), wanted.after)
             for time in range(times, weights[row]) if times >= 0 else ():
                 told.append(row)
-                positions.append(Position(place, (low[row], high[row]), time + 1))
+                positions.append(Position(place, (0, 0) if wanted.keyed else (low[row], high[row]), time + 1))
                 if len(told) == most:
                     break
             if len(told) == most:

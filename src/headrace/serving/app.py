@@ -50,6 +50,7 @@ def build_app(hr: Headrace, settings: Settings, processes: QueryProcesses | None
     async def lifespan(app: FastAPI) -> AsyncGenerator[None, None]:
         app.state.history.begin()
         yield
+        await app.state.data.close()
         await run_in_threadpool(app.state.history.close)
         await run_in_threadpool(app.state.service.close)
         if is_own:

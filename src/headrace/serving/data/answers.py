@@ -7,11 +7,13 @@ import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import orjson
 from fastapi.responses import Response
 
+from headrace.json_forms import json_form
 from headrace.serving.data.parameters import Asked
 from headrace.serving.data.shown import Shown
 from headrace.serving.problems import Refusal
@@ -21,9 +23,14 @@ _SALT = os.urandom(16)
 MEDIA_TYPE = "application/json"
 
 
+def json_default(value: Any) -> Any:
+    """What orjson has no form for, in the one that there is."""
+    return f"{value:f}" if isinstance(value, Decimal) else json_form(value)
+
+
 @dataclass(frozen=True)
 class Freshness:
-    """Of which epoch rows are, when the relation last changed up to it, and how many seconds that is behind."""
+    """Of which epoch rows are, a number that changes with the relation, and how many seconds behind they are."""
 
     epoch: int
     changed_at: int
@@ -44,7 +51,7 @@ def is_known(tags: str | None, tag: str) -> bool:
     return tags.strip() == "*" or tag in {one.strip().removeprefix("W/") for one in tags.split(",")}
 
 
-def headers_of(freshness: Freshness, tag: str, more: Mapping[str, str]) -> dict[str, str]:
+def headers_of(freshness: Freshness, tag: str) -> dict[str, str]:
     """The headers of an answer with rows, or that they are still the same."""
     return {
         "ETag": tag,
@@ -53,7 +60,6 @@ def headers_of(freshness: Freshness, tag: str, more: Mapping[str, str]) -> dict[
         "Vary": "Authorization, X-API-Key",
         "Headrace-Epoch": str(freshness.epoch),
         "Headrace-Lag": f"{freshness.lag:.3f}",
-        **more,
     }
 
 
@@ -64,13 +70,13 @@ def unchanged(headers: Mapping[str, str]) -> Response:
 
 def fitting(rows: Sequence[Mapping[str, Any]], most_bytes: int) -> tuple[bytes, int]:
     """As many rows as have room, as text of a JSON array, and how many they are; 400 if the first alone has none."""
-    whole = orjson.dumps(rows)
+    whole = orjson.dumps(rows, json_default)
     if len(whole) <= most_bytes:
         return whole, len(rows)
     texts: list[bytes] = []
     size = 2
     for row in rows:
-        text = orjson.dumps(row)
+        text = orjson.dumps(row, json_default)
         size += len(text) + 1
         if size > most_bytes:
             break
@@ -84,6 +90,11 @@ def fitting(rows: Sequence[Mapping[str, Any]], most_bytes: int) -> tuple[bytes, 
             hint="ask for fewer columns with select, or set HEADRACE_DATA_PAGE_BYTES",
         )
     return b"[" + b",".join(texts) + b"]", len(texts)
+
+
+def row_body(rows: bytes, epoch: int) -> bytes:
+    """The one row of an array."""
+    return b'{"data":' + rows[1:-1] + b',"epoch":' + str(epoch).encode() + b"}"
 
 
 def page_body(rows: bytes, cursor: str | None, epoch: int) -> bytes:

@@ -5,26 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-import orjson
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from headrace.json_forms import json_rows
 from headrace.reading.following import Newest
-from headrace.serving.data.answers import (
-    MEDIA_TYPE,
-    Freshness,
-    entity_tag,
-    fitting,
-    headers_of,
-    is_known,
-    page_body,
-    unchanged,
-)
-from headrace.serving.data.cursors import question_of, read_cursor, written_cursor
+from headrace.serving.data.answers import MEDIA_TYPE, fitting, page_body, row_body, unchanged
 from headrace.serving.data.direct import Direct
-from headrace.serving.data.parameters import access_of, bad_parameter, key_conditions, read_parameters
+from headrace.serving.data.parameters import Asked, bad_parameter, key_conditions, read_parameters
+from headrace.serving.data.postgres import Tables, tables_of
 from headrace.serving.data.rates import Rates
+from headrace.serving.data.reading import Answer, Question, from_state, from_table
 from headrace.serving.data.shown import Shown, ShownRelations
 from headrace.serving.problems import Refusal
 from headrace.serving.rights import caller_of, may_read
@@ -41,12 +31,19 @@ class DataApi:
 
     shown: ShownRelations
     direct: Direct
+    tables: Tables | None
     rates: Rates
+
+    async def close(self) -> None:
+        """Let go of what was opened."""
+        if self.tables is not None:
+            await self.tables.close()
 
 
 def data_api(settings: Settings) -> DataApi:
     """The data API of a server with these settings."""
-    return DataApi(ShownRelations(settings), Direct(), Rates(settings.data_rate, settings.data_burst))
+    rates = Rates(settings.data_rate, settings.data_burst)
+    return DataApi(ShownRelations(settings), Direct(), tables_of(settings), rates)
 
 
 async def data_of(request: Request) -> DataApi:
@@ -65,20 +62,13 @@ async def rows(
     limits = data.rates.take(caller_of(request))
     newest, shown = _relation(request, service, data, relation)
     asked = read_parameters(shown, request.query_params.multi_items(), service.settings)
-    assert newest.content is not None
-    access = access_of(shown, asked, newest.content.size <= service.settings.data_scan_rows)
-    freshness = Freshness(newest.epoch, newest.changed_at)
-    tag = entity_tag(shown, asked, freshness, "state", "page")
-    headers = headers_of(freshness, tag, limits)
-    if is_known(request.headers.get("if-none-match"), tag):
-        return unchanged(headers)
-    question = question_of(shown, asked, access, "state")
-    after = read_cursor(asked.cursor, shown, access, question) if asked.cursor else None
-    page = await data.direct.page(newest.content, shown, asked, access, after)
-    text, count = fitting(json_rows(page.rows), service.settings.data_page_bytes)
-    more = page.more or count < page.rows.num_rows
-    cursor = written_cursor(page.positions[count - 1], question) if more else None
-    return Response(page_body(text, cursor, freshness.epoch), headers=headers, media_type=MEDIA_TYPE)
+    answer = await _answer(request, service, data, newest, shown, asked, "page")
+    if answer.unchanged:
+        return unchanged(answer.headers | limits)
+    text, count = fitting(answer.rows, service.settings.data_page_bytes)
+    more = answer.more or count < len(answer.rows)
+    body = page_body(text, answer.cursor(count - 1) if more else None, answer.epoch)
+    return Response(body, headers=answer.headers | limits, media_type=MEDIA_TYPE)
 
 
 @router.get("/v1/data/{relation}/{key:path}")
@@ -97,24 +87,19 @@ async def row(
         if name != "select":
             raise bad_parameter(name, "A row is asked for by its key", "only select may stand beside it")
     asked = replace(read_parameters(shown, given, service.settings), conditions=key_conditions(shown, key), limit=1)
-    assert newest.content is not None
-    access = access_of(shown, asked, is_small=False)
-    freshness = Freshness(newest.epoch, newest.changed_at)
-    tag = entity_tag(shown, asked, freshness, "state", "row")
-    headers = headers_of(freshness, tag, limits)
-    if is_known(request.headers.get("if-none-match"), tag):
-        return unchanged(headers)
-    page = await data.direct.page(newest.content, shown, asked, access, None)
-    if not page.rows.num_rows:
+    answer = await _answer(request, service, data, newest, shown, asked, "row")
+    if answer.unchanged:
+        return unchanged(answer.headers | limits)
+    if not answer.rows:
         raise Refusal(
             404,
             "no_such_row",
             f"{shown.name} has no row of this key",
             detail=f"The key is ({', '.join(shown.key)}).",
             hint="it may come later: Headrace-Epoch names the epoch that was read",
-            headers={"Headrace-Epoch": str(freshness.epoch)},
+            headers={"Headrace-Epoch": str(answer.epoch)},
         )
-    if page.more:
+    if answer.more:
         raise Refusal(
             409,
             "key_not_unique",
@@ -122,9 +107,21 @@ async def row(
             detail=f"HEADRACE_DATA_KEYS says that {', '.join(shown.key)} tells its rows apart.",
             hint="ask with conditions for all of them, or name another key",
         )
-    text, _ = fitting(json_rows(page.rows), service.settings.data_page_bytes)
-    body = b'{"data":' + text[1:-1] + b',"epoch":' + orjson.dumps(freshness.epoch) + b"}"
-    return Response(body, headers=headers, media_type=MEDIA_TYPE)
+    text, _ = fitting(answer.rows, service.settings.data_page_bytes)
+    return Response(row_body(text, answer.epoch), headers=answer.headers | limits, media_type=MEDIA_TYPE)
+
+
+async def _answer(
+    request: Request, service: Service, data: DataApi, newest: Newest, shown: Shown, asked: Asked, form: str
+) -> Answer:
+    """The rows from a table of PostgreSQL if there is one that can answer, else from the home's state."""
+    question = Question(shown, asked, newest, form, request.headers.get("if-none-match"))
+    if data.tables is not None and not data.tables.rests:
+        table = data.shown.table(service.readings.catalog, shown.name, data.tables.database)
+        found = None if table is None else await from_table(data.tables, table, question)
+        if found is not None:
+            return found
+    return await from_state(data.direct, question, service.settings.data_scan_rows)
 
 
 def _relation(request: Request, service: Service, data: DataApi, name: str) -> tuple[Newest, Shown]:

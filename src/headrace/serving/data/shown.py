@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,8 +10,10 @@ from functools import cached_property
 from pyspark.sql.types import StructType
 
 from headrace.catalog.catalog import Catalog, Relation, Table
-from headrace.errors import RelationNameError, SetupError
+from headrace.errors import FeedError, RelationNameError, SetupError
+from headrace.feeds.postgres_names import read_indexes
 from headrace.reading.access import Index, IndexColumn
+from headrace.serving.data.tables import ServingTable, as_index, declared_by_feeds, serving_table
 from headrace.serving.problems import Refusal
 from headrace.settings import Settings
 from headrace.types import ORDERED
@@ -54,6 +55,7 @@ class ShownRelations:
         self._indexes = {name.lower(): text for name, text in settings.data_indexes.items()}
         self._catalog: Catalog | None = None
         self._known: dict[str, Shown] = {}
+        self._tables: dict[str, ServingTable | None] = {}
 
     def names(self, catalog: Catalog) -> list[str]:
         """All that are shown, in order of their names."""
@@ -61,8 +63,7 @@ class ShownRelations:
 
     def get(self, catalog: Catalog, name: str) -> Shown:
         """One of them; 404 if there is none."""
-        if self._catalog is not catalog:
-            self._catalog, self._known = catalog, {}
+        self._look(catalog)
         found = self._known.get(name) or self._known.get(name.lower())
         if found is None:
             relation = catalog.get(name)
@@ -72,13 +73,24 @@ class ShownRelations:
                     detail="Headrace keeps it for its own work.",
                     hint="ask with POST /v1/query, or set HEADRACE_DATA_SYSTEM_TABLES=true",
                 )
-            found = self._known[relation.name] = self._made(relation)
+            found = self._known[relation.name] = self._made(catalog, relation)
         return found
+
+    def table(self, catalog: Catalog, name: str, database: str) -> ServingTable | None:
+        """The table of PostgreSQL that equals a relation, if there is one."""
+        self._look(catalog)
+        if name not in self._tables:
+            self._tables[name] = serving_table(catalog, name, database)
+        return self._tables[name]
+
+    def _look(self, catalog: Catalog) -> None:
+        if self._catalog is not catalog:
+            self._catalog, self._known, self._tables = catalog, {}, {}
 
     def _is_shown(self, relation: Relation) -> bool:
         return self._settings.data_system_tables or not (isinstance(relation, Table) and relation.system)
 
-    def _made(self, relation: Relation) -> Shown:
+    def _made(self, catalog: Catalog, relation: Relation) -> Shown:
         schema = relation.schema
         columns = {name.lower(): name for name in schema.names}
         if len(columns) != len(schema.names):
@@ -89,9 +101,12 @@ class ShownRelations:
                 hint="give one of them another name in a view, and ask for that",
             )
         key = relation.contract.key if isinstance(relation, Table) else relation.key
+        fed_key, fed_indexes = declared_by_feeds(catalog, relation.name)
         declared = self._keys.get(relation.name, "")
-        named = tuple(one.name for index in _read(relation.name, "data_keys", declared, columns) for one in index)
+        read = _read(relation.name, "data_keys", declared, columns)
+        named = tuple(one.name for index in read for one in index) or fed_key
         indexes = _read(relation.name, "data_indexes", self._indexes.get(relation.name, ""), columns)
+        indexes = tuple(dict.fromkeys((*indexes, *fed_indexes)))
         for one in {one.name for index in indexes for one in index} | set(named):
             if not isinstance(schema[one].dataType, ORDERED):
                 raise _wrong(relation.name, "data_indexes", f"Values of {one} cannot be ordered.")
@@ -103,18 +118,11 @@ class ShownRelations:
 
 
 def _read(relation: str, setting: str, text: str, columns: Mapping[str, str]) -> tuple[Index, ...]:
-    """Indexes as 'user_id; user_id, at DESC'."""
-    indexes: list[Index] = []
-    for part in filter(None, map(str.strip, text.split(";"))):
-        index: list[IndexColumn] = []
-        for word in part.split(","):
-            found = re.fullmatch(r"(.*?)(?:\s+(ASC|DESC))?", word.strip(), re.IGNORECASE)
-            name = columns.get(found[1].lower()) if found is not None else None
-            if found is None or name is None or name in [one.name for one in index]:
-                raise _wrong(relation, setting, f"{word.strip()!r} is no column that can stand there.")
-            index.append(IndexColumn(name, (found[2] or "").upper() == "DESC"))
-        indexes.append(tuple(index))
-    return tuple(dict.fromkeys(indexes))
+    """Indexes as a changefeed names them, 'user_id; user_id, at DESC'."""
+    try:
+        return tuple(as_index(one) for one in read_indexes(text, columns))
+    except FeedError as error:
+        raise _wrong(relation, setting, f"{error.message[0].upper()}{error.message[1:]}.") from None
 
 
 def _wrong(relation: str, setting: str, detail: str) -> SetupError:

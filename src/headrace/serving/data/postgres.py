@@ -1,0 +1,223 @@
+"""Rows from a table of PostgreSQL that a changefeed mirrors: by a pool of connections, in one statement each.
+
+Whatever PostgreSQL cannot answer is left to the home's own state, which holds the same rows and newer ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.types import DoubleType, FloatType, StringType
+
+from headrace.errors import SetupError
+from headrace.json_forms import json_form
+from headrace.reading.access import Access, find_access
+from headrace.reading.page import Position
+from headrace.reading.ranks import of_rank, ranks
+from headrace.secrets import is_reference, referred_to
+from headrace.serving.data.parameters import Asked
+from headrace.serving.data.shown import Shown
+from headrace.serving.data.tables import ServingTable, database_of
+from headrace.settings import Settings
+from headrace.state.arrow_types import arrow_type
+
+if TYPE_CHECKING:
+    from psycopg import AsyncConnection
+    from psycopg_pool import AsyncConnectionPool
+
+_log = logging.getLogger("headrace.serving")
+_CONNECT_SECONDS = 2.0
+_STATEMENT_MS = "5000"
+# After a failure everything comes from the home for so long.
+_REST_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class FeedMark:
+    """How far the feed of a table is: the epoch, and the number of the last event that is in it."""
+
+    epoch: int
+    sequence: int
+    committed_at: datetime | None
+
+    def lag(self, changed_at: int) -> float:
+        """Seconds since what the table holds was committed; 0 if the relation has not changed since."""
+        if self.epoch >= changed_at or self.committed_at is None:
+            return 0.0
+        return max((datetime.now(UTC) - self.committed_at).total_seconds(), 0.0)
+
+
+@dataclass(frozen=True)
+class TableRows:
+    """Rows of a page as JSON takes them, how far the table is, and whether others follow."""
+
+    rows: list[dict[str, Any]]
+    mark: FeedMark
+    more: bool
+    # Of each row what stands in the columns of the order.
+    places: Sequence[Sequence[Any]]
+
+
+class Tables:
+    """The PostgreSQL from which relations are served; opened by the first who asks."""
+
+    def __init__(self, dsn: str, connections: int) -> None:
+        self.database = database_of(dsn)
+        self._dsn = dsn
+        self._connections = connections
+        self._opening = asyncio.Lock()
+        self._pool: AsyncConnectionPool[AsyncConnection[Any]] | None = None
+        self._rests_until = 0.0
+
+    @property
+    def rests(self) -> bool:
+        """Whether it failed a moment ago."""
+        return time.monotonic() < self._rests_until
+
+    async def close(self) -> None:
+        """Let go of all connections."""
+        if self._pool is not None:
+            await self._pool.close()
+
+    async def mark(self, table: ServingTable) -> FeedMark | None:
+        """How far a table is; None if it is not whole now, or PostgreSQL does not answer."""
+        from headrace.serving.data.keyset import mark_sql
+
+        found = await self._fetched(mark_sql(table), [table.feed_id])
+        return _mark(found[0]) if found else None
+
+    async def page(
+        self, table: ServingTable, shown: Shown, asked: Asked, access: Access, after: Position | None
+    ) -> TableRows | None:
+        """The rows that are asked for; None if the table is not whole now, or PostgreSQL does not answer."""
+        from headrace.serving.data.keyset import page_sql
+
+        schema = shown.schema
+        columns = list(dict.fromkeys([*asked.fields, *(one.name for one in access.order)]))
+        place = None if after is None else _values(shown, access, after)
+        statement, parameters = page_sql(table, schema, columns, asked.conditions, access.order, place)
+        given = [table.feed_id, *parameters, asked.limit + 1, asked.offset]
+        found = await self._fetched(statement, given)
+        mark = _mark(found[0]) if found else None
+        if found is None or mark is None:
+            return None
+        rows = [row[5:] for row in found if row[4]]
+        order = [columns.index(one.name) for one in access.order]
+        places = [[row[index] for index in order] for row in rows[: asked.limit]]
+        written = _json_rows(shown, asked.fields, rows[: asked.limit])
+        return TableRows(written, mark, len(rows) > asked.limit, places)
+
+    async def _fetched(self, statement: Any, parameters: Sequence[Any]) -> list[tuple[Any, ...]] | None:
+        import psycopg
+        from psycopg_pool import PoolTimeout, TooManyRequests
+
+        try:
+            pool = self._pool or await self._opened()
+            async with pool.connection() as connection:
+                cursor = await connection.execute(statement, parameters)
+                return await cursor.fetchall()
+        except (PoolTimeout, TooManyRequests, psycopg.Error) as error:
+            if not self.rests:
+                _log.warning("the serving PostgreSQL does not answer, and the home does: %s", type(error).__name__)
+            self._rests_until = time.monotonic() + _REST_SECONDS
+            return None
+
+    async def _opened(self) -> AsyncConnectionPool[AsyncConnection[Any]]:
+        from psycopg_pool import AsyncConnectionPool
+
+        async with self._opening:
+            if self._pool is None:
+                pool: AsyncConnectionPool[AsyncConnection[Any]] = AsyncConnectionPool(
+                    self._dsn,
+                    kwargs={"autocommit": True, "connect_timeout": int(_CONNECT_SECONDS)},
+                    min_size=1,
+                    max_size=self._connections,
+                    open=False,
+                    timeout=_CONNECT_SECONDS,
+                    max_waiting=64 * self._connections,
+                    configure=_configured,
+                    name="headrace-data",
+                )
+                await pool.open()
+                self._pool = pool
+            return self._pool
+
+
+def tables_of(settings: Settings) -> Tables | None:
+    """The PostgreSQL that the settings name, if they do."""
+    reference = settings.data_postgres
+    if reference is None:
+        return None
+    if not is_reference(reference):
+        raise SetupError(
+            "data_postgres would keep a password in the settings", hint="say where the URL lies: env:NAME or file:/path"
+        )
+    dsn = str(referred_to("data_postgres", reference, SetupError, "start the server again"))
+    try:
+        import psycopg_pool  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    except ImportError as error:
+        raise SetupError("psycopg is not installed", hint="pip install 'headrace[postgres]'") from error
+    return Tables(dsn, settings.data_postgres_connections)
+
+
+def table_access(table: ServingTable, shown: Shown, asked: Asked) -> Access | None:
+    """The way to rows by the indexes that a table has; None if it has none, or texts would be in another order."""
+    found = find_access(table.keys, table.indexes, asked.conditions, asked.order)
+    if found is None or not found.order:
+        return None
+    ranged = {one.column for one in asked.conditions if one.operator != "eq"}
+    # PostgreSQL orders text by its language, so that such an index is none for an order by bytes.
+    texts = [one for one in (*ranged, found.order[0].name) if isinstance(shown.schema[one].dataType, StringType)]
+    return None if texts and found.kind != "key" else found
+
+
+def position_of(shown: Shown, access: Access, place: Sequence[Any]) -> Position:
+    """The place of a row in the order, as a cursor keeps it."""
+    types = [arrow_type(shown.schema[one.name].dataType) for one in access.order]
+    arrays = [pa.chunked_array([pa.array([value], kind)]) for value, kind in zip(place, types, strict=True)]
+    return Position(tuple(ranks(one)[0] for one in arrays), (0, 0), 1)
+
+
+def _values(shown: Shown, access: Access, after: Position) -> list[Any]:
+    types = [arrow_type(shown.schema[one.name].dataType) for one in access.order]
+    return [of_rank(rank, kind)[0].as_py() for rank, kind in zip(after.ranks, types, strict=True)]
+
+
+def _mark(row: tuple[Any, ...]) -> FeedMark | None:
+    epoch, sequence, scan, committed_at = row[:4]
+    # While all is told anew into the table itself, some rows are not there yet.
+    return None if epoch is None or scan == "direct" else FeedMark(epoch, sequence or 0, committed_at)
+
+
+def _json_rows(shown: Shown, fields: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
+    """Rows in the one JSON form; what is text, a number or a time needs no more than its name."""
+    kinds = [shown.schema[name].dataType for name in fields]
+    floats = [index for index, kind in enumerate(kinds) if isinstance(kind, (FloatType, DoubleType))]
+    if floats:
+        singles = {index for index in floats if isinstance(kinds[index], FloatType)}
+        rows = [
+            [
+                value if index not in floats or value is None else _float(value, index in singles)
+                for index, value in enumerate(row)
+            ]
+            for row in rows
+        ]
+    return [dict(zip(fields, row, strict=False)) for row in rows]
+
+
+def _float(value: float, single: bool) -> Any:
+    return json_form(float(np.float32(value)) if single else float(value))
+
+
+async def _configured(connection: AsyncConnection[Any]) -> None:
+    await connection.execute("SET TIME ZONE 'UTC'")
+    await connection.execute("SET default_transaction_read_only = on")
+    await connection.execute("SELECT set_config('statement_timeout', %s, false)", (_STATEMENT_MS,))
