@@ -143,6 +143,7 @@ def change_feed(loop: Loop, feeds: Feeds, statement: FeedAction) -> None:
     if statement.verb == "resync":
         core.catalog.get(feed.table)
         _redefine(loop, replace(feed, scans=feed.scans + 1, state="Running", error=""))
+        feeds.restart(feed.name)
         return
     state = "Paused" if statement.verb == "pause" else "Running"
     if state == "Running":
@@ -153,7 +154,7 @@ def change_feed(loop: Loop, feeds: Feeds, statement: FeedAction) -> None:
     wanted = replace(feed, state=state, error="")
     if wanted != feed:
         _redefine(loop, wanted)
-    elif state == "Running":
+    if state == "Running":
         # It may have stopped by itself, or waits long until it tries again.
         feeds.restart(feed.name)
 

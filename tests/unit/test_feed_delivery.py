@@ -1,0 +1,198 @@
+"""Feeds and sinks that fail: nothing is lost, keys keep their order, and nobody else waits; without Spark."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.types import IntegerType, StructField, StructType
+
+from headrace.errors import FeedError
+from headrace.feeds.sinks import SINKS
+from tests.bare_home import BareHome
+from tests.feed_receiver import Receiver
+from tests.spark.test_changefeeds import events, feed, rebuilt, until
+
+COLUMNS = StructType([StructField("id", IntegerType(), False), StructField("n", IntegerType())])
+
+
+@pytest.fixture
+def receiver(monkeypatch: pytest.MonkeyPatch) -> Receiver:
+    one = Receiver()
+    monkeypatch.setitem(SINKS, "webhook", one)  # pyright: ignore[reportArgumentType]
+    monkeypatch.setattr("headrace.feeds.blocked._FIRST_PAUSE", 0.01)
+    return one
+
+
+@pytest.fixture
+def table(tmp_path: Path, receiver: Receiver) -> Iterator[Any]:
+    home = BareHome(tmp_path / "home")
+    home.create_table("t", COLUMNS, ("id",))
+    yield home
+    home.close()
+
+
+def create(hr: Any, more: str = "", name: str = "f") -> None:
+    hr.execute(f"CREATE CHANGEFEED {name} FOR TABLE t INTO WEBHOOK 'https://x/' WITH (flush_interval_ms = 5{more})")
+
+
+def numbers(receiver: Receiver) -> list[int]:
+    return [one["sequence"] for one in receiver.events()]
+
+
+def test_a_sink_that_fails_gets_every_event_in_the_order_of_its_key(table: Any, receiver: Receiver) -> None:
+    receiver.failing = 0.4
+    create(table, ", batch_size = 3")
+    for step in range(12):
+        table.apply({"t": [{"insert": {"id": one, "n": step}} for one in range(step % 5 + 1)]})
+    until(lambda: feed(table)["lag"] == 0 and feed(table)["last_sequence"] == max(numbers(receiver)))
+    told = receiver.events()
+    assert sorted(set(numbers(receiver))) == list(range(1, feed(table)["last_sequence"] + 1))
+    seen: dict[int, int] = {}
+    for one in told:
+        # What comes again comes from there on in order.
+        last = seen.get(one["key"]["id"], -1)
+        assert one["new_row"]["n"] >= last or one["sequence"] <= max(numbers(receiver))
+        seen[one["key"]["id"]] = one["new_row"]["n"]
+    held = {row["id"]: row["n"] for row in table.query("SELECT * FROM t").to_pylist()}
+    assert {one["id"]: one["n"] for one in rebuilt(told).values()} == held
+
+
+def test_a_refused_event_blocks_its_key_alone_and_is_parked(table: Any, receiver: Receiver) -> None:
+    poison = {"id": 2, "n": 13}
+    receiver.refuses = lambda event: "it is poison" if event["new_row"] == poison else None
+    create(table, ", max_retries = 2")
+    table.apply({"t": [{"insert": {"id": one, "n": 1}} for one in range(4)]})
+    table.apply({"t": [{"insert": poison}]})
+    table.apply({"t": [{"insert": {"id": 2, "n": 14}}, {"insert": {"id": 3, "n": 14}}]})
+    until(lambda: len(receiver.events()) == 6)
+    parked = table.query("SELECT * FROM parked_events").to_pylist()
+    assert [(one["feed"], one["sequence"], one["key"], one["reason"], one["attempts"]) for one in parked] == [
+        ("f", 5, '{"id":2}', "it is poison", 3)
+    ]
+    assert json.loads(parked[0]["payload"])["new_row"] == poison
+    of_two = [one["new_row"]["n"] for one in receiver.events() if one["key"]["id"] == 2]
+    assert of_two == [1, 14]
+    assert (feed(table)["parked"], feed(table)["last_sequence"]) == (1, 7)
+    # Refused again, it stays; mended, it goes out under its own number.
+    receipt = table.execute("REPLAY PARKED EVENTS")
+    assert (receipt.applied, receipt.dead) == ({"parked_events": 0}, {"parked_events": 1})
+    receiver.refuses = lambda _: None
+    receipt = table.execute("REPLAY PARKED EVENTS")
+    assert (receipt.applied, receipt.dead) == ({"parked_events": 1}, {})
+    again = receiver.events()[-1]
+    assert (again["sequence"], again["new_row"]) == (5, poison)
+    assert table.query("SELECT * FROM parked_events").num_rows == 0
+
+
+def test_a_dead_sink_holds_up_nobody_and_its_feed_goes_on_when_it_is_back(
+    table: Any, receiver: Receiver, tmp_path: Path
+) -> None:
+    receiver.down, receiver.retry_after = True, 0.05
+    create(table)
+    table.execute(f"CREATE CHANGEFEED g FOR TABLE t INTO FILES '{tmp_path}' WITH (flush_interval_ms = 5)")
+    for step in range(5):
+        began_at = time.monotonic()
+        table.apply({"t": [{"insert": {"id": step, "n": step}}]})
+        assert time.monotonic() - began_at < 2
+    until(lambda: len(events(tmp_path)) == 5)
+    assert "is down" in feed(table)["error"]
+    assert feed(table)["state"] == "Running"
+    receiver.down = False
+    until(lambda: numbers(receiver) == [1, 2, 3, 4, 5])
+    until(lambda: feed(table)["error"] is None)
+
+
+def test_a_sink_that_ends_stops_its_feed_until_it_is_resumed(table: Any, receiver: Receiver) -> None:
+    receiver.ended = "410 Gone"
+    create(table)
+    create(table, ", on_error = 'pause'", "g")
+    table.apply({"t": [{"insert": {"id": 1, "n": 1}}]})
+    until(lambda: feed(table)["state"] == "Error" and feed(table, "g")["state"] == "Paused")
+    assert feed(table)["error"] == feed(table, "g")["error"] == "410 Gone"
+    # That is known to the next owner too.
+    until(lambda: {one.state for one in table.core.catalog.feeds.values()} == {"Error", "Paused"})
+    receiver.ended = ""
+    table.execute("RESUME CHANGEFEED f")
+    until(lambda: numbers(receiver) == [1])
+    assert feed(table)["error"] is None
+
+
+def test_secrets_stand_in_nothing_that_is_shown(
+    table: Any, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("FEED_URL", "postgresql://me:hunter22@db/x")
+    monkeypatch.setenv("FEED_PASSWORD", "hunter33")
+    with pytest.raises(FeedError, match="would keep a secret"):
+        table.execute("CREATE CHANGEFEED s FOR TABLE t INTO WEBHOOK 'https://me:hunter22@x/'")
+    with pytest.raises(FeedError, match="would keep a secret"):
+        table.execute("CREATE CHANGEFEED s FOR TABLE t INTO WEBHOOK 'https://x/' WITH (password = 'hunter33')")
+    receiver.down = True
+    table.execute(
+        "CREATE CHANGEFEED s FOR TABLE t INTO WEBHOOK 'env:FEED_URL' "
+        "WITH (password = 'env:FEED_PASSWORD', note = 'env:HOME')"
+    )
+    until(lambda: feed(table, "s")["error"] is not None)
+    assert feed(table, "s")["error"] == "env:FEED_URL is down"
+    target = receiver.targets[-1]
+    assert (target.location, target.options["password"]) == ("postgresql://me:hunter22@db/x", "hunter33")
+    # What is no secret is no way to read the environment.
+    assert target.options["note"] == "env:HOME"
+    shown = str(feed(table, "s")) + caplog.text
+    assert "hunter" not in shown
+    assert "env:FEED_PASSWORD" in feed(table, "s")["options"]
+
+
+def test_a_feed_that_is_paused_for_longer_than_its_log_is_kept_says_so(table: Any, receiver: Receiver) -> None:
+    create(table, ", retention_epochs = 6")
+    table.apply({"t": [{"insert": {"id": 1, "n": 0}}]})
+    until(lambda: numbers(receiver) == [1] and feed(table)["lag"] == 0)
+    table.execute("PAUSE CHANGEFEED f")
+    told = table.epoch
+    for step in range(4):
+        table.apply({"t": [{"insert": {"id": 1, "n": step}}]})
+    # What is not told yet is kept for it, up to its limit.
+    assert table.readers.protected(table.epoch) <= told
+    for step in range(4):
+        table.apply({"t": [{"insert": {"id": 1, "n": 10 + step}}]})
+    assert table.readers.protected(table.epoch) is None
+    table.execute("DROP CHANGEFEED f")
+    assert receiver.forgotten == ["f"]
+
+
+def test_a_home_that_is_opened_again_goes_on_with_the_same_numbers(
+    table: Any, receiver: Receiver, tmp_path: Path
+) -> None:
+    receiver.failing = 0.5
+    create(table, ", batch_size = 2")
+    for step in range(5):
+        table.apply({"t": [{"insert": {"id": one, "n": step}} for one in range(3)]})
+    table.close()
+    again = BareHome(tmp_path / "home")
+    try:
+        again.apply({"t": [{"delete": {"id": 0}}]})
+        until(lambda: feed(again)["lag"] == 0 and feed(again)["last_sequence"] == 16)
+        by_number: dict[int, Any] = {}
+        for one in receiver.events():
+            assert by_number.setdefault(one["sequence"], one) == one
+        assert sorted(by_number) == list(range(1, 17))
+        assert sorted(one["id"] for one in rebuilt(receiver.events()).values()) == [1, 2]
+    finally:
+        again.close()
+
+
+def test_a_reset_after_a_restart_has_a_number_of_its_own(table: Any, receiver: Receiver, tmp_path: Path) -> None:
+    create(table, ", resolved = true")
+    table.apply({"t": [{"insert": {"id": 1, "n": 1}}]})
+    until(lambda: numbers(receiver) == [1])
+    table.execute("PAUSE CHANGEFEED f; ALTER TABLE t RENAME COLUMN n TO m; RESUME CHANGEFEED f")
+    until(lambda: numbers(receiver) == [1, 2, 3])
+    assert [one["operation"] for one in receiver.events()] == ["INSERT", "RESET", "INSERT"]
+    assert receiver.events()[2]["new_row"] == {"id": 1, "m": 1}
+    table.execute("RESYNC CHANGEFEED f")
+    until(lambda: numbers(receiver) == [1, 2, 3, 4, 5])
+    until(lambda: bool(receiver.resolved) and receiver.resolved[-1][0].sequence == 5)
