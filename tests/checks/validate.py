@@ -156,10 +156,11 @@ def _tables(held: Mapping[str, Rows], at: Standing) -> Iterator[Fault]:
 
 def _files(hr: Headrace) -> Iterator[Fault]:
     # Ours and an outside reader's opinion of what is named must be the same: nothing else is there.
-    # Between epochs, because the clock goes on, and what it is about to commit has no name yet.
-    found = home_of(hr).loop.between_epochs(
-        lambda: {*home_of(hr).core.ledger.unreferenced(None), *orphans(home_of(hr).path)}
-    )
+    # Between epochs and folds, because the clock goes on, and what they are about to commit has no name yet.
+    with home_of(hr)._fold.held_off():
+        found = home_of(hr).loop.between_epochs(
+            lambda: {*home_of(hr).core.ledger.unreferenced(None), *orphans(home_of(hr).path)}
+        )
     for path in sorted(found, key=str):
         yield Fault("orphaned", f"nothing names {name_below(home_of(hr).path, path)}")
 
