@@ -63,7 +63,7 @@ class BareHome:
         core.stand_at(recovered.present, recovered.receipts)
         core.begin_following()
         self.feeds = Feeds(self.loop, self.readers, self._ownership.fence)
-        self._engine = Engine(self.loop, Sources(self.loop), self.feeds)
+        self.engine = Engine(self.loop, Sources(self.loop), self.feeds)
         self.loop.defined = self.feeds.reconcile
         self.feeds.reconcile()
 
@@ -89,7 +89,7 @@ class BareHome:
         return self.loop.apply(changes)
 
     def execute(self, sql: str) -> Any:
-        return run_statements(self._engine, parse(sql))
+        return run_statements(self.engine, parse(sql))
 
     def query(self, sql: str, epoch: int | None = None) -> pa.Table:
         found = read_plain_text(self.core, sql, epoch)

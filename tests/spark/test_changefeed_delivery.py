@@ -46,7 +46,7 @@ def test_a_feed_that_is_too_far_behind_says_so(spark: Any, receiver: Receiver, t
         until(lambda: numbers(receiver) == [1] and feed(hr)["lag"] == 0)
         hr.execute("PAUSE CHANGEFEED f")
         for step in range(3):
-            hr.apply({"t": [{"insert": {"id": 1, "n": step}}]})
+            hr.apply({"t": [{"insert": {"id": 1, "n": step + 1}}]})
         hr.fold()
         hr.execute("RESUME CHANGEFEED f")
         until(lambda: len(numbers(receiver)) == 4)
@@ -79,11 +79,10 @@ def test_a_delta_table_of_others_goes_on_by_three_statements(home: Any, tmp_path
         DeltaTable(theirs).update(predicate=predicate, updates={"s": value})
     DeltaTable(theirs).delete("id = 1")
     write_deltalake(theirs, pa.table({"id": pa.array([1], pa.int64()), "s": ["back"]}), mode="append")
-    until(lambda: len(events(out)) >= 6)
-    told = [(one["operation"], one["key"]["id"]) for one in events(out)[2:]]
-    assert told == [("UPDATE", 1), ("UPDATE", 2), ("DELETE", 1), ("INSERT", 1)]
     wanted = {one["id"]: one["s"] for one in DeltaTable(theirs).to_pyarrow_table().to_pylist()}
-    assert {one["id"]: one["s"] for one in rebuilt(events(out)).values()} == wanted
+    # Commits that were read together are one epoch, which tells what became of a key, not each step on the way.
+    until(lambda: {one["id"]: one["s"] for one in rebuilt(events(out)).values()} == wanted)
+    assert [one["sequence"] for one in events(out)] == list(range(1, len(events(out)) + 1))
 
 
 def test_the_command_line(home: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

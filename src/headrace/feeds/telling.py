@@ -149,11 +149,12 @@ class Telling:
         self._sequence = max(self._sequence, self._kept.sent) + 1
         self._mark = Mark(epoch, 0, self._sequence)
         self._kept.reserve(self._sequence)
-        if getattr(self._delivery, "tells_resets", False):
+        told = bool(getattr(self._delivery, "tells_resets", False))
+        if told:
             at = self._committed_at(epoch)
             self._send(self._batch(["RESET"], [epoch], [at], nothing, nothing, [0], self._mark), self._mark)
-        counted = progress.delivered + bool(getattr(self._delivery, "tells_resets", False))
-        progress = replace(self._progress, mark=self._mark, reset_due=False, delivered=counted)
+            self._ways.delivered(1)
+        progress = replace(self._progress, mark=self._mark, reset_due=False, delivered=self._progress.delivered + told)
         self._kept.note(progress, now=True)
         return progress
 
