@@ -36,6 +36,10 @@ def serve(
             "HEADRACE_API_KEYS='[\"...\"]' keeps it out of the list of processes.",
         ),
     ] = None,
+    definitions: Annotated[
+        bool,
+        typer.Option("--definitions", help="Take CREATE, ALTER and DROP over HTTP and from the console too."),
+    ] = False,
     master: MasterOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
@@ -50,10 +54,12 @@ def serve(
 
         headrace serve --project examples/medallion
 
+        headrace serve --home shop --definitions
+
         headrace serve --host 0.0.0.0 --api-key "$KEY"
 
-    Then, from another shell, changes go in, all of a request or none; with wait the answer comes when every view is
-    current and the changes are on disk:
+    A browser finds the console at the address that is printed. From another shell, changes go in, all of a request or
+    none; with wait the answer comes when every view is current and the changes are on disk:
 
         curl localhost:8080/v1/ingress/t?wait=true -d '{"insert": {"id": 1}}'
 
@@ -69,7 +75,7 @@ def serve(
 
     A key is sent as Authorization: Bearer KEY or X-API-Key: KEY. /openapi.json describes all routes; /healthz, /readyz
     and /metrics are for operation. Limits are settings, HEADRACE_SERVE_...; CREATE, ALTER and DROP are taken only with
-    HEADRACE_SERVE_DEFINITIONS=true.
+    --definitions or HEADRACE_SERVE_DEFINITIONS=true.
     """
     # Imported late, so that the other verbs do not pay for it.
     from headrace.face import home_of
@@ -89,6 +95,8 @@ def serve(
         if api_key:
             given = {**settings.model_dump(exclude_unset=True), "api_keys": (*settings.api_keys, *api_key)}
             settings = read_settings(**given)
+        if definitions:
+            settings = read_settings(**{**settings.model_dump(exclude_unset=True), "serve_definitions": True})
         refuse_open_listening(host, settings.api_keys)
         chosen = replace(chosen, settings=settings)
 
@@ -96,7 +104,7 @@ def serve(
         if as_json:
             show_json({"url": url, "home": chosen.location, "epoch": hr.epoch})
             return
-        typer.echo(f"Serving {chosen.location} (epoch {hr.epoch}) on {url}; Ctrl-C ends it.")
+        typer.echo(f"Serving {chosen.location} (epoch {hr.epoch}) on {url}; Ctrl-C ends it. The console is there too.")
         typer.echo(_to_try(list(home_of(hr).core.catalog.relations), url, keyed=bool(settings.api_keys)))
 
     # A server that was started in the wrong folder would otherwise serve an empty home there.

@@ -6,6 +6,7 @@ import json
 import logging
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any, Literal
@@ -104,13 +105,9 @@ class Medallion:
     def _make(self, scale: float) -> None:
         try:
             folder = example_folder(MEDALLION)
-            data = Path.home() / ".cache" / "headrace" / "examples" / f"{MEDALLION}-{scale:g}"
-            command = [sys.executable, str(folder / "generate.py"), "--scale", str(scale), "--hours", str(_HOURS)]
-            made = subprocess.run(
-                [*command, "--out", str(data)], capture_output=True, text=True, timeout=_GENERATE_SECONDS, check=False
-            )
-            if made.returncode:
-                raise SetupError("the example's data was not made", detail=made.stderr.strip()[-500:])
+            data = Path.home() / ".cache" / "headrace" / "examples" / f"{MEDALLION}-{scale:g}-{_HOURS}"
+            if not data.exists():
+                _generate(folder, data, scale)
             self._tell("filling", "Reading 7 tables and filling 15 views")
             with home_of(self._hr).core.progress.heard_by(self._heard):
                 run_project(self._hr, read_definitions(open_project(folder, {"data": str(data)})))
@@ -147,6 +144,25 @@ class Medallion:
                 for table in _CHANGED
             }
             return self._hr.apply(changes, key=_key(hours[0])).to_json()
+
+
+def _generate(folder: Path, data: Path, scale: float) -> None:
+    """Make the shop's data, whole or not at all: others may make the same at the same time."""
+    data.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{data.name}-", dir=data.parent) as unfinished:
+        out = Path(unfinished) / "data"
+        command = [sys.executable, str(folder / "generate.py"), "--scale", str(scale), "--hours", str(_HOURS)]
+        made = subprocess.run(
+            [*command, "--out", str(out)], capture_output=True, text=True, timeout=_GENERATE_SECONDS, check=False
+        )
+        if made.returncode:
+            raise SetupError("the example's data was not made", detail=made.stderr.strip()[-500:])
+        try:
+            out.rename(data)
+        except OSError:
+            # Somebody was first, and what is there is the same.
+            if not data.exists():
+                raise
 
 
 def _key(hour: str) -> str:

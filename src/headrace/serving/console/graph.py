@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from headrace.catalog.catalog import Catalog, Relation, Table
 from headrace.epoch.core import Core
+from headrace.feeds.running import shown as shown_feeds
 from headrace.json_forms import json_rows
 from headrace.reading.explain import explain_view
 from headrace.serving.console.history import History
@@ -31,7 +32,7 @@ Epoch = Annotated[int, Query(ge=0, le=2**62)]
 
 
 class GraphBody(BaseModel):
-    """The newest epoch, the relations with their rows and rates, and the sources."""
+    """The newest epoch, the relations with their rows and rates, the sources and the feeds."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -39,6 +40,7 @@ class GraphBody(BaseModel):
     committed_at: str
     relations: list[dict[str, Any]]
     sources: list[dict[str, Any]]
+    feeds: list[dict[str, Any]]
 
 
 class RelationBody(BaseModel):
@@ -75,7 +77,7 @@ class DifferenceBody(BaseModel):
 
 @router.get("/v1/graph", response_model=GraphBody, responses=refusals(503))
 async def graph(request: Request, service: OfService) -> Response:
-    """All relations and sources, with rows, rate and when each changed last."""
+    """All relations, sources and feeds, with rows, rate and when each changed last."""
     history: History = request.app.state.history
     return JSONResponse(await run_in_threadpool(_graph, service, history))
 
@@ -144,7 +146,8 @@ def _graph(service: Service, history: History) -> dict[str, Any]:
     ]
     sources = json_rows(shown(core, service.engine.sources))
     kept = {"epoch": epoch, "committed_at": core.committed_at.isoformat(), "oldest": core.ledger.oldest}
-    return {**kept, "relations": relations, "sources": sources}
+    feeds = json_rows(shown_feeds(core, service.engine.feeds))
+    return {**kept, "relations": relations, "sources": sources, "feeds": feeds}
 
 
 def _head(one: Relation, catalog: Catalog) -> dict[str, Any]:

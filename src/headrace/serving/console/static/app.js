@@ -14,6 +14,7 @@ const PAGES = [
   ["time", "Time", "i", "M8 2a6 6 0 100 12A6 6 0 008 2zm0 3v3l2 2"],
   ["runtime", "Runtime", "r", "M2 9h3l2-6 3 10 2-4h2"],
   ["sources", "Sources and feeds", "u", "M2 8h7m0 0L6 5m3 3l-3 3M11 3h3v10h-3"],
+  ["events", "Events", "e", "M3 3v10M3 5h6M3 9h9m-3-4h0M12 9h0"],
   ["letters", "Dead letters", "d", "M2 4h12v8H2zm0 0l6 5 6-5"],
 ];
 const main = document.getElementById("main");

@@ -86,7 +86,7 @@ export async function render(root, page) {
       ["Rows", compact(graph.relations.reduce((sum, one) => sum + one.rows, 0)), `${graph.relations.length} relations`],
       ["Changes", `${rate < 10 ? rate.toFixed(1) : compact(Math.round(rate))}/s`, "over the last minute"],
       ["Views", number(views.length), `${views.filter((one) => one.incremental).length} incremental`],
-      ["Sources", number(graph.sources.length), sourcesTold(graph.sources)],
+      ["Sources and feeds", number(graph.sources.length + graph.feeds.length), stateTold([...graph.sources, ...graph.feeds])],
     ].map(([name, value, more]) => h("div.tile", null, h("h3", null, name), h("b", null, value), h("small", null, more))));
   }
 
@@ -95,10 +95,10 @@ export async function render(root, page) {
   await refresh();
 }
 
-function sourcesTold(sources) {
-  const wrong = sources.filter((one) => one.state === "Error").length;
+function stateTold(all) {
+  const wrong = all.filter((one) => one.error).length;
   if (wrong) return `${wrong} with an error`;
-  return `${sources.filter((one) => one.state === "Running").length} running`;
+  return `${all.filter((one) => one.state === "Running").length} running`;
 }
 
 function nodesOf(graph) {
@@ -112,8 +112,8 @@ function nodesOf(graph) {
     sub: `${compact(one.rows)} rows${one.rate >= 0.05 ? ` · ${one.rate.toFixed(1)}/s` : ""} · ${ago(one.changed_at)}${one.incremental ? "" : " · recomputed"}`,
   }));
   const feeds = (graph.feeds ?? []).map((one) => ({
-    id: `feed ${one.name}`, name: one.name, kind: "feed", href: "/sources", reads: one.relation ? [one.relation] : [], bad: one.state === "Error",
-    sub: `${one.sink ?? "feed"} · ${String(one.state ?? "").toLowerCase()}`,
+    id: `feed ${one.name}`, name: one.name, kind: "feed", href: "/sources", reads: one.table ? [one.table] : [], bad: one.state === "Error",
+    sub: `${one.sink} · ${one.state.toLowerCase()}${one.lag ? ` · ${compact(one.lag)} behind` : ""}`,
   }));
   return [...bySource, ...relations, ...feeds];
 }

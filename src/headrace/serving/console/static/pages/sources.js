@@ -1,7 +1,7 @@
 // Sources and feeds: where changes come from and go to, how far behind, and what is wrong.
 
 import { clear, compact, empty, failed, h, head, number, problem, seconds, toast } from "/console/dom.js";
-import { get, named, send } from "/console/api.js";
+import { get, named, query, quoted, send } from "/console/api.js";
 
 const KINDS = { Running: "good", Paused: "warn", Error: "bad", Done: "" };
 
@@ -14,10 +14,9 @@ export async function render(root, page) {
     if (busy) return;
     busy = true;
     try {
-      const sources = await get("/v1/sources");
-      if (page.isHere()) draw(sources);
+      const { sources, feeds } = await get("/v1/graph");
+      if (page.isHere()) { draw(sources); drawFeeds(feeds); }
     } catch (error) { clear(into, problem(error)); } finally { busy = false; }
-    await feeds();
   }
 
   function draw(sources) {
@@ -33,27 +32,28 @@ export async function render(root, page) {
         h("td.num", null, compact(one.lag_records)), h("td.num", null, one.lag_seconds === null ? "–" : seconds(one.lag_seconds)),
         h("td.num", null, compact(one.received || one.rows)), h("td.num", null, compact(one.applied || one.rows)), h("td.num", null, number(one.stale)),
         h("td.num", null, one.dead ? h("a", { href: `#/letters/${named(one.name)}` }, number(one.dead)) : "0"), h("td.num", null, `${one.records_per_second.toFixed(1)}/s`),
-        h("td", null, one.state !== "Done" && h("button", { onclick: () => act("sources", one) }, one.state === "Paused" ? "Resume" : "Pause"))),
+        h("td", null, one.state !== "Done" && h("button", { onclick: () => act("source", one) }, one.state === "Paused" ? "Resume" : "Pause"))),
       (one.error || one.warning) && h("tr", null, h("td", { colspan: "11" }, h(one.error ? "div.problem" : "div.note", null, one.error ?? one.warning)))])))));
   }
 
-  async function feeds() {
-    let told;
-    if (!page.session.feeds) return;
-    try { told = await get("/v1/feeds"); } catch (error) { clear(out, problem(error)); return; }
-    if (!page.isHere()) return;
-    const listed = Array.isArray(told) ? told : told.feeds ?? [];
-    clear(out, h("h2", null, "Feeds"), listed.length ? h("div.card.scroll", null, h("table", null,
-      h("thead", null, h("tr", null, ["Feed", "State"].map((one) => h("th", null, one)), ["At epoch", "Behind"].map((one) => h("th.num", null, one)), h("th"))),
-      h("tbody", null, listed.map((one) => [h("tr", { "data-feed": one.name }, h("td", null, h("b.mono", null, one.name), h("div.quiet", null, [one.relation, one.sink, one.connector, one.location].filter(Boolean).join(" · "))),
-        h("td", null, h(`span.badge${KINDS[one.state] ? "." + KINDS[one.state] : ""}`, null, one.state ?? "")), h("td.num", null, number(one.epoch)), h("td.num", null, number(one.lag_epochs ?? one.lag)),
-        h("td", null, h("button", { onclick: () => act("feeds", one) }, one.state === "Paused" ? "Resume" : "Pause"))), one.error && h("tr", null, h("td", { colspan: "5" }, h("div.problem", null, one.error)))])))) : h("p.quiet", null, "No feeds yet."));
+  function drawFeeds(feeds) {
+    if (!feeds.length) { clear(out, h("h2", null, "Feeds"), h("p.quiet", null, "No feeds yet: CREATE CHANGEFEED sends every change of a relation on.")); return; }
+    clear(out, h("h2", null, "Feeds"), h("div.card.scroll", null, h("table", null,
+      h("thead", null, h("tr", null, ["Feed", "Of", "State"].map((one) => h("th", null, one)), ["Behind", "Delivered", "Waiting", "Parked", "At epoch"].map((one) => h("th.num", null, one)), h("th"))),
+      h("tbody", null, feeds.map((one) => [h("tr", { "data-feed": one.name },
+        h("td", null, h("b.mono", null, one.name), h("div.quiet", null, `${one.sink} ${one.location}`)),
+        h("td", null, h("a.mono", { href: `#/view/${named(one.table)}` }, one.table)),
+        h("td", null, h(`span.badge${KINDS[one.state] ? "." + KINDS[one.state] : ""}`, null, one.state)),
+        h("td.num", null, compact(one.lag)), h("td.num", null, compact(one.events_delivered)), h("td.num", null, number(one.waiting)), h("td.num", null, number(one.parked)), h("td.num", null, number(one.epoch)),
+        h("td", null, h("button", { onclick: () => act("feed", one) }, one.state === "Paused" ? "Resume" : "Pause"))),
+      one.error && h("tr", null, h("td", { colspan: "9" }, h("div.problem", null, one.error)))])))));
   }
 
   async function act(kind, one) {
     const verb = one.state === "Paused" ? "resume" : "pause";
     try {
-      await send(`/v1/${kind}/${named(one.name)}/${verb}`, {});
+      if (kind === "feed") await query(`${verb} changefeed ${quoted(one.name)}`);
+      else await send(`/v1/sources/${named(one.name)}/${verb}`, {});
       toast(`${one.name}: ${verb === "pause" ? "paused" : "goes on"}`);
       await refresh();
     } catch (error) { failed(error); }
