@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-fast test-cluster check demo demo-cdc quickstart bench bench-epoch bench-capture bench-feeds bench-endurance judge soak capture-check followed-medallion crash feeds-check siege jvm-loss lock clean
+.PHONY: help setup test test-fast test-cluster check demo demo-cdc quickstart bench bench-epoch bench-capture bench-feeds bench-console bench-endurance judge soak capture-check followed-medallion crash feeds-check siege jvm-loss lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ bench-capture: setup ## a backlog of a million changes beside foreachBatch and M
 
 bench-feeds: setup ## events a second of feeds into a real Kafka, beside a loop that produces row by row
 	@$(BIN)/python bench/feeds.py --json bench/results/feeds.json
+
+bench-console: setup ## the console's first paint, a stream of 1,000 rows a second, what it costs an epoch (apt-get install chromium)
+	@$(BIN)/python bench/console.py --json bench/results/console.json
 
 bench-endurance: setup ## a thousand epochs over one home
 	@$(BIN)/python bench/endurance.py --json bench/results/endurance.json

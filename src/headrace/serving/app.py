@@ -23,6 +23,7 @@ from headrace.serving import (
     metrics,
     problems,
     query,
+    scripts,
     sources,
 )
 from headrace.serving.auth import Guarded
@@ -75,7 +76,7 @@ def build_app(hr: Headrace, settings: Settings, processes: QueryProcesses | None
     problems.install(app)
     for group in (ingress, epochs, completion, query, changes, sources, dead_letters, changefeeds, events):
         app.include_router(group.router)
-    for group in (health, metrics, graph, live, examples, pages, data, data_openapi):
+    for group in (scripts, health, metrics, graph, live, examples, pages, data, data_openapi):
         app.include_router(group.router)
     feldera.install(app, str(home_of(hr).path))
     if settings.api_keys:

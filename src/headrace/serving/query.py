@@ -152,7 +152,7 @@ async def answer(
 
     `refuse` may refuse the statement once it is read. Changes are made once under a key, if they have one.
     """
-    _refuse_long(sql, service.settings.serve_sql_characters)
+    refuse_long(sql, service.settings.serve_sql_characters)
     stop = Stop()
 
     def read() -> PreparedStatement[tuple[pa.Table | Receipt | None, int]]:
@@ -160,7 +160,7 @@ async def answer(
             statement = _only(sql)
         if refuse is not None:
             refuse(statement)
-        _refuse_definitions(statement, service)
+        refuse_statement(statement, service)
         if isinstance(statement, _CHANGES):
             what = digest(b"query", sql.encode("utf-8", "surrogatepass"))
             return PreparedStatement(partial(_change, service, statement, stop, key, what), changes=True)
@@ -210,7 +210,8 @@ def _rows(table: pa.Table, epoch: int, wanted: int, cut: bool, media: str) -> Re
     return StreamingResponse(written(result, media), media_type=media, headers=headers)
 
 
-def _refuse_long(sql: str, most: int) -> None:
+def refuse_long(sql: str, most: int) -> None:
+    """Refuse a text of more characters than the server reads."""
     if len(sql) > most:
         raise Refusal(
             413,
@@ -247,7 +248,8 @@ def _refuse_key(statement: Statement) -> None:
         )
 
 
-def _refuse_definitions(statement: Statement, service: Service) -> None:
+def refuse_statement(statement: Statement, service: Service) -> None:
+    """Refuse a definition that this server does not take, or that names what its clients may not name."""
     if isinstance(statement, CreateSource):
         refuse_functions(statement.connector)
         refuse_unlisted(

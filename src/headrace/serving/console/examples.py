@@ -1,4 +1,4 @@
-"""/v1/examples and /v1/scripts: a packaged pipeline at one click, or definitions of one's own."""
+"""/v1/examples: a packaged pipeline at one click."""
 
 from __future__ import annotations
 
@@ -23,12 +23,10 @@ from headrace.project.definitions import read_definitions
 from headrace.project.folder import open_project
 from headrace.project.packaged import MEDALLION, example_folder
 from headrace.project.run import run_project
-from headrace.serving.openapi import DefinedBody, ReceiptBody, body, refusals
+from headrace.serving.openapi import ReceiptBody, body, refusals
 from headrace.serving.problems import Refusal
 from headrace.serving.rows import JSON
-from headrace.serving.sources import OfService, answered, read_model, refuse_definitions, refuse_functions
-from headrace.sql.statements import CreateSource, parse
-from headrace.statements.run import run_statements
+from headrace.serving.sources import OfService, answered, read_model, refuse_definitions
 
 router = APIRouter(tags=["console"])
 
@@ -56,14 +54,6 @@ class Begin(BaseModel):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"scale": 0.01}]})
 
     scale: float = Field(default=0.01, ge=0.001, le=0.2, allow_inf_nan=False, description="1 is 0.7 million orders.")
-
-
-class Script(BaseModel):
-    """Statements, one after the other."""
-
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"sql": "CREATE TABLE t (a INT);"}]})
-
-    sql: str = Field(min_length=1)
 
 
 class Medallion:
@@ -194,29 +184,6 @@ async def start(request: Request, service: OfService) -> Response:
 async def push(request: Request, service: OfService) -> Response:
     """Push the next hour of an example's changes as one epoch."""
     return await answered(request, service, _medallion(request).push_hour)
-
-
-@router.post(
-    "/v1/scripts",
-    response_model=DefinedBody,
-    responses=refusals(400, 404, 408, 413, 422, 429, 503),
-    openapi_extra=body(Script.model_json_schema(), JSON, description="The statements."),
-)
-async def script(request: Request, service: OfService) -> Response:
-    """Run statements one after the other; refused unless the setting serve_definitions allows definitions."""
-    refuse_definitions(service)
-    sent = await read_model(request, Script)
-
-    def run() -> dict[str, Any]:
-        statements = parse(sent.sql)
-        for one in statements:
-            if isinstance(one, CreateSource):
-                refuse_functions(one.connector)
-        with service.engine.core.sessions.catalyst.active():
-            run_statements(service.engine, statements)
-        return {"epoch": service.readings.epoch, "statements": len(statements)}
-
-    return await answered(request, service, run)
 
 
 def _medallion(request: Request) -> Medallion:

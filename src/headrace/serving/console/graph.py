@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections import Counter
 from typing import Annotated, Any
 
@@ -133,14 +134,14 @@ def _graph(service: Service, history: History) -> dict[str, Any]:
     core = service.engine.core
     epoch, held = core.newest()
     catalog = core.catalog
-    times, rates = _times(core), history.rates()
+    rates = history.rates()
     relations = [
         {
             **_head(one, catalog),
             "rows": held[name][0].count if name in held else 0,
             "rate": round(rates.get(name, 0.0), 3),
             "columns": one.schema.names,
-            **_changed(core, name, times),
+            **_changed(core, name),
         }
         for name, one in catalog.relations.items()
     ]
@@ -162,13 +163,16 @@ def _head(one: Relation, catalog: Catalog) -> dict[str, Any]:
     }
 
 
-def _times(core: Core) -> dict[int, str]:
-    return {one.epoch: one.committed_at.isoformat() for one in list(core.ledger.heads())}
-
-
-def _changed(core: Core, name: str, times: dict[int, str]) -> dict[str, Any]:
+def _changed(core: Core, name: str) -> dict[str, Any]:
+    """In which epoch a relation last changed, and when that was, as far back as epochs are kept."""
     epoch = core.changed_at.get(name)
-    return {"changed_epoch": epoch, "changed_at": None if epoch is None else times.get(epoch)}
+    if epoch is None:
+        return {"changed_epoch": None, "changed_at": None}
+    heads = core.ledger.heads()
+    at = bisect_left(heads, epoch, key=lambda one: one.epoch)
+    found = heads[at : at + 1]
+    known = bool(found) and found[0].epoch == epoch
+    return {"changed_epoch": epoch, "changed_at": found[0].committed_at.isoformat() if known else None}
 
 
 def _details(service: Service, history: History, name: str) -> dict[str, Any]:
@@ -196,7 +200,7 @@ def _details(service: Service, history: History, name: str) -> dict[str, Any]:
         "read_by": [view.name for view in catalog.users(one.name)],
         "state": [_state(store) for store in stores],
         "epochs": epochs,
-        **_changed(core, one.name, _times(core)),
+        **_changed(core, one.name),
     }
     if isinstance(one, Table):
         return told

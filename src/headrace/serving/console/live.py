@@ -108,6 +108,7 @@ async def epochs(
     """The epochs that can be read and when they were committed, newest last."""
     core = service.engine.core
     oldest, newest = core.ledger.oldest, core.epoch
-    kept = [one for one in list(core.ledger.heads()) if oldest <= one.epoch <= newest][-limit:]
+    newer = reversed(core.ledger.heads()[-limit - 1 :])
+    kept = [one for one in newer if oldest <= one.epoch <= newest][:limit][::-1]
     told = [{"epoch": one.epoch, "committed_at": one.committed_at.isoformat()} for one in kept]
     return JSONResponse({"oldest": oldest, "newest": newest, "epochs": told})

@@ -1,7 +1,7 @@
 // Sources and feeds: where changes come from and go to, how far behind, and what is wrong.
 
 import { clear, compact, empty, failed, h, head, number, problem, seconds, toast } from "/console/dom.js";
-import { get, named, query, quoted, send } from "/console/api.js";
+import { get, named, send } from "/console/api.js";
 
 const KINDS = { Running: "good", Paused: "warn", Error: "bad", Done: "" };
 
@@ -32,7 +32,7 @@ export async function render(root, page) {
         h("td.num", null, compact(one.lag_records)), h("td.num", null, one.lag_seconds === null ? "–" : seconds(one.lag_seconds)),
         h("td.num", null, compact(one.received || one.rows)), h("td.num", null, compact(one.applied || one.rows)), h("td.num", null, number(one.stale)),
         h("td.num", null, one.dead ? h("a", { href: `#/letters/${named(one.name)}` }, number(one.dead)) : "0"), h("td.num", null, `${one.records_per_second.toFixed(1)}/s`),
-        h("td", null, one.state !== "Done" && h("button", { onclick: () => act("source", one) }, one.state === "Paused" ? "Resume" : "Pause"))),
+        h("td", null, one.state !== "Done" && h("button", { onclick: () => act("sources", one) }, one.state === "Paused" ? "Resume" : "Pause"))),
       (one.error || one.warning) && h("tr", null, h("td", { colspan: "11" }, h(one.error ? "div.problem" : "div.note", null, one.error ?? one.warning)))])))));
   }
 
@@ -45,15 +45,14 @@ export async function render(root, page) {
         h("td", null, h("a.mono", { href: `#/view/${named(one.table)}` }, one.table)),
         h("td", null, h(`span.badge${KINDS[one.state] ? "." + KINDS[one.state] : ""}`, null, one.state)),
         h("td.num", null, compact(one.lag)), h("td.num", null, compact(one.events_delivered)), h("td.num", null, number(one.waiting)), h("td.num", null, number(one.parked)), h("td.num", null, number(one.epoch)),
-        h("td", null, h("button", { onclick: () => act("feed", one) }, one.state === "Paused" ? "Resume" : "Pause"))),
+        h("td", null, h("button", { onclick: () => act("changefeeds", one) }, one.state === "Paused" ? "Resume" : "Pause"))),
       one.error && h("tr", null, h("td", { colspan: "9" }, h("div.problem", null, one.error)))])))));
   }
 
   async function act(kind, one) {
     const verb = one.state === "Paused" ? "resume" : "pause";
     try {
-      if (kind === "feed") await query(`${verb} changefeed ${quoted(one.name)}`);
-      else await send(`/v1/sources/${named(one.name)}/${verb}`, {});
+      await send(`/v1/${kind}/${named(one.name)}/${verb}`, {});
       toast(`${one.name}: ${verb === "pause" ? "paused" : "goes on"}`);
       await refresh();
     } catch (error) { failed(error); }
