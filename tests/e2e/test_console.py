@@ -171,7 +171,7 @@ def test_a_past_epoch_is_read_and_compared(medallion: Served, console: Watched) 
     assert all(str(row["order_count"]) in shown for row in rows)
 
 
-def test_the_board_moves_with_a_push(console: Watched) -> None:
+def test_the_board_moves_with_a_push(medallion: Served, console: Watched) -> None:
     page = console.open("board")
     assert page.locator("svg.chart").count() == 2
     epoch = int(page.get_attribute(".page", "data-epoch") or 0)
@@ -180,6 +180,11 @@ def test_the_board_moves_with_a_push(console: Watched) -> None:
     until(page, f"Number(document.querySelector('.page').dataset.epoch) > {epoch}")
     page.wait_for_selector(".toast")
     assert page.inner_html("main") != before
+    # A supplier that delivers after 10,000 days: whatever it supplies is about to run out.
+    assert page.inner_text("#tile-alerts b") == "0"
+    push(medallion, "bronze_suppliers", {"insert": {**supplier(1, "Slow and Sons"), "lead_time_days": 10_000}})
+    until(page, "document.querySelector('#tile-alerts b').textContent != '0'")
+    assert "Slow and Sons" in page.inner_text("main")
 
 
 def test_a_source_is_paused_and_a_letter_replayed(medallion: Served, console: Watched, tmp_path: Path) -> None:

@@ -20,3 +20,8 @@ def example_folder(name: str) -> Path:
         detail="It comes with every wheel and with Headrace's sources.",
         hint="install Headrace again, or clone the repository",
     )
+
+
+def is_in_sources(folder: Path) -> bool:
+    """Whether an example lies in Headrace's sources, and not in an installed package, beside which nothing is kept."""
+    return folder.parents[1] != _PACKAGE

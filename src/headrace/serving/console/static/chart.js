@@ -29,7 +29,7 @@ export function lines({ series, labels, bars = null, stacked = false, form = com
   hover.addEventListener("mousemove", (event) => {
     const box = chart.getBoundingClientRect();
     const at = Math.round((((event.clientX - box.left) / box.width) * WIDTH - LEFT) / ((WIDTH - LEFT - RIGHT) / Math.max(1, count - 1)));
-    if (at >= 0 && at < count) tip.textContent = [labels[at], ...(bars ? [`${form(bars[at])}`] : []), ...series.map((one) => `${one.name}: ${one.values[at] === null ? "–" : form(one.values[at])}`)].join("\n");
+    if (at >= 0 && at < count) tip.textContent = [labels[at], ...(bars ? [form(bars[at])] : []), ...series.filter((one) => one.values[at] !== null || !bars).map((one) => `${one.name}: ${one.values[at] === null ? "–" : form(one.values[at])}`)].join("\n");
   });
   chart.append(hover);
   return chart;

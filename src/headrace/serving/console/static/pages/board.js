@@ -53,7 +53,7 @@ export async function render(root, page) {
     const gone = byWeek(impact.filter(mine), (sum, one) => ({ cancelled: (sum.cancelled ?? 0) + Number(one.weekly_cancelled_orders), orders: (sum.orders ?? 0) + Number(one.weekly_total_orders) }));
     const rates = gone.map(([, one]) => (one.orders ? one.cancelled / one.orders : null));
     const rolling = gone.map((_, at) => { const part = gone.slice(Math.max(0, at - 3), at + 1).map(([, one]) => one); const of = part.reduce((sum, one) => sum + one.orders, 0); return of ? part.reduce((sum, one) => sum + one.cancelled, 0) / of : null; });
-    clear(revenue, h("h2", null, "Weekly net revenue"), weeks.length ? [lines({ bars: weeks.map(([, one]) => one.net), series: [{ name: "4-week moving average", values: weeks.map(([, one]) => one.average) }], labels: weeks.map(([week]) => week.slice(5, 10)), name: "Weekly net revenue" }), legend(["4-week moving average"])] : none());
+    clear(revenue, h("h2", null, "Weekly net revenue"), weeks.length ? [lines({ bars: weeks.map(([, one]) => one.net), series: [{ name: "week", values: weeks.map(() => null) }, { name: "4-week moving average", values: weeks.map(([, one]) => one.average) }], labels: weeks.map(([week]) => week.slice(5, 10)), name: "Weekly net revenue" }), legend(["week", "4-week moving average"])] : none());
     const percent = (value) => `${(value * 100).toFixed(value < 0.1 ? 1 : 0)} %`;
     clear(rate, h("h2", null, "Cancellation rate"), gone.length ? [lines({ series: [{ name: "week", values: rates }, { name: "4 weeks", values: rolling }], labels: gone.map(([week]) => week.slice(5, 10)), form: percent, name: "Cancellation rate" }), legend(["week", "4 weeks"])] : none());
     const total = weeks.reduce((sum, [, one]) => sum + one.net, 0), orders = weeks.reduce((sum, [, one]) => sum + one.orders, 0);
@@ -72,7 +72,7 @@ export async function render(root, page) {
     tile("alerts", "Critical stock", number(rows.length), "products");
     const urgent = [...rows].sort((a, b) => Number(a.days_of_stock_remaining) - Number(b.days_of_stock_remaining)).slice(0, 8);
     clear(alerts, h("h2", null, "Inventory alerts"), rows.length ? h("div.scroll", null, h("table.plain", null, h("thead", null, h("tr", null, h("th", null, "Product"), h("th", null, "Supplier"), h("th.num", null, "Stock"), h("th.num", null, "Days left"))),
-      h("tbody", null, urgent.map((one) => h("tr", null, h("td", null, one.product_name), h("td", null, one.supplier_name), h("td.num", null, number(Number(one.total_stock_all_warehouses))), h("td.num", null, Number(one.days_of_stock_remaining).toFixed(1))))))) : none());
+      h("tbody", null, urgent.map((one) => h("tr", null, h("td", null, one.product_name), h("td", null, one.supplier_name), h("td.num", null, number(Number(one.total_stock_all_warehouses))), h("td.num", null, Number(one.days_of_stock_remaining).toFixed(1))))))) : h("p.quiet", null, "No product is about to run out."));
   }
 
   function drawStates(rows) {
