@@ -214,6 +214,22 @@ def test_a_source_is_paused_and_a_letter_replayed(medallion: Served, console: Wa
     medallion.client.post("/v1/scripts", json={"sql": "DROP SOURCE arriving"}).raise_for_status()
 
 
+def test_a_feed_is_paused_and_goes_on(medallion: Served, console: Watched, tmp_path: Path) -> None:
+    folder = tmp_path / "sent"
+    sql = f"CREATE CHANGEFEED statuses FOR TABLE gold_order_status_summary INTO FILES '{folder}'"
+    medallion.client.post("/v1/scripts", json={"sql": sql}).raise_for_status()
+    page = console.open("sources")
+    row = page.locator("tr[data-feed=statuses]")
+    row.get_by_text("Running").wait_for()
+    row.get_by_role("button", name="Pause").click()
+    row.get_by_text("Paused").wait_for()
+    assert medallion.client.get("/v1/changefeeds/statuses").json()["state"] == "Paused"
+    row.get_by_role("button", name="Resume").click()
+    row.get_by_text("Running").wait_for()
+    page = console.open("overview")
+    assert page.locator("g.node.feed").count() == 1
+
+
 def test_an_aggregates_timeline_and_its_state_then(medallion: Served, console: Watched) -> None:
     sql = "CREATE EVENT STORE IF NOT EXISTS happened"
     medallion.client.post("/v1/scripts", json={"sql": sql}).raise_for_status()
