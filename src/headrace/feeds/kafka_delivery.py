@@ -8,7 +8,7 @@ from dataclasses import replace
 from pyspark.sql.types import StructType
 
 from headrace.feeds.batch import Batch, Mark
-from headrace.feeds.kafka_messages import Headers, Messages, messages_of, resolved_value, sorted_by_size, without
+from headrace.feeds.kafka_messages import Messages, messages_of, resolved_message, sorted_by_size, without
 from headrace.feeds.kafka_sending import Sending
 from headrace.feeds.kafka_topic import Topic
 from headrace.feeds.sink import EventsRefused, SinkUnavailable, Target
@@ -47,8 +47,7 @@ class KafkaDelivery:
 
     def resolved(self, mark: Mark, epoch_committed_at: float) -> None:
         """A message to every partition."""
-        value = resolved_value(self._target.feed, self._target.table, mark, epoch_committed_at)
-        message = Messages((mark.sequence,), (None,), (value,), (resolved_headers(self._target, mark),), (False,))
+        message = resolved_message(self._target.feed, self._target.table, mark, epoch_committed_at)
         self._send_all(message, [0])
         if self._take_failures():
             # Only a compacted topic refuses it, whose settings the feed could not see: from now on it has a key.
@@ -124,14 +123,3 @@ class KafkaDelivery:
         if self._sending is None:
             self._sending = Sending(self._target, self._topic)
         return self._sending
-
-
-def resolved_headers(target: Target, mark: Mark) -> Headers:
-    """The headers of a resolved mark."""
-    return [
-        ("sequence", b"%d" % mark.sequence),
-        ("epoch", b"%d" % mark.epoch),
-        ("operation", b"RESOLVED"),
-        ("feed", target.feed.encode()),
-        ("content-type", b"application/json"),
-    ]

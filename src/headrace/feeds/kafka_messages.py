@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import cast
@@ -24,7 +24,8 @@ class Messages:
     sequences: Sequence[int]
     keys: Sequence[bytes | None]
     values: Sequence[bytes]
-    headers: Sequence[Headers]
+    # Made when they are sent: tens of thousands of lists at once would keep the collector of garbage busy.
+    headers: Callable[[int], Headers]
     # Whether a message without a value follows: what compaction takes for a deletion.
     ends: Sequence[bool]
 
@@ -33,7 +34,7 @@ class Messages:
 
     def size(self, index: int) -> int:
         """How many bytes the broker counts for a message alone, before it is compressed, or a few more."""
-        headers = sum(len(name) + len(value) + 10 for name, value in self.headers[index])
+        headers = sum(len(name) + len(value) + 10 for name, value in self.headers(index))
         return len(self.keys[index] or b"") + len(self.values[index]) + headers + _OVERHEAD
 
 
@@ -44,23 +45,33 @@ def messages_of(batch: Batch, tombstones: bool) -> Messages:
     feed, kind = ("feed", batch.feed.encode()), ("content-type", b"application/json")
     operations = {name: ("operation", name.encode()) for name in set(batch.operations)}
     epochs = {epoch: ("epoch", b"%d" % epoch) for epoch in set(batch.epochs)}
+
+    def headers(index: int) -> Headers:
+        operation, epoch = operations[batch.operations[index]], epochs[batch.epochs[index]]
+        return [("sequence", b"%d" % batch.sequences[index]), epoch, operation, feed, kind]
+
     return Messages(
         batch.sequences,
         [None if reset else start + key for reset, key in zip(resets, key_texts(batch), strict=True)],
         event_texts(batch),
-        [
-            [("sequence", b"%d" % sequence), epochs[epoch], operations[operation], feed, kind]
-            for sequence, epoch, operation in zip(batch.sequences, batch.epochs, batch.operations, strict=True)
-        ],
+        headers,
         [tombstones and operation == "DELETE" for operation in batch.operations],
     )
 
 
-def resolved_value(feed: str, table: str, mark: Mark, committed_at: float) -> bytes:
+def resolved_message(feed: str, table: str, mark: Mark, committed_at: float) -> Messages:
     """What says that all up to an epoch was told."""
     at = datetime.fromtimestamp(committed_at, UTC).isoformat()
     told = {"resolved": mark.epoch, "sequence": mark.sequence, "timestamp": at, "table": table, "feed": feed}
-    return json.dumps(told, separators=(",", ":"), ensure_ascii=False).encode()
+    value = json.dumps(told, separators=(",", ":"), ensure_ascii=False).encode()
+    headers: Headers = [
+        ("sequence", b"%d" % mark.sequence),
+        ("epoch", b"%d" % mark.epoch),
+        ("operation", b"RESOLVED"),
+        ("feed", feed.encode()),
+        ("content-type", b"application/json"),
+    ]
+    return Messages((mark.sequence,), (None,), (value,), lambda _: headers, (False,))
 
 
 @dataclass(frozen=True)

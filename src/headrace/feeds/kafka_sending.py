@@ -56,7 +56,7 @@ class Sending:
         """Hand over messages; those without a key go to every partition."""
         name, produce = self._topic.name, self._produce
         for index in indices:
-            key, value, headers = messages.keys[index], messages.values[index], messages.headers[index]
+            key, value, headers = messages.keys[index], messages.values[index], messages.headers(index)
             reported = partial(self._report, messages.sequences[index])
             if key is None:
                 self.send_to_all(value, headers, reported)

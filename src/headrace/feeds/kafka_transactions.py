@@ -16,8 +16,7 @@ from pyspark.sql.types import StructType
 
 from headrace.capture.kafka_settings import kafka_library
 from headrace.feeds.batch import Batch, Mark
-from headrace.feeds.kafka_delivery import resolved_headers
-from headrace.feeds.kafka_messages import Messages, messages_of, resolved_value, sorted_by_size, without
+from headrace.feeds.kafka_messages import Messages, messages_of, resolved_message, sorted_by_size, without
 from headrace.feeds.kafka_progress import Progress, read_progress
 from headrace.feeds.kafka_sending import Sending
 from headrace.feeds.kafka_topic import Topic
@@ -73,8 +72,7 @@ class KafkaTransactions:
         """A message to every partition, in a transaction of its own."""
         if self._sending is None:
             self._begin(again=True)
-        value = resolved_value(self._target.feed, self._target.table, mark, epoch_committed_at)
-        message = Messages((mark.sequence,), (None,), (value,), (resolved_headers(self._target, mark),), (False,))
+        message = resolved_message(self._target.feed, self._target.table, mark, epoch_committed_at)
         if self._transaction(lambda sending: sending.send(message, [0]), "", ()):
             # Only a compacted topic refuses it, whose settings the feed could not see: from now on it has a key.
             self._topic = replace(self._topic, compacted=True)
