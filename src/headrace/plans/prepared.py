@@ -9,6 +9,7 @@ they live in the driver too: elsewhere its leaves are sent along (see fresh.py).
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -50,6 +51,11 @@ _FRESH_EACH_RUN = frozenset(
     }
 )
 _SMALLEST_FILE = 1 << 16
+# Words of a plan in which an expression may keep something from row to row (builders of maps, parsers, what is not of
+# Spark itself), and of one that is not told whole.
+_STATEFUL = re.compile(
+    r"map|json|csv|xml|variant|lambda|udf|sketch|invoke|rand|uuid|shuffle\(|str_to|more fields", re.IGNORECASE
+)
 
 
 class PreparedQuery:
@@ -65,6 +71,7 @@ class PreparedQuery:
         self._frame: Any = None
         self._reusable = False
         self._direct: DirectRun | None = None
+        self._holds_state = True
         self._result = folder / f"{name}.arrow"
         # What runs instead of a plan that cannot be kept, where executors do not read this process's files.
         self._fresh = None if catalyst.is_local else FreshQuery(catalyst, shapes, build)
@@ -90,8 +97,12 @@ class PreparedQuery:
             frame: Any = self._frame
             try:
                 result: pa.Table = frame.toArrow() if self._direct is None else self._direct.rows()
+            except Exception:
+                # Some expressions that fail half-way keep what they had begun (a map its keys): planned anew.
+                if self._holds_state:
+                    self._frame = self._direct = None
+                raise
             except BaseException:
-                # Expressions that fail half-way keep what they had begun (a map its keys): the next is planned anew.
                 self._frame = self._direct = None
                 raise
         return numbered(result)
@@ -102,6 +113,7 @@ class PreparedQuery:
         executed = self._frame._jdf.queryExecution().executedPlan()
         self._reusable = _reads_anew(executed)
         self._direct = directly(self._catalyst, executed, self._result) if self._reusable else None
+        self._holds_state = self._direct is None or _STATEFUL.search(executed.toString()) is not None
         self.plans += 1
 
     def _leaf(self, i: int) -> Leaf:
