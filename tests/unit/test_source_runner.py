@@ -57,9 +57,9 @@ class Small(Host):
             raise MemoryExceeded("these changes need more memory than Spark has", detail="Alone, they ended it.")
 
 
-def runner_over(host: Host, rows: Sequence[dict[str, Any]]) -> Runner:
+def runner_over(host: Host, rows: Sequence[dict[str, Any]], **options: Any) -> Runner:
     loop = Loop(host)  # pyright: ignore[reportArgumentType]
-    source = Source("s", "t", "listed", "", "", {}, state="Running")
+    source = Source("s", "t", "listed", "", "", options, state="Running")
     connector = Connector("LISTED", {}, partial(Listed, rows))
     read = partial(progress_of, host, "s")  # pyright: ignore[reportArgumentType]
     decoders = Decoders(host, source, connector)  # pyright: ignore[reportArgumentType]
@@ -90,3 +90,28 @@ def test_a_change_that_needs_more_memory_than_there_is_becomes_a_dead_letter() -
         assert host.tries < 20
     finally:
         runner.stop()
+
+
+def test_no_more_records_are_read_a_second_than_a_source_may() -> None:
+    host = Host(table("t"), progress_table(), dead_letters_table(), raw_table("s"))
+    runner = runner_over(host, [{"id": number, "n": 1} for number in range(150)], max_records_per_second=100)
+    began = time.monotonic()
+    runner.start()
+    try:
+        until(lambda: runner.status.progress.received == 150)
+        # The first hundred come at once, and the others when those have had their second.
+        assert time.monotonic() - began >= 1.0
+        assert host.epoch == 2
+    finally:
+        runner.stop()
+
+
+def test_a_source_that_is_held_back_is_stopped_at_once() -> None:
+    host = Host(table("t"), progress_table(), dead_letters_table(), raw_table("s"))
+    runner = runner_over(host, [{"id": number, "n": 1} for number in range(10)], max_records_per_second=1)
+    runner.start()
+    until(lambda: runner.status.progress.received == 1)
+    began = time.monotonic()
+    runner.stop()
+    assert time.monotonic() - began < 0.5
+    assert runner.status.progress.received == 1

@@ -41,6 +41,7 @@ COMMON_OPTIONS: Mapping[str, str] = {
     "registry_password": "For avro: the password, by reference.",
     "registry_token": "For avro: a bearer token, by reference.",
     "max_records": "How many records are taken into one epoch at most.",
+    "max_records_per_second": "How many records are read a second at most, those of a further snapshot included.",
     "bulk_records": "How many records of a backlog are taken into one epoch as columns at most; 0 for none.",
     "raw": "Whether all that comes is kept in <source>_raw.",
     "raw_retention": "How long that is kept, such as '30 days', or how much of it, such as '1000000 rows'.",
@@ -75,7 +76,7 @@ def check(description: Description, connector: Connector) -> None:
     order = description.options.get("order", "position")
     if order not in ORDERS:
         raise SourceError(f"order cannot be {order!r}", hint=f"write order = {' or '.join(map(repr, ORDERS))}")
-    for name in ("max_records", "bulk_records", "dead_letter_limit", "max_record_bytes"):
+    for name in ("max_records", "max_records_per_second", "bulk_records", "dead_letter_limit", "max_record_bytes"):
         _refuse_no_number(name, description.options.get(name))
     lag_warning_of(description.options)
     policy_of(description.options)

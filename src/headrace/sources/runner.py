@@ -41,6 +41,7 @@ from headrace.sources.guilty import guilty_changes
 from headrace.sources.intake import Decoded, NoTable, Progress, Torn, call_for, call_to_begin, decode
 from headrace.sources.pace import Pace
 from headrace.sources.pieces import Pieces
+from headrace.sources.rate import Rate
 from headrace.sources.retention import outlived, retention_of
 from headrace.sources.schema_changes import SchemaChanges
 from headrace.sources.schema_policy import policy_of
@@ -107,6 +108,7 @@ class Runner:
         self._retention = retention_of(source.options)
         self._let_go_at = 0.0
         self._most = int(self._options.get("max_records", _MOST_RECORDS))
+        self._rate = Rate(source.options)
         self._positions = positions_of(source, connector)
         # What the last call was given, if a view failed on it.
         self._failed: Work | None = None
@@ -211,7 +213,11 @@ class Runner:
         # Of transactions that have not come whole yet; they are read again after a restart.
         held: list[Arrival] = []
         while not self._stopped.is_set():
-            arrivals = reading.poll(self._most, _POLL_SECONDS)
+            self._rate.wait(self._stopped)
+            if self._stopped.is_set():
+                return
+            arrivals = reading.poll(self._rate.most(self._most), _POLL_SECONDS)
+            self._rate.took(len(arrivals))
             if self._stopped.is_set():
                 return
             self._look_at_lag(reading, force=not arrivals)
@@ -227,7 +233,7 @@ class Runner:
         held: list[Arrival] = []
         ahead = Ahead(
             self.source.name,
-            lambda: records.poll_records(backlog.most, backlog.large, _POLL_SECONDS),
+            lambda: self._polled(records, backlog),
             lambda polled: self._made(polled, backlog),
         )
         try:
@@ -250,6 +256,12 @@ class Runner:
                     self._confirm(reading)
         finally:
             ahead.close()
+
+    def _polled(self, records: RecordsReading, backlog: Backlog) -> Records:
+        self._rate.wait(self._stopped)
+        polled = records.poll_records(self._rate.most(backlog.most), backlog.large, _POLL_SECONDS)
+        self._rate.took(len(polled))
+        return polled
 
     def _take_whole(self, held: list[Arrival], arrivals: Sequence[Arrival], reading: Reading) -> None:
         """Bring records into epochs, with those held before them, but for what a transaction holds back."""
