@@ -42,6 +42,7 @@ def second(local_servers: Servers, tmp_path: Path) -> Iterator[Server]:
     server.discard()
 
 
+@pytest.mark.slow
 def test_records_are_taken_once_though_the_leader_of_their_partition_is_lost(
     home: Any, local_servers: Servers, second: Server
 ) -> None:

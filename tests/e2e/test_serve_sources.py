@@ -211,3 +211,16 @@ def test_definitions_are_refused_unless_they_are_allowed(server: Served, folder:
     # To look, to pause and to replay is no definition.
     assert server.client.get("/v1/sources").status_code == 200
     assert server.client.post("/v1/sources/x/pause").status_code == 404
+
+
+def test_sources_of_clients_name_only_what_is_listed(server_with: Callable[..., Any], folder: Path) -> None:
+    with server_with(serve_definitions=True, serve_source_locations=(str(folder),)) as one:
+        body = {"name": "feed", "table": "parts", "connector": "files", "location": str(folder.parent)}
+        refused = one.client.post("/v1/sources", json=body)
+        assert (refused.status_code, refused.json()["code"]) == (403, "location_refused")
+        statement = f"CREATE SOURCE feed INTO parts FROM FILES '{folder.parent}'"
+        assert one.client.post("/v1/query", json={"sql": statement}).status_code == 403
+        assert one.client.post("/v1/sources", json={**body, "location": str(folder)}).status_code == 201
+        options = {"options": {"registry": "http://elsewhere:8081"}}
+        assert one.client.patch("/v1/sources/feed", json=options).status_code == 403
+        assert one.client.delete("/v1/sources/feed").status_code == 204
