@@ -10,6 +10,7 @@ event must have been kept once, and what was received must be what was applied, 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import signal
@@ -242,10 +243,15 @@ def compare(
     """What is not as it must be, once all has come, or nothing more comes."""
     begun = time.monotonic()
     with headrace.open(owner.home) as hr:
-        while (different := _different(hr, database)) and time.monotonic() - begun < _SETTLE_SECONDS:
+        while ((different := _different(hr, database)) or _in_snapshot(hr)) and (
+            time.monotonic() - begun < _SETTLE_SECONDS
+        ):
             time.sleep(1.0)
         figures.settled_seconds = time.monotonic() - begun
         findings = [f"table {name} is not PostgreSQL's" for name in different]
+        if _in_snapshot(hr):
+            findings.append("a further snapshot did not come to its end")
+        ((reads,),) = _rows(hr, f"SELECT count(*) FROM {SOURCE}_raw WHERE operation = 'read'")
         (shown,) = [one for one in _table(hr.execute("SHOW SOURCES")) if one["name"] == SOURCE]
         ((events, distinct),) = _rows(hr, f"SELECT count(*), count(DISTINCT event_id) FROM {SOURCE}_raw")
         ends = shown["applied"] + shown["stale"] + shown["dead"] + shown["pending"]
@@ -263,7 +269,8 @@ def compare(
     killed = ", ".join(f"{count} of {name}" for name, count in sorted(figures.kills.items()))
     print(
         f"{figures.transactions} transactions of pgbench in {chosen.minutes:g} minutes, {sum(figures.kills.values())} "
-        f"kills ({killed}), {figures.snapshots} of them in a further snapshot; {events} events, each kept once; "
+        f"kills ({killed}), {figures.snapshots} of them in a further snapshot; {events} events, "
+        f"{reads} of them rows that were read, each kept once; "
         f"received {shown['received']} = applied "
         f"{shown['applied']} + stale {shown['stale']} + dead {shown['dead']} + pending {shown['pending']}; equal to "
         f"PostgreSQL {figures.settled_seconds:.0f} s after the last start of the home: "
@@ -282,6 +289,13 @@ def _different(hr: headrace.Headrace, database: psycopg.Connection[Any]) -> list
         if _rows(hr, sql) != sorted(tuple(row) for row in database.execute(sql.encode())):
             return [name]
     return []
+
+
+def _in_snapshot(hr: headrace.Headrace) -> bool:
+    """Whether tables are still read between their changes, or are about to be."""
+    ((position,),) = _rows(hr, f"SELECT position FROM source_progress WHERE source = '{SOURCE}'")
+    told = json.loads(position)
+    return bool(told.get("asked")) or any(name.startswith("incremental_snapshot") for name in told.get("offset") or {})
 
 
 def _sent(servers: local.Servers, hr: headrace.Headrace, way: str) -> int:

@@ -51,10 +51,11 @@ _FRESH_EACH_RUN = frozenset(
     }
 )
 _SMALLEST_FILE = 1 << 16
-# Words of a plan in which an expression may keep something from row to row (builders of maps, parsers, what is not of
-# Spark itself), and of one that is not told whole.
+# Words of a plan in which an expression may keep something from row to row (builders of maps, parsers, patterns, what
+# is not of Spark itself), and of one that is not told whole.
 _STATEFUL = re.compile(
-    r"map|json|csv|xml|variant|lambda|udf|sketch|invoke|rand|uuid|shuffle\(|str_to|more fields", re.IGNORECASE
+    r"map|json|csv|xml|variant|lambda|udf|sketch|invoke|regexp|like|url|rand|uuid|shuffle\(|str_to|more fields",
+    re.IGNORECASE,
 )
 
 
