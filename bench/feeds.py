@@ -7,7 +7,8 @@ python bench/feeds.py [--rows 1000000] [--json FILE]
     changes       a feed that is paused while every row is changed, then resumed: a backlog of updates
     tutorial      rows of the same table as tutorials send them: json.dumps and produce for each, flush after 100
 
-All messages are counted in the topic afterwards, by a reader of committed messages.
+All messages are counted in the topic afterwards, by a reader of committed messages. Then the same for rows into a real
+PostgreSQL (bench/feeds_postgres.py, which also runs by itself).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 import confluent_kafka
 
 import headrace
+from bench.feeds_postgres import postgres
 from headrace import local
 
 _TABLE = """
@@ -43,7 +45,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--json", type=Path, help="where the figures are kept")
     chosen = parser.parse_args()
-    figures = {"kafka": kafka(chosen.rows)}
+    figures = {"kafka": kafka(chosen.rows), "postgres": postgres(chosen.rows)}
     print(json.dumps(figures, indent=2), flush=True)
     if chosen.json is not None:
         kept = json.loads(chosen.json.read_text()) if chosen.json.exists() else {}

@@ -1,4 +1,4 @@
-"""What the pages about PostgreSQL and Redis say is what the sinks take."""
+"""What the pages about PostgreSQL, Redis and DynamoDB say is what the sinks take."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {
     "postgres": ("reference/feeds-postgres.md", "how-to/serve-a-view-from-postgresql.md"),
     "redis": ("reference/feeds-redis.md",),
+    "dynamodb": ("how-to/add-a-sink.md",),
 }
 COLUMNS = StructType(
     [
