@@ -185,9 +185,9 @@ class Settings(BaseSettings):
     )
     serve_source_locations: tuple[str, ...] | None = Field(
         default=None,
-        description="What sources that clients define may name: folders, URLs of registries and databases, "
-        "kafka://host:port, references of secrets (file:/folder, env:NAME, env:PREFIX*); a JSON array in the "
-        "environment. Anything if it is not given.",
+        description="What sources and changefeeds that clients define may name: folders, URLs of registries, databases "
+        "and webhooks, kafka://host:port, references of secrets (file:/folder, env:NAME, env:PREFIX*); a JSON array "
+        "in the environment. Anything if it is not given.",
     )
     serve_queries: int = Field(
         default=8,

@@ -509,6 +509,9 @@ class FeedsCheck:
                 answer = line.recv()
                 if kill_after is None:
                     process.join(30)
+                else:
+                    # It has done all that it was to do, and is not given the time to close its home.
+                    self.tally.kills += 1
             if "fault" in answer and not life.last:
                 self.tally.faults.append(f"seed {life.seed}: {answer['fault']}")
         except EOFError:

@@ -9,10 +9,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-import headrace
 from headrace.feeds.sinks import SINKS
 from tests.feed_receiver import Receiver
-from tests.spark.test_changefeeds import events, feed, rebuilt, until
+from tests.spark.test_changefeeds import events, rebuilt, until
 from tests.spark.test_source_commands import Shell
 
 
@@ -36,33 +35,6 @@ def create(hr: Any, more: str = "", name: str = "f") -> None:
 
 def numbers(receiver: Receiver) -> list[int]:
     return [one["sequence"] for one in receiver.events()]
-
-
-def test_a_feed_that_is_too_far_behind_says_so(spark: Any, receiver: Receiver, tmp_path: Path) -> None:
-    with headrace.open(str(tmp_path / "h"), spark=spark, keep_epochs=1, keep_time="PT0S", vacuum_grace="PT0S") as hr:
-        hr.execute("CREATE TABLE t (id INT PRIMARY KEY, n INT)")
-        create(hr, ", retention_epochs = 6")
-        hr.apply({"t": [{"insert": {"id": 1, "n": 0}}]})
-        until(lambda: numbers(receiver) == [1] and feed(hr)["lag"] == 0)
-        hr.execute("PAUSE CHANGEFEED f")
-        for step in range(3):
-            hr.apply({"t": [{"insert": {"id": 1, "n": step + 1}}]})
-        hr.fold()
-        hr.execute("RESUME CHANGEFEED f")
-        until(lambda: len(numbers(receiver)) == 4)
-        hr.execute("PAUSE CHANGEFEED f")
-        for step in range(12):
-            hr.apply({"t": [{"insert": {"id": 1, "n": 100 + step}}]})
-        hr.fold()
-        hr.execute("RESUME CHANGEFEED f")
-        until(lambda: feed(hr)["state"] == "Error")
-        assert "further behind than the log is kept" in feed(hr)["error"]
-        hr.execute("RESYNC CHANGEFEED f")
-        until(lambda: [one["operation"] for one in receiver.events()][-2:] == ["RESET", "INSERT"])
-        assert receiver.events()[-1]["new_row"]["n"] == 111
-        hr.execute("DROP CHANGEFEED f")
-        assert receiver.forgotten == ["f"]
-        assert list((tmp_path / "h" / "feeds").glob("*")) == []
 
 
 def test_a_delta_table_of_others_goes_on_by_three_statements(home: Any, tmp_path: Path) -> None:

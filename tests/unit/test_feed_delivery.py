@@ -160,6 +160,13 @@ def test_a_feed_that_is_paused_for_longer_than_its_log_is_kept_says_so(table: An
     for step in range(4):
         table.apply({"t": [{"insert": {"id": 1, "n": 10 + step}}]})
     assert table.readers.protected(table.epoch) is None
+    table.core.ledger.compact(table.epoch, table.epoch - 1, lambda _: True, 0)
+    table.execute("RESUME CHANGEFEED f")
+    until(lambda: feed(table)["state"] == "Error")
+    assert "further behind than the log is kept" in feed(table)["error"]
+    table.execute("RESYNC CHANGEFEED f")
+    until(lambda: [one["operation"] for one in receiver.events()][-2:] == ["RESET", "INSERT"])
+    assert receiver.events()[-1]["new_row"] == {"id": 1, "n": 13}
     table.execute("DROP CHANGEFEED f")
     assert receiver.forgotten == ["f"]
 

@@ -69,11 +69,11 @@ class Client:
         return self._ask("DELETE", path)
 
 
-def client_of(home: Any, definitions: bool = True) -> Client:
+def client_of(home: Any, definitions: bool = True, locations: tuple[str, ...] | None = None) -> Client:
     app = FastAPI()
     problems.install(app)
     app.include_router(changefeeds.router)
-    settings = Settings(serve_definitions=definitions)
+    settings = Settings(serve_definitions=definitions, serve_source_locations=locations)
     app.state.service = SimpleNamespace(engine=home.engine, settings=settings, statements=StatementRunner(8))
     return Client(app)
 
@@ -119,6 +119,9 @@ def test_what_cannot_be_is_refused(home: Any) -> None:
         answer = client.post("/v1/changefeeds", json={**sent, **wrong})
         assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json"), answer.text
     assert client.patch("/v1/changefeeds/f", json={}).status_code == 422
+    listed = client_of(home, locations=("https://x/",))
+    assert listed.post("/v1/changefeeds", json={**sent, "location": "https://y/"}).status_code == 403
+    assert listed.post("/v1/changefeeds", json={**sent, "location": "env:HOME"}).status_code == 403
     strict = client_of(home, definitions=False)
     assert strict.post("/v1/changefeeds", json=sent).status_code == 403
     assert strict.delete("/v1/changefeeds/f").status_code == 403

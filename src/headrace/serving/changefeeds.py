@@ -19,6 +19,7 @@ from headrace.serving.openapi import NAME_LENGTH, ReceiptBody, body, refusals
 from headrace.serving.problems import invalid
 from headrace.serving.rows import JSON
 from headrace.serving.service import Service
+from headrace.serving.source_limits import refuse_unlisted
 from headrace.serving.sources import OfService, OptionValue, answered, read_model, refuse_definitions
 from headrace.sql.feed_statements import FEED_SINKS
 from headrace.sql.names import relation_name_fault
@@ -126,6 +127,7 @@ async def create(request: Request, service: OfService) -> Response:
     """Make a changefeed, as CREATE CHANGEFEED does; refused unless the setting serve_definitions allows definitions."""
     refuse_definitions(service)
     sent = await read_model(request, NewFeed)
+    _refuse_unlisted(service, sent.sink.lower(), sent.location, sent.options)
     return await answered(request, service, _ran(service, sent.name, _statement(sent)), 201)
 
 
@@ -141,6 +143,7 @@ async def alter(name: FeedName, request: Request, service: OfService) -> Respons
     sent = await read_model(request, FeedOptionsBody)
     if not sent.options and not sent.unset:
         raise invalid([{"loc": ("options",), "msg": "say what is to be another: options or unset"}])
+    _refuse_unlisted(service, "", "", sent.options)
     options = tuple(sorted(_options(sent.options).items()))
     unset = tuple(one.lower() for one in sent.unset)
     statement = AlterFeed(sql="", line=1, column=1, name=name.lower(), options=options, unset=unset)
@@ -210,6 +213,11 @@ async def act(name: FeedName, verb: Literal["replay", "discard"], request: Reque
         return receipt.to_json()
 
     return await answered(request, service, run)
+
+
+def _refuse_unlisted(service: Service, sink: str, location: str, options: Mapping[str, OptionValue]) -> None:
+    """What clients may have sources name, they may have feeds name."""
+    refuse_unlisted(service.settings.serve_source_locations, sink, location, options)
 
 
 def _ran(service: Service, name: str, statement: Statement) -> Callable[[], dict[str, Any]]:

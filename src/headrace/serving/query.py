@@ -27,7 +27,9 @@ from headrace.serving.source_limits import refuse_unlisted
 from headrace.serving.sources import refuse_functions
 from headrace.serving.statement_runner import ClientGone, PreparedStatement
 from headrace.sql.statements import (
+    AlterFeed,
     AlterSource,
+    CreateFeed,
     CreateSource,
     Delete,
     Describe,
@@ -255,7 +257,11 @@ def refuse_statement(statement: Statement, service: Service) -> None:
         refuse_unlisted(
             service.settings.serve_source_locations, statement.connector, statement.location, dict(statement.options)
         )
-    if isinstance(statement, AlterSource):
+    if isinstance(statement, CreateFeed):
+        refuse_unlisted(
+            service.settings.serve_source_locations, statement.sink, statement.location, dict(statement.options)
+        )
+    if isinstance(statement, AlterSource | AlterFeed):
         refuse_unlisted(service.settings.serve_source_locations, "", "", dict(statement.options))
     if service.settings.serve_definitions:
         return

@@ -22,9 +22,9 @@ def refuse_unlisted(allowed: Sequence[str] | None, connector: str, location: str
             raise Refusal(
                 403,
                 "location_refused",
-                f"this server makes no source with {named}",
-                detail="What sources that clients define may name is listed by the setting serve_source_locations.",
-                hint="add it to that setting, or run headrace source create where the server runs",
+                f"this server makes no source or changefeed with {named}",
+                detail="What those may name that clients define is listed by the setting serve_source_locations.",
+                hint="add it to that setting, or run headrace source or changefeed create where the server runs",
             )
 
 
