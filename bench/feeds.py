@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import confluent_kafka
+from feeds_postgres import postgres
 
 import headrace
-from bench.feeds_postgres import postgres
 from headrace import local
 
 _TABLE = """
