@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from headrace.access.audit import Audit
 from headrace.catalog.catalog import ViewDefinition
 from headrace.definitions.adopt import adopt
 from headrace.definitions.catch_up import can_catch_up, catch_up, newer_heads
@@ -82,7 +83,7 @@ class Home:
         self.loop.pauses_collector = settings.pause_garbage_collection
         self.sources = Sources(self.loop)
         self.feeds = Feeds(self.loop, self.readers, 0 if ownership is None else ownership.fence)
-        self.engine = Engine(self.loop, self.sources, self.feeds)
+        self.engine = Engine(self.loop, self.sources, self.feeds, Audit(path))
         self.event_stores = EventStores(self.loop)
         self._merger = Merger(self.loop.idle)
         self.core.tidy = self._merger.submit

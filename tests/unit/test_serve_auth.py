@@ -14,6 +14,8 @@ from starlette.types import Receive, Scope, Send
 
 from headrace.errors import SetupError
 from headrace.serving.auth import Guarded, is_known, refuse_open_listening
+from headrace.serving.problems import Refusal
+from headrace.serving.refusal_log import RefusalLog
 from headrace.settings import read_settings
 
 HERE = "http://127.0.0.1:8080"
@@ -59,6 +61,23 @@ def test_how_long_it_takes_tells_nothing_of_a_key(given: str, monkeypatch: pytes
     assert _ask(keys=keys, X_API_Key=given).status_code == (200 if given in keys else 401)
     assert len(compared) == len(keys)
     assert {len(one) for pair in compared for one in pair} == {32}
+
+
+def test_refusals_are_logged_and_a_flood_of_them_is_counted(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, clock = RefusalLog(), [100.0]
+    monkeypatch.setattr("headrace.serving.refusal_log.time.monotonic", lambda: clock[0])
+    scope: Any = {"type": "http", "method": "GET", "path": "/v1/\n" + "x" * 5_000, "client": ("10.0.0.1", 1)}
+    for _ in range(1_000):
+        log.note(scope, Refusal(401, "unauthorized", "a valid API key is needed"))
+    assert len(caplog.records) == 20
+    clock[0] += 60
+    log.note(scope, Refusal(403, "forbidden", "this key may not"))
+    lines = [one.getMessage() for one in caplog.records]
+    assert lines[20] == "980 more requests were refused"
+    assert lines[21].startswith("refused 403 forbidden: nobody from 10.0.0.1: GET '/v1/\\n")
+    assert max(map(len, lines)) < 300
 
 
 def test_good_keys_are_taken() -> None:

@@ -17,7 +17,9 @@ from headrace.cli.demo import demo
 from headrace.cli.explain import explain
 from headrace.cli.fold import fold
 from headrace.cli.init import init
+from headrace.cli.key import key
 from headrace.cli.local import local
+from headrace.cli.policy import policy
 from headrace.cli.push import push
 from headrace.cli.query import query
 from headrace.cli.restore import restore
@@ -78,6 +80,8 @@ for name, verb in (
 app.add_typer(source)
 app.add_typer(dead_letters)
 app.add_typer(changefeed)
+app.add_typer(key)
+app.add_typer(policy)
 app.add_typer(local)
 
 

@@ -8,11 +8,13 @@ from typing import Annotated
 
 import typer
 
+from headrace.access.keys import read_keys
 from headrace.cli.homes import ChosenHome, choose_home, with_master
 from headrace.cli.opening import errors_reported, opened
 from headrace.cli.options import DebugOption, HomeOption, JsonOption, MasterOption
 from headrace.cli.project import RUN_PROJECT, run_for_others
 from headrace.cli.show import show_json
+from headrace.offline import existing, is_there
 from headrace.project.folder import open_project
 from headrace.settings import read_settings
 
@@ -32,7 +34,7 @@ def serve(
         typer.Option(
             "--api-key",
             metavar="KEY",
-            help="A key of which every request must carry one; give the option again for more. "
+            help="A key that may do everything; give the option again for more. headrace key create makes others. "
             "HEADRACE_API_KEYS='[\"...\"]' keeps it out of the list of processes.",
         ),
     ] = None,
@@ -97,7 +99,9 @@ def serve(
             settings = read_settings(**given)
         if definitions:
             settings = read_settings(**{**settings.model_dump(exclude_unset=True), "serve_definitions": True})
-        refuse_open_listening(host, settings.api_keys)
+        there = is_there(chosen.location, settings)
+        has_keys = there and bool(read_keys(existing(chosen.location, settings)).keys)
+        refuse_open_listening(host, settings.api_keys, has_keys)
         chosen = replace(chosen, settings=settings)
 
     def listening(url: str) -> None:

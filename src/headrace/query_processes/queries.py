@@ -61,15 +61,18 @@ class ServedQueries:
         self._contents = Contents(core.sessions.frames)
         self._processes = processes
 
-    def run(self, query: Query, epoch: int | None, rows: int, stop: Stop) -> tuple[pa.Table, int]:
-        """The rows of a query, at most so many, and the epoch that it read."""
+    def run(
+        self, query: Query, epoch: int | None, rows: int, stop: Stop, readings: Readings | None = None
+    ) -> tuple[pa.Table, int]:
+        """The rows of a query, at most so many, and the epoch that it read; of other readings, where they are given."""
+        home = readings or self._core
 
         def evaluate(sql: str) -> pa.Table:
             return self._processes.rows(Question("rows", sql, {}, rows=1), stop)
 
-        read, relations = relations_of(self._core, query, epoch, evaluate, stop.refuse)
+        read, relations = relations_of(home, query, epoch, evaluate, stop.refuse)
         plain = plain_read(query)
-        found = None if plain is None else read_plainly(plain, relations, partial(key_of, self._core), rows)
+        found = None if plain is None else read_plainly(plain, relations, partial(key_of, home), rows)
         if found is not None:
             if found.nbytes > self._processes.allowance.bytes:
                 raise too_many_bytes(self._processes.allowance.bytes)
@@ -98,9 +101,9 @@ class ServedQueries:
 
         return read
 
-    def plan(self, query: Query, stop: Stop) -> tuple[pa.Table, int]:
+    def plan(self, query: Query, stop: Stop, readings: Readings | None = None) -> tuple[pa.Table, int]:
         """Spark's plan of a query, line by line, and the epoch whose relations it would read."""
-        epoch, relations = self._core.newest()
+        epoch, relations = (readings or self._core).newest()
         lines = self._processes.plan(self._question("plan", query, relations, None), stop).splitlines()
         return pa.table({"plan": pa.array(lines, type=pa.string())}), epoch
 

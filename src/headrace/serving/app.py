@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 from fastapi.concurrency import run_in_threadpool
 
+from headrace.access.ring import KeyRing
 from headrace.face import Headrace, home_of
 from headrace.query_processes.pool import QueryProcesses
 from headrace.query_processes.queries import processes_for
@@ -24,9 +25,10 @@ from headrace.serving import (
     problems,
     query,
     scripts,
+    session,
     sources,
 )
-from headrace.serving.auth import Guarded
+from headrace.serving.auth import Credentials, Guarded
 from headrace.serving.connections import Lingering
 from headrace.serving.console import examples, graph, live, pages
 from headrace.serving.console.examples import Medallion
@@ -34,10 +36,10 @@ from headrace.serving.console.history import History
 from headrace.serving.data import openapi as data_openapi
 from headrace.serving.data import routes as data
 from headrace.serving.feldera import routes as feldera
+from headrace.serving.headers import Headed
 from headrace.serving.metrics import Measured
 from headrace.serving.openapi import with_keys
 from headrace.serving.service import service_for
-from headrace.serving.sessions import Sessions
 from headrace.settings import Settings
 from headrace.version import release
 
@@ -53,6 +55,7 @@ def build_app(hr: Headrace, settings: Settings, processes: QueryProcesses | None
         yield
         await app.state.data.close()
         await run_in_threadpool(app.state.history.close)
+        ring.close()
         await run_in_threadpool(app.state.service.close)
         if is_own:
             await run_in_threadpool(processes.close)
@@ -69,19 +72,21 @@ def build_app(hr: Headrace, settings: Settings, processes: QueryProcesses | None
         openapi_url=None,
     )
     service = app.state.service = service_for(home_of(hr), settings, processes)
-    sessions = app.state.sessions = Sessions()
     app.state.history = History(home_of(hr))
     app.state.medallion = Medallion(hr)
     app.state.data = data.data_api(settings)
     problems.install(app)
-    for group in (ingress, epochs, completion, query, changes, sources, dead_letters, changefeeds, events):
+    for group in (ingress, epochs, completion, query, changes, sources, dead_letters, changefeeds, events, session):
         app.include_router(group.router)
     for group in (scripts, health, metrics, graph, live, examples, pages, data, data_openapi):
         app.include_router(group.router)
     feldera.install(app, str(home_of(hr).path))
-    if settings.api_keys:
-        with_keys(app)
-    app.add_middleware(Guarded, keys=settings.api_keys, sessions=sessions)
+    ring = KeyRing(home_of(hr).path)
+    ring.start()
+    credentials = app.state.credentials = Credentials(settings.api_keys, ring)
+    with_keys(app, lambda: credentials.is_needed)
+    app.add_middleware(Guarded, credentials=credentials)
+    app.add_middleware(Headed)
     app.add_middleware(Lingering)
     app.add_middleware(Measured, metrics=service.metrics)
     return app

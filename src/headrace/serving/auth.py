@@ -1,4 +1,4 @@
-"""Who may use the server: API keys, and without one only programs and pages of this machine."""
+"""Who a request is from: an API key, a browser's session, or, where there are no keys, a program of this machine."""
 
 from __future__ import annotations
 
@@ -13,13 +13,19 @@ from fastapi import Request
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from headrace.access.grants import Access, unlimited
+from headrace.access.ring import KeyRing
 from headrace.errors import SetupError
+from headrace.serving.access import ACCESS, refusal_of_path
 from headrace.serving.problems import Refusal, respond
+from headrace.serving.refusal_log import RefusalLog
 from headrace.serving.sessions import COOKIE, Sessions
 
 # What a load balancer asks for; it tells a stranger only that a server is here.
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
-# The console's own files, the same for everyone, and where a browser signs in; what they show needs a key.
+# Where somebody who is not known yet signs in.
+_SIGN_IN = frozenset({"/v1/session", "/auth/login", "/auth/callback"})
+# The console's own files, the same for everyone; what they show needs a key.
 _PAGES = "/console/"
 _SAFE = frozenset({"GET", "HEAD"})
 # What a browser says of a request that no other page had a part in; a sister domain is another page.
@@ -27,17 +33,18 @@ _OWN_SITES = frozenset({"same-origin", "none"})
 _HOST = re.compile(r"(?P<name>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(?::(?P<port>[0-9]{1,5}))?", re.ASCII)
 _PORTS = {"http": 80, "https": 443}
 _KNOWN = "headrace.known"
+_CREDENTIALS = "headrace.credentials"
 
 Origin = tuple[str, str, int]
 
 
-def refuse_open_listening(host: str, keys: Sequence[str]) -> None:
-    """Without a key the server listens on this machine only."""
-    if not keys and not is_loopback(host):
+def refuse_open_listening(host: str, keys: Sequence[str], has_keys: bool = False) -> None:
+    """Without a key, of the settings or of the home, the server listens on this machine only."""
+    if not keys and not has_keys and not is_loopback(host):
         raise SetupError(
             f"refusing to listen on {host} without an API key",
             detail="Whoever reaches that address could read and change everything in the home.",
-            hint="give a key with --api-key or HEADRACE_API_KEYS, or listen on 127.0.0.1",
+            hint="make a key with headrace key create, give one with HEADRACE_API_KEYS, or listen on 127.0.0.1",
         )
 
 
@@ -56,45 +63,94 @@ def is_known(request: Request) -> bool:
     return bool(request.scope.get(_KNOWN))
 
 
-class Guarded:
-    """Lets a request pass if it carries one of the keys; if there are none, if it is meant for this machine.
+def carries_credentials(request: Request) -> bool:
+    """Whether the request was let in for a key or a session that it carries, and not for where it comes from."""
+    return bool(request.scope.get(_CREDENTIALS))
 
-    What a page of another site has a browser send never passes.
-    """
 
-    def __init__(self, app: ASGIApp, keys: Sequence[str], sessions: Sessions | None = None) -> None:
-        self._app = app
-        self._sessions = sessions or Sessions()
+class Credentials:
+    """What opens a server: the keys of its settings, those of its home, and the sessions of browsers."""
+
+    def __init__(self, keys: Sequence[str], ring: KeyRing | None = None, *, needed: bool = False) -> None:
         # By their digests, all of one length: even that of a key is nobody's business.
         self._keys = [_digest(key.encode()) for key in keys]
+        self._ring = ring
+        self._needed = needed
+        self.sessions = Sessions()
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether requests need a key: from the first one that is made on."""
+        return bool(self._keys) or self._needed or (self._ring is not None and self._ring.has_keys)
+
+    def access_of_key(self, digest: bytes) -> Access | None:
+        """What the holder of the key of a digest may do; those of the settings may do everything."""
+        if is_key(digest, self._keys):
+            return unlimited("a key of the settings")
+        return None if self._ring is None else self._ring.access_of(digest)
+
+
+class Guarded:
+    """Lets a request pass that carries a key or a session; if there are no keys, one that is meant for this machine.
+
+    What a page of another site has a browser send never passes. What the sender may do goes along with the request,
+    and what no route judges is refused here to all but administrators.
+    """
+
+    def __init__(self, app: ASGIApp, keys: Sequence[str] = (), credentials: Credentials | None = None) -> None:
+        self._app = app
+        self._credentials = credentials or Credentials(keys)
+        self._refusals = RefusalLog()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
+        if scope["type"] == "websocket":
+            # None is offered; one that a later part adds would have to be judged here first.
+            await send({"type": "websocket.close", "code": 1008})
+            return
         if scope["type"] == "http":
-            headers = Headers(scope=scope)
-            refusal = _sent_by_another_page(headers) or (
-                self._unknown_key(headers, scope["method"])
-                if self._keys
-                else _foreign(headers, scope.get("scheme", "http"))
-            )
-            scope[_KNOWN] = refusal is None
+            refusal = self._judge(scope)
             if refusal is not None and not _is_open(scope["path"], refusal):
+                self._refusals.note(scope, refusal)
                 await respond(refusal)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
-    def _unknown_key(self, headers: Headers, method: str) -> Refusal | None:
+    def _judge(self, scope: Scope) -> Refusal | None:
+        """Why a request is refused, if it is; what its sender may do is told to the routes."""
+        headers, method = Headers(scope=scope), scope["method"]
+        scope[_KNOWN], scope[_CREDENTIALS] = False, False
+        foreign = _sent_by_another_page(headers, scope["path"], method)
+        if foreign is not None:
+            return foreign
+        if not self._credentials.is_needed:
+            elsewhere = _foreign(headers, scope.get("scheme", "http"))
+            if elsewhere is not None:
+                return elsewhere
+            access = unlimited("this machine")
+        else:
+            found = self._access_of(headers, method)
+            if isinstance(found, Refusal):
+                return found
+            access, scope[_CREDENTIALS] = found, True
+        scope[_KNOWN], scope[ACCESS] = True, access
+        return refusal_of_path(access, method, scope["path"])
+
+    def _access_of(self, headers: Headers, method: str) -> Access | Refusal:
+        """What the holder of a key or a session may do, or that neither is there."""
         given = _given(headers)
-        matches = is_key(_digest(given), self._keys)
-        if given and matches:
-            return None
+        access = self._credentials.access_of_key(_digest(given))
+        if given and access is not None:
+            return access
         token = "" if given else session_token(headers)
-        signed_in = self._sessions.key_of(token) if token else None
-        if signed_in is not None and is_key(signed_in, self._keys):
+        session = self._credentials.sessions.find(token) if token else None
+        if session is not None:
             # A browser sends its cookie by itself, whatever page made it do so.
-            return (
-                None if method in _SAFE or _is_own_page(headers) else _foreign_site("No page of this server sent it.")
-            )
+            if method not in _SAFE and not _is_own_page(headers):
+                return _foreign_site("No page of this server sent it.")
+            access = session.access or self._credentials.access_of_key(session.key)
+            if access is not None:
+                return access
         return Refusal(
             401,
             "unauthorized",
@@ -110,7 +166,7 @@ def key_digest(key: str) -> bytes:
 
 
 def is_key(digest: bytes, keys: Sequence[bytes]) -> bool:
-    """Whether a digest is that of one of the keys; each is compared, in constant time: the time tells nothing."""
+    """Whether a digest is that of one of the keys; each is compared, in constant time."""
     matches = [hmac.compare_digest(digest, key) for key in keys]
     return any(matches)
 
@@ -125,7 +181,9 @@ def session_token(headers: Headers) -> str:
 
 
 def _is_open(path: str, refusal: Refusal) -> bool:
-    return path in OPEN_PATHS or (refusal.status == 401 and (path == "/" or path.startswith(_PAGES)))
+    if path in OPEN_PATHS:
+        return True
+    return refusal.status == 401 and (path == "/" or path.startswith(_PAGES) or path in _SIGN_IN)
 
 
 def _is_own_page(headers: Headers) -> bool:
@@ -153,9 +211,11 @@ def _given(headers: Headers) -> bytes:
     return given.encode("latin-1")
 
 
-def _sent_by_another_page(headers: Headers) -> Refusal | None:
+def _sent_by_another_page(headers: Headers, path: str, method: str) -> Refusal | None:
     """Refuse what a browser itself says was caused by a page of another site."""
-    if any(site.lower() not in _OWN_SITES for site in headers.getlist("sec-fetch-site")):
+    # A provider of identities sends the browser back by a link of its own; what it brings is checked against a cookie.
+    returns = path == "/auth/callback" and method == "GET" and headers.get("sec-fetch-mode") == "navigate"
+    if not returns and any(site.lower() not in _OWN_SITES for site in headers.getlist("sec-fetch-site")):
         return _foreign_site("The browser says that a page of another site sent the request.")
     return None
 

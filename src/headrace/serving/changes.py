@@ -15,6 +15,7 @@ from headrace.errors import HeadraceError, RelationNameError
 from headrace.json_forms import json_rows
 from headrace.reading.following import Changes, Dropped, Position, Progress, Reset
 from headrace.reading.history import EpochChanges
+from headrace.serving.access import OfAccess, readable
 from headrace.serving.openapi import RelationName, refusals
 from headrace.serving.problems import Refusal, problem_of
 from headrace.serving.service import Service, service_of
@@ -46,12 +47,13 @@ _log = logging.getLogger("headrace.serving")
 async def changes(
     relation: RelationName,
     service: Annotated[Service, Depends(service_of)],
+    access: OfAccess,
     since: Annotated[int | None, Query(ge=0, le=2**62, description="Changes after this epoch.")] = None,
     last_event_id: Annotated[str | None, Header(description="The epoch of the last event that was read.")] = None,
 ) -> Response:
     """Stream a relation's changes after an epoch; without one, what the relation holds now and then its changes."""
     start = _start(since, last_event_id)
-    name = service.readings.catalog.get(relation).name
+    name = readable(access, service.readings.catalog, relation)
     position = service.readings.following.begin(name, start)
     stream = service.streams.enter()
     return EventStream(_events(service, stream, position), stream, service.settings.serve_patience.total_seconds())

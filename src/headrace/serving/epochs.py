@@ -11,6 +11,7 @@ from fastapi.responses import Response
 from headrace.capture.exact_json import read_json
 from headrace.capture.messages import Undecodable
 from headrace.epoch.digest import digest
+from headrace.serving.access import OfAccess, refuse_unwritten
 from headrace.serving.bodies import read_body
 from headrace.serving.ingress import KEY_LENGTH, answered
 from headrace.serving.openapi import NAME_LENGTH, ReceiptBody, TokenBody, body, refusals
@@ -36,6 +37,7 @@ _FORM = '{"orders": [{"insert": {"id": 1}}, {"delete": {"id": 2}}], "items": []}
 async def epochs(
     request: Request,
     service: Annotated[Service, Depends(service_of)],
+    access: OfAccess,
     wait: Annotated[bool, Query(description="Answer when the epoch is durable; else at once, with a token.")] = True,
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=KEY_LENGTH)] = None,
 ) -> Response:
@@ -45,6 +47,7 @@ async def epochs(
         try:
             sent = await read_body(request, slot)
             changes = await run_in_threadpool(_read, sent)
+            refuse_unwritten(access, *changes)
         except BaseException:
             slot.release()
             raise

@@ -23,6 +23,7 @@ from headrace.capture.options import (
 from headrace.epoch.digest import digest
 from headrace.epoch.receipt import Receipt
 from headrace.errors import ChangesRejected
+from headrace.serving.access import OfAccess, refuse_unwritten
 from headrace.serving.bodies import read_body
 from headrace.serving.limits import PushSlot, too_large
 from headrace.serving.lines import MOST_BAD, BadLine, Lines, TooManyRepeats, UpdateFormat, read_lines
@@ -79,6 +80,7 @@ async def ingress(
     table: RelationName,
     request: Request,
     service: Annotated[Service, Depends(service_of)],
+    access: OfAccess,
     format: Annotated[Literal["json"], Query()] = "json",  # noqa: A002 - by the peers' name
     update_format: Annotated[UpdateFormat, Query()] = "insert_delete",
     wait: Annotated[
@@ -88,6 +90,7 @@ async def ingress(
     options: Annotated[dict[str, str], Depends(given_options)] = {},  # noqa: B006 - never changed
 ) -> Response:
     """Apply NDJSON or a JSON array of changes to one table, all of them or none."""
+    refuse_unwritten(access, table)
     service.readings.catalog.open_table(table)
     with service.arrivals.receiving():
         slot = service.pushes.enter()

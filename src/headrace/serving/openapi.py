@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Path
@@ -94,12 +95,14 @@ def body(schema: dict[str, Any], *media: str, description: str) -> dict[str, Any
     return {"requestBody": {"required": True, "description": description, "content": content}}
 
 
-def with_keys(app: FastAPI) -> None:
-    """Declare that requests carry a key."""
+def with_keys(app: FastAPI, needed: Callable[[], bool]) -> None:
+    """Declare that requests carry a key, where they need one."""
     made = app.openapi
 
     def openapi() -> dict[str, Any]:
         document = made()
+        if not needed():
+            return document
         schemes = document.setdefault("components", {}).setdefault("securitySchemes", {})
         schemes["bearer"] = {"type": "http", "scheme": "bearer"}
         schemes["header"] = {"type": "apiKey", "in": "header", "name": "X-API-Key"}

@@ -13,10 +13,13 @@ from fastapi import APIRouter, Depends, Header, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from headrace.access.audit import acting
+from headrace.access.grants import Access
 from headrace.epoch.digest import digest
 from headrace.epoch.receipt import Receipt
-from headrace.errors import ResultTooLarge
+from headrace.errors import RelationNameError, ResultTooLarge
 from headrace.query_processes.pool import Stop
+from headrace.serving.access import access_in, judged, seen, shown, told_unknown
 from headrace.serving.bodies import read_small_body
 from headrace.serving.ingress import KEY_LENGTH
 from headrace.serving.openapi import DefinedBody, ReceiptBody, body, refusals
@@ -155,18 +158,19 @@ async def answer(
     `refuse` may refuse the statement once it is read. Changes are made once under a key, if they have one.
     """
     refuse_long(sql, service.settings.serve_sql_characters)
-    stop = Stop()
+    stop, access = Stop(), access_in(request.scope)
 
     def read() -> PreparedStatement[tuple[pa.Table | Receipt | None, int]]:
         with _LONG_TURN if len(sql) > _LONG else nullcontext():
             statement = _only(sql)
         if refuse is not None:
             refuse(statement)
+        statement = judged(statement, access, service.readings.catalog)
         refuse_statement(statement, service)
         if isinstance(statement, _CHANGES):
             what = digest(b"query", sql.encode("utf-8", "surrogatepass"))
             return PreparedStatement(partial(_change, service, statement, stop, key, what), changes=True)
-        run = partial(_run, service, statement, rows, stop, epoch)
+        run = partial(_run, service, statement, rows, stop, epoch, access)
         return PreparedStatement(run, changes=not isinstance(statement, READS))
 
     return await service.statements.answer(request, seconds, stop, read)
@@ -183,15 +187,22 @@ def _change(
 
 
 def _run(
-    service: Service, statement: Statement, rows: int, stop: Stop, epoch: int | None
+    service: Service, statement: Statement, rows: int, stop: Stop, epoch: int | None, access: Access
 ) -> tuple[pa.Table | Receipt | None, int]:
     """Run a statement; what Spark computes for it is computed where it hurts no epoch."""
-    with told_where(statement):
-        if isinstance(statement, ExplainQuery):
-            return service.queries.plan(statement.query, stop)
-        if isinstance(statement, Query):
-            return service.queries.run(statement, epoch, rows, stop)
-    return run_statement(service.engine, statement), service.readings.epoch
+    readings = seen(service.readings, access)
+    try:
+        with told_where(statement):
+            if isinstance(statement, ExplainQuery):
+                return service.queries.plan(statement.query, stop, readings)
+            if isinstance(statement, Query):
+                return service.queries.run(statement, epoch, rows, stop, readings)
+    except RelationNameError as error:
+        raise told_unknown(error, access) from None
+    with acting(access.who):
+        found = run_statement(service.engine, statement)
+    told = shown(found, access, service.readings.catalog) if isinstance(statement, Show) else found
+    return told, service.readings.epoch
 
 
 def too_large(rows: int) -> ResultTooLarge:

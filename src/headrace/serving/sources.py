@@ -10,9 +10,11 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, ValidationError
 
+from headrace.access.audit import acting
 from headrace.errors import RelationNameError
 from headrace.json_forms import json_rows
 from headrace.query_processes.pool import Stop
+from headrace.serving.access import access_in
 from headrace.serving.bodies import read_small_body
 from headrace.serving.openapi import NAME_LENGTH, body, refusals
 from headrace.serving.problems import Refusal, invalid
@@ -182,11 +184,17 @@ def model_of(sent: bytes, kind: type[M]) -> M:
 
 
 async def answered(request: Request, service: Service, run: Callable[[], T], status: int = 200) -> Response:
-    """What a change comes to, which is carried through whoever hangs up."""
+    """What an administrator's change comes to, which is carried through whoever hangs up."""
     seconds = service.settings.serve_query_time.total_seconds()
+    who = access_in(request.scope).who
+
+    def acted() -> T:
+        with acting(who):
+            return run()
+
     try:
         content = await service.statements.answer(
-            request, seconds, Stop(), lambda: PreparedStatement(run, changes=True)
+            request, seconds, Stop(), lambda: PreparedStatement(acted, changes=True)
         )
     except ClientGone:
         return Response(status_code=499)

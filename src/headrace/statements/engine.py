@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from headrace.access.audit import Audit
 from headrace.epoch.core import Core
 from headrace.epoch.loop import Loop
 from headrace.feeds.running import Feeds
@@ -17,6 +18,8 @@ class Engine:
     loop: Loop
     sources: Sources
     feeds: Feeds
+    # Who administered what; none where nobody asks.
+    audit: Audit | None = None
 
     @property
     def core(self) -> Core:

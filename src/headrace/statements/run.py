@@ -61,6 +61,7 @@ from headrace.sql.statements import (
     Update,
     parse,
 )
+from headrace.statements.audited import noted
 from headrace.statements.changes import ChangeStatement, ReadRows, work_out
 from headrace.statements.create import create_table, create_view, drop, drop_flow
 from headrace.statements.engine import Engine
@@ -136,8 +137,8 @@ def _and(words: Sequence[str]) -> str:
 
 def _create_sources(engine: Engine, statements: Sequence[CreateSource]) -> Ran:
     """Read sources into one epoch; those that are known already are left alone where that was asked."""
-
-    return _define(engine, lambda: create_sources(engine.core, statements))
+    with noted(engine.audit, *statements):
+        return _define(engine, lambda: create_sources(engine.core, statements))
 
 
 def run_statement(engine: Engine, statement: Statement) -> Result:
@@ -147,7 +148,11 @@ def run_statement(engine: Engine, statement: Statement) -> Result:
 
 def _run_whole(engine: Engine, statement: Statement) -> Ran:
     needed = isinstance(statement, Query | Explain | ExplainQuery)
-    with told_where(statement), engine.core.spark.working(needed=needed, busy=needed):
+    with (
+        noted(engine.audit, statement),
+        told_where(statement),
+        engine.core.spark.working(needed=needed, busy=needed),
+    ):
         return _run_statement(engine, statement)
 
 

@@ -13,9 +13,10 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from headrace.serving.auth import is_key, is_known, key_digest, session_token
+from headrace.serving.auth import Credentials, is_known, key_digest, session_token
 from headrace.serving.problems import Refusal
-from headrace.serving.sessions import COOKIE, LASTS_SECONDS, Sessions
+from headrace.serving.session import set_cookie
+from headrace.serving.sessions import COOKIE
 from headrace.serving.sources import OfService, read_model
 from headrace.version import release
 
@@ -80,7 +81,7 @@ async def index(request: Request) -> Response:
 async def session(request: Request, service: OfService) -> Response:
     """Whether this browser may use the server, and what the server takes."""
     known = is_known(request)
-    told: dict[str, Any] = {"needs_key": bool(service.settings.api_keys), "known": known}
+    told: dict[str, Any] = {"needs_key": _credentials(request).is_needed, "known": known}
     if known:
         told |= {"definitions": service.settings.serve_definitions, "version": release()}
         told |= {"signed_in": bool(session_token(request.headers))}
@@ -88,27 +89,21 @@ async def session(request: Request, service: OfService) -> Response:
 
 
 @router.post("/console/session")
-async def sign_in(request: Request, service: OfService) -> Response:
+async def sign_in(request: Request) -> Response:
     """Begin a session with a key; a page of another site never gets here."""
     digest = key_digest((await read_model(request, Key)).key.strip())
-    if not is_key(digest, [key_digest(key) for key in service.settings.api_keys]):
+    credentials = _credentials(request)
+    if credentials.access_of_key(digest) is None:
         raise Refusal(401, "unauthorized", "this key is not known", hint="ask whoever runs the server for one")
     answer = JSONResponse({"known": True}, headers=HEADERS)
-    answer.set_cookie(
-        COOKIE,
-        _sessions(request).begin(digest),
-        max_age=LASTS_SECONDS,
-        httponly=True,
-        samesite="strict",
-        secure=request.url.scheme == "https",
-    )
+    set_cookie(answer, request, credentials.sessions.begin(digest))
     return answer
 
 
 @router.delete("/console/session")
 async def sign_out(request: Request) -> Response:
     """End this browser's session."""
-    _sessions(request).end(session_token(request.headers))
+    _credentials(request).sessions.end(session_token(request.headers))
     answer = JSONResponse({"known": False}, headers=HEADERS)
     answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return answer
@@ -133,5 +128,5 @@ def _sent(name: str, request: Request) -> Response:
     return Response(found.content, headers=headers, media_type=found.media_type)
 
 
-def _sessions(request: Request) -> Sessions:
-    return request.app.state.sessions
+def _credentials(request: Request) -> Credentials:
+    return request.app.state.credentials

@@ -18,6 +18,7 @@ from fastapi.responses import Response
 from headrace.errors import HeadraceError, RelationNameError, ViewError
 from headrace.reading.following import Changes, Dropped, Position, Reset
 from headrace.reading.history import EpochChanges
+from headrace.serving.access import OfAccess, readable
 from headrace.serving.feldera.errors import ClientRoute, client_error, unquoted
 from headrace.serving.feldera.json_rows import CHANGES, json_rows
 from headrace.serving.feldera.pipeline_status import PipelineStatus
@@ -40,6 +41,7 @@ async def egress(
     relation: str,
     service: OfService,
     pipeline: OfPipeline,
+    access: OfAccess,
     format: Annotated[str, Query()] = "json",  # noqa: A002 - the name that the client sends
     send_snapshot: Annotated[bool, Query()] = False,
 ) -> Response:
@@ -47,7 +49,7 @@ async def egress(
     if format != "json":
         raise Refusal(400, "unsupported_format", f"format {format} is not offered", hint="listen with json")
     pipeline.refuse_stopped()
-    found = service.readings.catalog.get(unquoted(relation)).name
+    found = readable(access, service.readings.catalog, unquoted(relation))
     # Noted before the client hears anything: what it pushes after the greeting comes later than this. And before a
     # slot is taken, since a relation that is gone by now is an error.
     position = service.readings.following.begin(found, None if send_snapshot else service.readings.epoch)

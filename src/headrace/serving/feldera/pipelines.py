@@ -8,8 +8,10 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import generate_latest
 
+from headrace.access.grants import Access
 from headrace.catalog.catalog import Relation, Table
 from headrace.intake.arrow import table_schema
+from headrace.serving.access import OfAccess, seen
 from headrace.serving.feldera.errors import ClientRoute
 from headrace.serving.feldera.pipeline_status import PipelineStatus, Status
 from headrace.serving.feldera.schema import relation
@@ -78,11 +80,12 @@ async def cluster_healthz(service: OfService) -> dict[str, Any]:
 async def pipelines(
     service: OfService,
     pipeline: Annotated[PipelineStatus, Depends(any_pipeline)],
+    access: OfAccess,
     selector: Annotated[Literal["all", "status"], Query()] = "status",
 ) -> list[dict[str, Any]]:
     """The one pipeline there is, under each of its names."""
     names = service.settings.serve_pipelines or (service.home.path.name,)
-    return [describe(name, service, pipeline, whole=selector == "all") for name in names]
+    return [describe(name, service, pipeline, access, whole=selector == "all") for name in names]
 
 
 @router.get("/pipelines/{name}")
@@ -90,10 +93,11 @@ async def pipeline(
     name: str,
     service: OfService,
     pipeline: OfPipeline,
+    access: OfAccess,
     selector: Annotated[Literal["all", "status"], Query()] = "all",
 ) -> dict[str, Any]:
     """Its status; with selector=all also its tables and views."""
-    return describe(name, service, pipeline, whole=selector == "all")
+    return describe(name, service, pipeline, access, whole=selector == "all")
 
 
 @router.post("/pipelines/{name}/start", status_code=202)
@@ -171,8 +175,8 @@ def metrics(service: OfService, format: Annotated[str, Query()] = "prometheus") 
     return Response(generate_latest(service.metrics.registry), headers={"content-type": "text/plain"})
 
 
-def describe(name: str, service: Service, pipeline: PipelineStatus, *, whole: bool) -> dict[str, Any]:
-    """The pipeline by its name: its status, and what it consists of if the whole is asked for."""
+def describe(name: str, service: Service, pipeline: PipelineStatus, access: Access, *, whole: bool) -> dict[str, Any]:
+    """The pipeline by its name: its status, and what of it may be read if the whole is asked for."""
     status, since, born = pipeline.status, pipeline.since.isoformat(), pipeline.started_at.isoformat()
     runtime = "Unavailable" if status == "Stopped" else status
     resources = "Stopped" if status == "Stopped" else "Provisioned"
@@ -209,9 +213,11 @@ def describe(name: str, service: Service, pipeline: PipelineStatus, *, whole: bo
         "storage_status_details": None,
     }
     if whole:
-        relations = list(service.readings.catalog.relations.values())
-        tables = [_described(one) for one in relations if isinstance(one, Table)]
-        views = [_described(one) for one in relations if not isinstance(one, Table)]
+        # A view that stands in for a table goes by the table's name.
+        whose = service.readings.catalog.relations
+        relations = seen(service.readings, access).catalog.relations
+        tables = [_described(name, one) for name, one in relations.items() if isinstance(whose[name], Table)]
+        views = [_described(name, one) for name, one in relations.items() if not isinstance(whose[name], Table)]
         clean = {"exit_code": 0, "stdout": "", "stderr": ""}
         described |= {
             "program_code": "",
@@ -234,8 +240,8 @@ def describe(name: str, service: Service, pipeline: PipelineStatus, *, whole: bo
     return described
 
 
-def _described(one: Relation) -> dict[str, Any]:
-    return relation(one.name, table_schema(one.schema))
+def _described(name: str, one: Relation) -> dict[str, Any]:
+    return relation(name, table_schema(one.schema))
 
 
 def _moved(pipeline: PipelineStatus, status: Status) -> Response:

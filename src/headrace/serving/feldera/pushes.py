@@ -9,6 +9,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, Response
 
 from headrace.catalog.catalog import Table
+from headrace.serving.access import OfAccess, refuse_unwritten
 from headrace.serving.bodies import read_body
 from headrace.serving.completion import known
 from headrace.serving.feldera.client_values import from_client
@@ -31,6 +32,7 @@ async def ingress(
     request: Request,
     service: OfService,
     pipeline: OfPipeline,
+    access: OfAccess,
     format: Annotated[str, Query()] = "json",  # noqa: A002 - the name that the client sends
     update_format: Annotated[str, Query()] = "insert_delete",
     json_flavor: Annotated[str, Query()] = "default",
@@ -42,6 +44,7 @@ async def ingress(
         raise _unsupported("connector_metadata is not offered", "push what you need of it as columns")
     form = _offered(format, update_format, json_flavor)
     pipeline.refuse_paused(force=force)
+    refuse_unwritten(access, unquoted(table))
     target = service.readings.catalog.open_table(unquoted(table))
     with service.arrivals.receiving():
         slot = service.pushes.enter()

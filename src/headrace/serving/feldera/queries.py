@@ -10,6 +10,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
 from headrace.epoch.receipt import Receipt
+from headrace.serving.auth import carries_credentials
 from headrace.serving.feldera.errors import ClientRoute
 from headrace.serving.feldera.pipelines import OfPipeline, OfService
 from headrace.serving.feldera.results import Format, respond
@@ -34,7 +35,7 @@ async def query(
 ) -> Response:
     """The rows of a SELECT over the newest epoch; of an INSERT, UPDATE or DELETE how many rows it changed."""
     pipeline.refuse_stopped()
-    known = bool(service.settings.api_keys) or request.headers.get("user-agent", "").startswith(_CLIENT)
+    known = carries_credentials(request) or request.headers.get("user-agent", "").startswith(_CLIENT)
     refuse = None if known else _refuse_change
     most, seconds = service.settings.serve_query_rows, service.settings.serve_query_time.total_seconds()
     try:

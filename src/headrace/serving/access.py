@@ -1,0 +1,226 @@
+"""What a request may do, as every route asks it, and the home as somebody with fewer rights sees it.
+
+Routes that are not named here are for administrators: one that is added is closed until it judges for itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Annotated, TypeVar
+
+import pyarrow as pa
+from fastapi import Depends, Request
+from pyspark.sql.types import StructType
+from starlette.types import Scope
+
+from headrace.access.grants import Access
+from headrace.catalog.catalog import Catalog, Relation, Table
+from headrace.errors import RelationNameError
+from headrace.query_processes.queries import words
+from headrace.reading.following import Following
+from headrace.reading.history import GoOn, always
+from headrace.reading.queries import Relations
+from headrace.reading.readings import Readings
+from headrace.serving.problems import Refusal
+from headrace.sources.system_tables import DEAD_LETTERS
+from headrace.sql.statements import (
+    Delete,
+    Describe,
+    Explain,
+    ExplainQuery,
+    Insert,
+    Query,
+    Show,
+    Statement,
+    Update,
+)
+from headrace.state.state import State
+
+T = TypeVar("T")
+ACCESS = "headrace.access"
+
+_READING = frozenset({"GET", "HEAD", "OPTIONS"})
+Judge = Callable[[Access], bool]
+
+
+def _anybody(_: Access) -> bool:
+    return True
+
+
+# By path, the methods, and who may use them; what no line covers is for administrators. Where anybody may, the route
+# itself judges by the relations that are named, or tells nothing of any.
+_RULES: Sequence[tuple[re.Pattern[str], frozenset[str], Judge]] = [
+    (re.compile(path), frozenset(methods), judge)
+    for path, methods, judge in (
+        (r"/(healthz|readyz|openapi\.json)", _READING, _anybody),
+        (r"/(v1/session|auth/(login|callback|logout))", {"GET", "POST", "DELETE"}, _anybody),
+        (r"/(console/.*)?", _READING, _anybody),
+        (r"/console/session", {"POST", "DELETE"}, _anybody),
+        (r"/v1/(graph|live|runtime|epochs)", _READING, Access.may_observe),
+        (r"/v1/(query|epochs)", {"POST"}, _anybody),
+        (r"/v1/completion", _READING, _anybody),
+        (r"/v1/ingress/[^/]+", {"POST"}, _anybody),
+        (r"/v1/(changes|data)/[^/]+", _READING, _anybody),
+        (r"/(metrics|v0/pipelines/[^/]+/metrics)", _READING, Access.may_observe),
+        (r"/v1/(sources|changefeeds)(/[^/]+)?", _READING, Access.may_observe),
+        (r"/v1/dead-letters(/.*)?", _READING, lambda access: access.may_read(DEAD_LETTERS, system=True)),
+        (r"/v0/(config|cluster_healthz|pipelines|pipelines/[^/]+|pipelines/[^/]+/stats)", _READING, _anybody),
+        (r"/v0/pipelines/[^/]+/(query|completion_status)", _READING, _anybody),
+        (r"/v0/pipelines/[^/]+/(ingress|egress)/[^/]+", {"POST"}, _anybody),
+    )
+]
+
+
+def access_in(scope: Scope) -> Access:
+    """What the sender of a request may do; nothing, if nobody has judged it."""
+    return scope.get(ACCESS) or Access("nobody")
+
+
+async def access_of(request: Request) -> Access:
+    """What the sender of a request may do; a dependency of routes."""
+    return access_in(request.scope)
+
+
+OfAccess = Annotated[Access, Depends(access_of)]
+
+
+def refusal_of_path(access: Access, method: str, path: str) -> Refusal | None:
+    """Why a path is not answered to somebody, if it is not."""
+    if access.is_unlimited:
+        return None
+    for pattern, methods, judge in _RULES:
+        if pattern.fullmatch(path) and method in methods:
+            return None if judge(access) else forbidden(f"{method} {path[:60]}")
+    return forbidden("administer this home")
+
+
+def forbidden(what: str, detail: str = "") -> Refusal:
+    """The refusal of what a key may not do; the same whether or not there is what it names."""
+    return Refusal(
+        403,
+        "forbidden",
+        f"this key may not {what}",
+        detail=detail,
+        hint="ask an administrator of the home for a key that may: headrace key create",
+    )
+
+
+def refuse_unwritten(access: Access, *tables: str) -> None:
+    """Refuse changes of tables to who may not make them."""
+    for table in tables:
+        if not access.may_write(table):
+            raise forbidden(f"write to {table[:60]}")
+
+
+def readable(access: Access, catalog: Catalog, relation: str) -> str:
+    """The name of what is read where a relation is named, or a refusal that does not tell whether there is one."""
+    found = catalog.relations.get(relation.lower())
+    if not access.may_read(relation, system=_is_system(found)):
+        raise forbidden(f"read {relation[:60]}")
+    stand_in = access.reads_in_place_of(relation)
+    if stand_in != relation.lower() and stand_in not in catalog:
+        # Never the relation itself: what was to be hidden stays hidden.
+        raise forbidden(f"read {relation[:60]}", "The view that stands in for it is not there.")
+    return catalog.get(stand_in if stand_in != relation.lower() else relation).name
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The readings of a home as somebody sees them: other relations are not there, some are views that stand in."""
+
+    whole: Readings
+    access: Access
+
+    @property
+    def epoch(self) -> int:
+        """The newest epoch."""
+        return self.whole.epoch
+
+    @property
+    def following(self) -> Following:
+        """The one way to follow a relation; who follows one asks `readable` first."""
+        return self.whole.following
+
+    @property
+    def catalog(self) -> Catalog:
+        """The relations that may be read, each under the name that it is asked for by."""
+        catalog = self.whole.catalog
+        return replace(catalog, relations=self._seen(catalog.relations, catalog.relations))
+
+    def newest(self) -> tuple[int, dict[str, tuple[State, StructType]]]:
+        """The newest epoch, and all relations that may be read at it."""
+        epoch, relations = self.whole.newest()
+        return epoch, self._seen(relations, self.whole.catalog.relations)
+
+    def relations_at(self, epoch: int, go_on: GoOn = always) -> Relations:
+        """The relations that may be read at an earlier epoch; one whose stand-in was not there yet is not."""
+        return self._seen(self.whole.relations_at(epoch, go_on), self.whole.catalog.relations)
+
+    def epoch_at(self, moment: datetime) -> int:
+        """The newest epoch that was committed at or before a moment."""
+        return self.whole.epoch_at(moment)
+
+    def _seen(self, held: Mapping[str, T], known: Mapping[str, Relation]) -> dict[str, T]:
+        # One that is no more may have been one of Headrace's own.
+        kept = [name for name in held if name not in known or _is_system(known[name])]
+        allowed = [name for name in held if self.access.may_read(name, system=name in kept)]
+        in_place = {name: self.access.reads_in_place_of(name) for name in allowed}
+        return {name: held[other] for name, other in in_place.items() if other in held}
+
+
+def seen(readings: Readings, access: Access) -> Readings:
+    """The readings of a home, as far as somebody may see them."""
+    return readings if access.is_unlimited else Seen(readings, access)
+
+
+def judged(statement: Statement, access: Access, catalog: Catalog) -> Statement:
+    """A statement that somebody may run, naming what is read in place of what it names; a refusal of any other."""
+    if access.is_unlimited or isinstance(statement, Query | ExplainQuery):
+        # A query is judged by what it finds: relations that may not be read are not there for it.
+        return statement
+    if isinstance(statement, Describe):
+        return replace(statement, name=readable(access, catalog, statement.name))
+    if isinstance(statement, Explain) and isinstance(statement.target, str):
+        return replace(statement, target=readable(access, catalog, statement.target))
+    if isinstance(statement, Show):
+        if statement.what not in ("tables", "views") and not access.may_observe():
+            raise forbidden(f"SHOW {statement.what.upper()}", "It takes the role observe, or admin over everything.")
+        return statement
+    if isinstance(statement, Insert | Update | Delete):
+        refuse_unwritten(access, statement.table)
+        _refuse_unread(statement, access, catalog)
+        return statement
+    raise forbidden("administer this home")
+
+
+def _refuse_unread(statement: Insert | Update | Delete, access: Access, catalog: Catalog) -> None:
+    """Refuse a change that reads what is not read, or not as it is: what it copies could be read elsewhere."""
+    if isinstance(statement, Insert) and statement.query is None:
+        return
+    for name in sorted(words(statement.sql).intersection(catalog.relations)):
+        if name == statement.table and isinstance(statement, Insert):
+            continue
+        hidden = not access.may_read(name, system=_is_system(catalog.relations[name]))
+        if hidden or access.reads_in_place_of(name) != name:
+            raise forbidden(f"run a statement that may read {name}", "A view stands in for it, or it is not for it.")
+
+
+def shown(rows: pa.Table, access: Access, catalog: Catalog) -> pa.Table:
+    """Those rows of SHOW TABLES and SHOW VIEWS whose relation somebody may read."""
+    if access.is_unlimited or "name" not in rows.column_names:
+        return rows
+    names = rows.column("name").to_pylist()
+    keep = [access.may_read(name, system=_is_system(catalog.relations.get(name))) for name in names]
+    return rows.filter(pa.array(keep, pa.bool_()))
+
+
+def told_unknown(error: RelationNameError, access: Access) -> Exception:
+    """What somebody hears of a relation that a query could not find: the same whether or not there is one."""
+    return error if access.is_unlimited else forbidden("read all that the query names", error.detail)
+
+
+def _is_system(relation: Relation | None) -> bool:
+    return isinstance(relation, Table) and relation.system

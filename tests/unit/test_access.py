@@ -1,0 +1,187 @@
+"""Keys, roles and the audit trail of a home: made, kept as digests, judged, revoked, and never lost to each other."""
+
+from __future__ import annotations
+
+import json
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from headrace.access.audit import Audit, acting
+from headrace.access.book import Book
+from headrace.access.grants import Access, read_grant, unlimited
+from headrace.access.keys import create_key, digest_of, read_keys, revoke_key, set_stand_in
+from headrace.access.ring import KeyRing
+from headrace.errors import LedgerError, SetupError
+from headrace.storage.objects import Location
+from tests.command_line import code_of
+
+
+def _access(*grants: str, **stand_ins: str) -> Access:
+    return Access("somebody", tuple(read_grant(one) for one in grants), stand_ins)
+
+
+def test_roles_include_each_other_and_patterns_cover_names() -> None:
+    reader, writer, admin = _access("read:sales_*"), _access("write:orders"), _access("admin:*")
+    assert (reader.may_read("SALES_2026"), reader.may_read("orders")) == (True, False)
+    assert not reader.may_write("sales_1")
+    assert (writer.may_read("orders"), writer.may_write("orders"), writer.may_write("order")) == (True, True, False)
+    assert admin.is_unlimited
+    assert all((admin.may_read("x"), admin.may_write("x"), admin.may_administer("x"), admin.may_observe()))
+    assert not any(one.may_observe() or one.may_administer() for one in (reader, writer, _access("admin:orders")))
+    watcher = _access("observe")
+    assert watcher.may_observe()
+    assert not any((watcher.may_read("x"), watcher.may_write("x"), watcher.may_administer("x")))
+    assert not any((_access().may_read("x"), _access().may_write("x"), _access().may_observe()))
+
+
+def test_no_pattern_covers_what_headrace_keeps_itself() -> None:
+    assert not _access("read:*").may_read("dead_letters", system=True)
+    assert _access("read:dead_letters").may_read("dead_letters", system=True)
+    assert _access("admin:*").may_read("dead_letters", system=True)
+
+
+def test_a_view_stands_in_for_all_but_administrators() -> None:
+    assert _access("read:*", customers="customers_public").reads_in_place_of("Customers") == "customers_public"
+    assert _access("write:*", customers="customers_public").reads_in_place_of("customers") == "customers_public"
+    assert _access("admin:customers", customers="customers_public").reads_in_place_of("customers") == "customers"
+    own = _access("read:customers=customers_of_oslo", customers="customers_public")
+    assert own.reads_in_place_of("customers") == "customers_of_oslo"
+    assert own.reads_in_place_of("orders") == "orders"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "all:*", "read:a b", "read:../x", "read:a=b=c", "write:a=b", "read:a*=b", "read:a=b*", "read:a=", "x"],
+)
+def test_what_is_no_grant_is_refused(text: str) -> None:
+    with pytest.raises(SetupError, match="is no grant"):
+        read_grant(text)
+
+
+def test_a_key_opens_until_it_is_revoked_or_expires(location: Location) -> None:
+    made, token = create_key(location, "ci", [read_grant("write:orders")], "ann")
+    ring = KeyRing(location)
+    access = ring.access_of(bytes.fromhex(digest_of(token)))
+    assert access is not None
+    assert (access.who, access.may_write("orders")) == (f"ci ({made.id})", True)
+    forged = token[:-1] + ("A" if token[-1] != "A" else "B")
+    for other in (forged, made.id, "", token + "x", token.upper(), "hr_00000000_" + "A" * 43):
+        assert ring.access_of(bytes.fromhex(digest_of(other))) is None
+    until = datetime.now(UTC) + timedelta(hours=1)
+    _, short = create_key(location, "short", [read_grant("read:*")], "ann", until)
+    keys = read_keys(location)
+    assert keys.access_of(digest_of(short)) is not None
+    assert keys.access_of(digest_of(short), until + timedelta(seconds=1)) is None
+    revoke_key(location, "ci")
+    ring.look()
+    assert ring.access_of(bytes.fromhex(digest_of(token))) is None
+    # That all keys are gone does not open the door.
+    revoke_key(location, "short")
+    ring.look()
+    assert ring.has_keys
+
+
+def test_nothing_of_a_key_that_opens_anything_is_kept(tmp_path: Path) -> None:
+    _, token = create_key(tmp_path, "ci", [read_grant("read:*")], "ann")
+    secret = token.rpartition("_")[2]
+    Audit(tmp_path).note("CREATE KEY ci")
+    files = [one for one in tmp_path.rglob("*") if one.is_file()]
+    assert files
+    for one in files:
+        assert secret.encode() not in one.read_bytes()
+        assert stat.S_IMODE(one.stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "access").stat().st_mode) == 0o700
+
+
+def test_two_who_change_the_keys_at_once_lose_nothing(location: Location) -> None:
+    with ThreadPoolExecutor(4) as many:
+        made = list(many.map(lambda n: create_key(location, f"key {n}", [read_grant("read:*")], "ann")[0], range(8)))
+    assert set(read_keys(location).keys) == {one.id for one in made}
+
+
+def test_a_name_is_in_force_once() -> None:
+    with pytest.raises(SetupError, match="a key needs a name"):
+        create_key(Path("nowhere"), "a/b", [read_grant("read:*")], "ann")
+    with pytest.raises(SetupError, match="may do nothing"):
+        create_key(Path("nowhere"), "a", [], "ann")
+
+
+def test_a_server_with_keys_that_cannot_be_read_lets_nobody_in(tmp_path: Path) -> None:
+    create_key(tmp_path, "ci", [read_grant("read:*")], "ann")
+    newest = tmp_path / "access" / "keys" / f"{Book(tmp_path).newest():012d}.json"
+    for broken in (b"{", b"[]", b'{"keys": [{"id": 1}]}', b'{"keys": [{"id": "x", "grants": ["root:*"]}]}'):
+        newest.write_bytes(broken)
+        with pytest.raises(LedgerError):
+            KeyRing(tmp_path)
+    newest.unlink()
+    # The version before it is not there either: a book that was never written has no keys.
+    assert not KeyRing(tmp_path).has_keys
+
+
+def test_keys_that_cannot_be_read_any_more_stay_as_they_were(tmp_path: Path) -> None:
+    _, token = create_key(tmp_path, "ci", [read_grant("read:*")], "ann")
+    ring = KeyRing(tmp_path)
+    (tmp_path / "access" / "keys" / "000000000099.json").write_text("{")
+    with pytest.raises(LedgerError):
+        ring.look()
+    assert ring.access_of(bytes.fromhex(digest_of(token))) is not None
+
+
+def test_the_audit_trail_is_appended_and_survives_a_torn_line(location: Location) -> None:
+    audit = Audit(location)
+    audit.note("CREATE TABLE name=t")
+    with acting("ci (hr_1)"):
+        audit.note("DROP VIEW name=v", "name_error")
+    if isinstance(location, Path):
+        with open(location / "access" / "audit.ndjson", "ab") as file:
+            file.write(b'{"at": "cut o')
+    audit.note("line\nbreak \x1b[31m", who="x" * 10_000)
+    entries = list(audit.entries())
+    assert [one["what"] for one in entries] == ["CREATE TABLE name=t", "DROP VIEW name=v", "line\nbreak \x1b[31m"]
+    assert (entries[1]["who"], entries[1]["outcome"]) == ("ci (hr_1)", "name_error")
+    assert "@" in entries[0]["who"]
+    assert len(entries[2]["who"]) == 500
+    assert datetime.fromisoformat(entries[0]["at"]).tzinfo is not None
+
+
+def test_keys_and_policies_by_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home = ("--home", str(tmp_path))
+    made = ("key", "create", "dash", "--read", "revenue*", "--read", "customers=public", "--expires", "90d", "--json")
+    assert code_of(*made, *home) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["grants"] == ["read:revenue*", "read:customers=public"]
+    assert read_keys(tmp_path).access_of(digest_of(told["key"])) is not None
+    assert code_of("key", "list", "--json", *home) == 0
+    listed = capsys.readouterr().out
+    assert told["key"] not in listed
+    assert json.loads(listed)[0]["state"] == "in force"
+    assert code_of(*made, *home) == 1
+    assert "there is a key dash" in capsys.readouterr().err
+    assert code_of("policy", "set", "customers", "customers_public", *home) == 0
+    assert code_of("policy", "list", "--json", *home) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == [
+        {"relation": "customers", "view": "customers_public"}
+    ]
+    assert code_of("policy", "drop", "customers", *home) == 0
+    assert code_of("policy", "drop", "customers", *home) == 1
+    assert code_of("key", "revoke", told["id"], *home) == 0
+    assert read_keys(tmp_path).access_of(digest_of(told["key"])) is None
+    whats = [one["what"].split(" (")[0] for one in Audit(tmp_path).entries()]
+    assert whats == [
+        "CREATE KEY dash", "SET POLICY customers=customers_public", "DROP POLICY customers", "REVOKE KEY dash",
+    ]  # fmt: skip
+    for wrong in (("key", "create", "x"), ("key", "create", "x", "--read", "a;b"), ("key", "revoke", "nobody")):
+        assert code_of(*wrong, *home) == 1
+
+
+def test_settings_keys_may_do_everything() -> None:
+    assert unlimited("x").is_unlimited
+
+
+def test_a_stand_in_is_named_in_full(tmp_path: Path) -> None:
+    with pytest.raises(SetupError):
+        set_stand_in(tmp_path, "a*", "b")
