@@ -99,7 +99,7 @@ def test_nothing_of_a_key_that_opens_anything_is_kept(tmp_path: Path) -> None:
 
 def test_two_who_change_the_keys_at_once_lose_nothing(location: Location) -> None:
     with ThreadPoolExecutor(4) as many:
-        made = list(many.map(lambda n: create_key(location, f"key {n}", [read_grant("read:*")], "ann")[0], range(8)))
+        made = list(many.map(lambda n: create_key(location, f"key {n}", [read_grant("read:*")], "ann")[0], range(16)))
     assert set(read_keys(location).keys) == {one.id for one in made}
 
 

@@ -19,7 +19,8 @@ from headrace.storage.objects import Location, ObjectPath
 
 FOLDER = "access"
 _ATTEMPTS = 20
-_KEPT = 3
+# Versions that stay: a name that was removed could be given again, by one who read long ago what came before it.
+_KEPT = 100
 _HINT = "mend the rights of the folder access in the home, or put it back from a copy"
 
 Document = dict[str, Any]
@@ -64,9 +65,14 @@ class Book:
             # No two writers write the same: by its own content a request that is sent again knows its answer.
             written = {**changed, "written": uuid.uuid4().hex}
             if self._write(number + 1, json.dumps(written, indent=1, sort_keys=True).encode()):
-                self._tidy(number + 1)
+                newest = self.newest()
+                if newest - number > _KEPT // 2:
+                    break  # so much was written meanwhile that the name may have been given before
+                self._tidy(newest)
                 return changed
-        raise LedgerError("the keys of the home are being changed by others", hint="try again")
+        raise LedgerError(
+            "the keys of the home are being changed by others", hint="look with headrace key list, then try again"
+        )
 
     def _write(self, number: int, content: bytes) -> bool:
         try:
