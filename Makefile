@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-fast test-cluster check demo demo-cdc quickstart bench bench-epoch bench-capture bench-feeds bench-console bench-endurance judge soak capture-check followed-medallion crash feeds-check siege jvm-loss lock clean
+.PHONY: audit standby-check help setup test test-fast test-cluster check demo demo-cdc quickstart bench bench-epoch bench-capture bench-feeds bench-console bench-endurance judge soak capture-check followed-medallion crash feeds-check siege jvm-loss lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,11 +40,21 @@ test-fast: setup ## the tests without a JVM: within two minutes
 	wait $$second; second=$$?; wait $$third; third=$$?; \
 	cat $$said/2 $$said/3; rm -r $$said; exit $$((first | second | third))
 
-check: setup ## lint, format, types, direction of imports
+check: setup ## lint, format, types, direction of imports, licences, secrets
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/pyright
 	@$(BIN)/lint-imports
+	@$(BIN)/python tools/licences.py
+	@$(BIN)/python tools/secret_scan.py
+
+audit: setup ## known faults of the dependencies (needs PyPI's JSON API, so it is no part of check)
+	@$(BIN)/pip-audit --disable-pip --no-deps -r requirements.lock > .venv/.audit 2>&1; found=$$?; tail -20 .venv/.audit; \
+	if grep -q "could not be audited" .venv/.audit; then \
+		echo "PyPI does not tell of these here: run it where https://pypi.org/pypi/<name>/json is answered"; exit 1; fi; exit $$found
+
+standby-check: setup ## the owner is killed under load while a standby waits; writes go on, nothing is lost or doubled
+	@$(BIN)/python -m tests.checks.standby
 
 demo: setup ## a shop's medallion: backfill, six hours of changes, a change of the past, and the proof; a few minutes
 	@$(BIN)/headrace demo

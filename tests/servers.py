@@ -8,14 +8,15 @@ from contextlib import contextmanager
 
 from fastapi import FastAPI
 
+from headrace.serving.certificate import Certificate
 from headrace.serving.server import Server
 
 
 @contextmanager
-def listening(app: FastAPI) -> Iterator[tuple[Server, int]]:
+def listening(app: FastAPI, certificate: Certificate | None = None) -> Iterator[tuple[Server, int]]:
     """A server of an application, on a port that is free, until all that it was asked is answered."""
     ready = threading.Event()
-    server = Server(app, "127.0.0.1", 0, lambda _: ready.set())
+    server = Server(app, "127.0.0.1", 0, lambda _: ready.set(), certificate)
     taken = server.bind()
     thread = threading.Thread(target=server.run, args=([taken],), daemon=True)
     thread.start()

@@ -250,6 +250,11 @@ class Home:
         return self._fold.now().to_json()
 
     @property
+    def fold_backlog(self) -> tuple[int, int]:
+        """How many epochs, and bytes of the log, no base holds yet."""
+        return self._fold.backlog
+
+    @property
     def fold_failure(self) -> str | None:
         """Why the last fold in the background failed, if it did; nothing is lost, but the log grows."""
         return self._fold.failures.text

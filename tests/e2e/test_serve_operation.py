@@ -83,7 +83,9 @@ def test_figures(server: Served) -> None:
     assert figure(rejected) - before[2] == 1
     assert figure("headrace_epoch ") == server.hr.epoch
     assert figure("headrace_epoch_seconds_count") > 0
-    assert figure('headrace_stage_seconds_total{stage="ledger"}') > 0
+    assert figure('headrace_epoch_stage_seconds_sum{stage="ledger"}') > 0
+    assert figure('headrace_relation_changes_total{relation="parts"}') > 0
+    assert figure('headrace_relation_rows{relation="parts"}') == 3
     server.client.get("/made/up/path")
     text = server.client.get("/metrics").text
     assert 'route="/v1/ingress/{table}",status="422"' in text

@@ -18,6 +18,7 @@ from headrace.query_processes.pool import Stop
 from headrace.query_processes.queries import ServedQueries
 from headrace.query_processes.question import Question
 from headrace.serving import problems, query
+from headrace.serving.auth import Guarded
 from headrace.serving.statement_runner import StatementRunner
 from headrace.settings import Settings
 from headrace.sql.statements import parse
@@ -124,6 +125,7 @@ def _app(settings: Settings) -> FastAPI:
     app.state.service = SimpleNamespace(settings=settings, statements=StatementRunner(settings.serve_queries))
     problems.install(app)
     app.include_router(query.router)
+    app.add_middleware(Guarded)
     return app
 
 

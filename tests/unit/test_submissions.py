@@ -21,6 +21,7 @@ from headrace.epoch.receipt import Receipt
 from headrace.errors import ChangesRejected, HeadraceError, Rejection, WorkFailed
 from headrace.serving import epochs, ingress, problems
 from headrace.serving.arrivals import Arrivals
+from headrace.serving.auth import Guarded
 from headrace.serving.completions import Completions
 from headrace.serving.ingress import with_lines
 from headrace.serving.limits import Pushes
@@ -150,6 +151,7 @@ def test_an_epoch_may_wait_for_whoever_is_sending(home: Home, submissions: Submi
     )
     app.include_router(ingress.router)
     app.include_router(epochs.router)
+    app.add_middleware(Guarded)
 
     async def sent() -> AsyncIterator[bytes]:
         # Looked at while the body is being read.
@@ -177,6 +179,7 @@ def test_a_row_of_no_weight_is_held_to_the_table(home: Home, submissions: Submis
     )
     problems.install(app)
     app.include_router(ingress.router)
+    app.add_middleware(Guarded)
 
     async def push(row: str) -> httpx.Response:
         transport, path = httpx.ASGITransport(app), "/v1/ingress/t?wait=true&update_format=weighted"

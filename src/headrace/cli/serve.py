@@ -42,6 +42,13 @@ def serve(
         bool,
         typer.Option("--definitions", help="Take CREATE, ALTER and DROP over HTTP and from the console too."),
     ] = False,
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option("--tls-cert", metavar="FILE", help="Certificate with its chain, in PEM: serve HTTPS."),
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option("--tls-key", metavar="FILE", help="Private key of the certificate, in PEM.")
+    ] = None,
     master: MasterOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
@@ -83,6 +90,7 @@ def serve(
     from headrace.face import home_of
     from headrace.serving.app import build_app
     from headrace.serving.auth import refuse_open_listening
+    from headrace.serving.certificate import certificate_of
     from headrace.serving.server import Server, run_until_told
     from headrace.spark.make_class_archive import Making
 
@@ -102,6 +110,7 @@ def serve(
         there = is_there(chosen.location, settings)
         has_keys = there and bool(read_keys(existing(chosen.location, settings)).keys)
         refuse_open_listening(host, settings.api_keys, has_keys)
+        certificate = certificate_of(tls_cert, tls_key)
         chosen = replace(chosen, settings=settings)
 
     def listening(url: str) -> None:
@@ -117,7 +126,7 @@ def serve(
         app = build_app(hr, settings)
         app.state.service.answer_others()
         app.state.service.rehearse()
-        server = Server(app, host, port, listening)
+        server = Server(app, host, port, listening, certificate)
         taken = server.bind()
         with Making(settings):
             run_until_told(server, taken)

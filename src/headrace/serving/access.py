@@ -20,7 +20,7 @@ from headrace.access.grants import Access
 from headrace.catalog.catalog import Catalog, Relation, Table
 from headrace.errors import RelationNameError
 from headrace.query_processes.queries import words
-from headrace.reading.following import Following
+from headrace.reading.following import Following, Newest
 from headrace.reading.history import GoOn, always
 from headrace.reading.queries import Relations
 from headrace.reading.readings import Readings
@@ -63,7 +63,8 @@ _RULES: Sequence[tuple[re.Pattern[str], frozenset[str], Judge]] = [
         (r"/v1/(query|epochs)", {"POST"}, _anybody),
         (r"/v1/completion", _READING, _anybody),
         (r"/v1/ingress/[^/]+", {"POST"}, _anybody),
-        (r"/v1/(changes|data)/[^/]+", _READING, _anybody),
+        (r"/v1/changes/[^/]+", _READING, _anybody),
+        (r"/v1/data/[^/]+(/.*)?", _READING, _anybody),
         (r"/(metrics|v0/pipelines/[^/]+/metrics)", _READING, Access.may_observe),
         (r"/v1/(sources|changefeeds)(/[^/]+)?", _READING, Access.may_observe),
         (r"/v1/dead-letters(/.*)?", _READING, lambda access: access.may_read(DEAD_LETTERS, system=True)),
@@ -154,6 +155,10 @@ class Seen:
         """The newest epoch, and all relations that may be read at it."""
         epoch, relations = self.whole.newest()
         return epoch, self._seen(relations, self.whole.catalog.relations)
+
+    def newest_of(self, relation: str) -> Newest:
+        """What a relation is now, or what stands in for it; who asks has asked `readable` first."""
+        return self.whole.newest_of(self.access.reads_in_place_of(relation))
 
     def relations_at(self, epoch: int, go_on: GoOn = always) -> Relations:
         """The relations that may be read at an earlier epoch; one whose stand-in was not there yet is not."""

@@ -73,6 +73,7 @@ def build_app(hr: Headrace, settings: Settings, processes: QueryProcesses | None
     )
     service = app.state.service = service_for(home_of(hr), settings, processes)
     app.state.history = History(home_of(hr))
+    service.metrics.listen(home_of(hr).core, home_of(hr).loop)
     app.state.medallion = Medallion(hr)
     app.state.data = data.data_api(settings)
     problems.install(app)

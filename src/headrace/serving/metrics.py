@@ -5,7 +5,8 @@ from __future__ import annotations
 import platform
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated
 
@@ -24,6 +25,8 @@ from prometheus_client import (
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from headrace.epoch.core import Core
+from headrace.epoch.loop import Loop
 from headrace.epoch.receipt import Receipt
 from headrace.errors import ChangesRejected, HeadraceError
 from headrace.reading.readings import Readings
@@ -33,6 +36,7 @@ router = APIRouter(tags=["operation"])
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _STREAM_SECONDS = (1, 10, 60, 600, 3_600, 86_400)
+_STAGE_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
@@ -45,13 +49,22 @@ class Metrics:
         self._counted = 0
         newest = Gauge("headrace_epoch", "The newest committed epoch.", registry=self.registry)
         newest.set_function(lambda: readings.epoch)
-        self.epochs = Counter("headrace_epochs", "Epochs made for requests to this server.", registry=self.registry)
+        self.epochs = Counter("headrace_epochs", "Epochs made since the server began.", registry=self.registry)
         self.epoch_seconds = Histogram(
             "headrace_epoch_seconds", "Seconds that an epoch took.", buckets=_SECONDS, registry=self.registry
         )
-        self.stage_seconds = Counter(
-            "headrace_stage_seconds", "Seconds of epochs, by stage.", ["stage"], registry=self.registry
-        )
+        self.stage_seconds = Histogram(
+            "headrace_epoch_stage_seconds", "Seconds of an epoch, by stage.", ["stage"], buckets=_STAGE_SECONDS,
+            registry=self.registry,
+        )  # fmt: skip
+        self.relation_changes = Counter(
+            "headrace_relation_changes", "Rows that came into a table or view, or left it.", ["relation"],
+            registry=self.registry,
+        )  # fmt: skip
+        self.changed_at = Gauge(
+            "headrace_relation_last_change_timestamp_seconds", "When a table or view last changed.", ["relation"],
+            registry=self.registry,
+        )  # fmt: skip
         self.changes = Counter(
             "headrace_changes", "Changes, by table and by what became of them.", ["table", "outcome"],
             registry=self.registry,
@@ -82,18 +95,36 @@ class Metrics:
         Gauge(name, description, registry=self.registry).set_function(read)
 
     def count(self, receipt: Receipt) -> None:
-        """Count a receipt that was given out for the first time; calls that share an epoch count it once."""
+        """Count the changes of a receipt that was given out for the first time."""
         for outcome in ("applied", "stale", "dead"):
             for table, count in getattr(receipt, outcome).items():
                 self.changes.labels(table, outcome).inc(count)
-        with self._lock:
-            if receipt.epoch <= self._counted:
-                return
-            self._counted = receipt.epoch
-        self.epochs.inc()
-        self.epoch_seconds.observe(receipt.seconds)
-        for stage, seconds in receipt.stages.items():
-            self.stage_seconds.labels(stage).inc(seconds)
+
+    def listen(self, core: Core, loop: Loop) -> None:
+        """Count the epochs of a home from now on, whoever makes them, beside whoever else listens."""
+        committed, ran = core.committed, loop.ran
+
+        def count_rows(epoch: int, committed_at: datetime, changes: Mapping[str, int]) -> None:
+            committed(epoch, committed_at, changes)
+            known = core.catalog.relations
+            for name, rows in changes.items():
+                if name in known:
+                    self.relation_changes.labels(name).inc(rows)
+                    self.changed_at.labels(name).set(committed_at.timestamp())
+
+        def count_epoch(epoch: int, stages: Mapping[str, float]) -> None:
+            ran(epoch, stages)
+            with self._lock:
+                if epoch <= self._counted:
+                    return
+                self._counted = epoch
+            self.epochs.inc()
+            self.epoch_seconds.observe(sum(stages.values()))
+            for stage, seconds in stages.items():
+                self.stage_seconds.labels(stage).observe(seconds)
+
+        self._counted = core.epoch
+        core.committed, loop.ran = count_rows, count_epoch
 
     def refuse(self, error: HeadraceError) -> None:
         """Count the changes that a call was refused for."""

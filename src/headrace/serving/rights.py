@@ -6,12 +6,18 @@ import hashlib
 
 from fastapi import Request
 
+from headrace.serving.access import access_in
 from headrace.serving.auth import is_known
 
 
 def may_read(request: Request, relation: str) -> bool:
-    """Whether a request may read a relation: a key opens every one of them."""
-    return is_known(request) and bool(relation)
+    """Whether a request may read a relation, or what stands in for it."""
+    return is_known(request) and access_in(request.scope).may_read(relation)
+
+
+def reads_itself(request: Request, relation: str) -> bool:
+    """Whether a request reads a relation as it is, and no view in its place."""
+    return may_read(request, relation) and access_in(request.scope).reads_in_place_of(relation) == relation
 
 
 def caller_of(request: Request) -> str:

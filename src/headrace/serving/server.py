@@ -10,6 +10,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from headrace.errors import SetupError
+from headrace.serving.certificate import Certificate
 from headrace.serving.connections import bounded, most_connections
 
 _GRACE_SECONDS = 60
@@ -18,7 +19,14 @@ _GRACE_SECONDS = 60
 class Server(uvicorn.Server):
     """Tells when it listens; when it is to end, ends change streams first and lets everything else finish."""
 
-    def __init__(self, app: FastAPI, host: str, port: int, listening: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        app: FastAPI,
+        host: str,
+        port: int,
+        listening: Callable[[str], None] = lambda _: None,
+        certificate: Certificate | None = None,
+    ) -> None:
         settings = app.state.service.settings
         connections = bounded(settings.serve_patience.total_seconds(), most_connections(settings.serve_connections))
         super().__init__(
@@ -37,6 +45,9 @@ class Server(uvicorn.Server):
                 timeout_graceful_shutdown=_GRACE_SECONDS,
             )
         )
+        if certificate is not None:
+            self.config.load()
+            self.config.ssl = certificate.context
         self._app = app
         self._host = host
         self._listening = listening
@@ -57,7 +68,8 @@ class Server(uvicorn.Server):
             taken.close()
             raise self._no_listening(error) from None
         name = f"[{self._host}]" if ":" in self._host else self._host
-        self.url = f"http://{name}:{taken.getsockname()[1]}"
+        scheme = "https" if self.config.ssl else "http"
+        self.url = f"{scheme}://{name}:{taken.getsockname()[1]}"
         return taken
 
     def _no_listening(self, error: OSError) -> SetupError:

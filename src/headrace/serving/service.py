@@ -26,6 +26,7 @@ from headrace.reading.readings import Readings
 from headrace.serving.arrivals import Arrivals
 from headrace.serving.completions import Completions
 from headrace.serving.feed_metrics import FeedMetrics
+from headrace.serving.home_metrics import HomeMetrics
 from headrace.serving.limits import Pushes
 from headrace.serving.metrics import Metrics
 from headrace.serving.rehearsal import Rehearsal
@@ -104,6 +105,7 @@ def service_for(home: Home, settings: Settings, processes: QueryProcesses) -> Se
     metrics.gauge("headrace_fold_failing", "1 while folds fail.", lambda: home.fold_failure is not None)
     metrics.registry.register(SourceMetrics(home.engine))
     metrics.registry.register(FeedMetrics(home.engine))
+    metrics.registry.register(HomeMetrics(home))
     metrics.gauge("headrace_streams_open", "Change streams.", lambda: service.streams.open)
     return service
 

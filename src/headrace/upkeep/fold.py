@@ -136,6 +136,11 @@ class Fold:
         self._thread = threading.Thread(target=self._run, name="headrace-fold-timer", daemon=True)
         self.failures = Failures(f"the fold of {home}")
 
+    @property
+    def backlog(self) -> tuple[int, int]:
+        """How many epochs, and bytes of the log, no base holds yet; before the first fold, all that there are."""
+        return self._inputs().epoch - self._folded_epoch, max(self._ledger.size - self._folded_size, 0)
+
     def start(self) -> None:
         """Fold in the background from now on."""
         self._thread.start()

@@ -34,7 +34,7 @@ from headrace.serving.data.parameters import RESERVED
 from headrace.serving.data.routes import DataApi, data_of
 from headrace.serving.data.shown import Shown
 from headrace.serving.openapi import refusals
-from headrace.serving.rights import may_read
+from headrace.serving.rights import reads_itself
 from headrace.serving.service import Service, service_of
 
 router = APIRouter(include_in_schema=False)
@@ -79,7 +79,8 @@ async def document(
     paths, schemas = dict(made["paths"]), dict(made.get("components", {}).get("schemas", {}))
     catalog = service.readings.catalog
     for name in data.shown.names(catalog):
-        if not may_read(request, name):
+        # Of one for which a view stands in, the columns are the view's, which has a path of its own.
+        if not reads_itself(request, name):
             continue
         try:
             shown = data.shown.get(catalog, name)

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
 from headrace.reading.following import Newest
+from headrace.serving.access import access_in, readable
 from headrace.serving.data.answers import MEDIA_TYPE, fitting, page_body, row_body, unchanged
 from headrace.serving.data.direct import Direct
 from headrace.serving.data.parameters import Asked, bad_parameter, key_conditions, read_parameters
@@ -17,7 +18,7 @@ from headrace.serving.data.rates import Rates
 from headrace.serving.data.reading import Answer, Question, from_state, from_table
 from headrace.serving.data.shown import Shown, ShownRelations
 from headrace.serving.problems import Refusal
-from headrace.serving.rights import caller_of, may_read
+from headrace.serving.rights import caller_of
 from headrace.serving.service import Service, service_of
 from headrace.settings import Settings
 
@@ -125,16 +126,10 @@ async def _answer(
 
 
 def _relation(request: Request, service: Service, data: DataApi, name: str) -> tuple[Newest, Shown]:
-    """What is known of a relation at the newest epoch; 404 if it is not shown, 403 if not to this sender."""
+    """What is known of a relation at the newest epoch; 403 if it is not for this sender, 404 if it is not shown."""
     catalog = service.readings.catalog
+    name = readable(access_in(request.scope), catalog, name)
     shown = data.shown.get(catalog, name)
-    if not may_read(request, shown.name):
-        raise Refusal(
-            403,
-            "forbidden",
-            f"this key may not read {shown.name}",
-            hint="ask who runs the server for a key with the right to read it",
-        )
     newest = service.readings.newest_of(shown.name)
     if newest.relation is None or newest.relation is not catalog.relations.get(shown.name):
         # It was defined anew in this very moment.

@@ -1,0 +1,101 @@
+"""TLS by files: what is served, what is refused, and a certificate that is renewed while the server runs."""
+
+from __future__ import annotations
+
+import datetime as dt
+import ssl
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from fastapi import FastAPI
+
+from headrace.errors import SetupError
+from headrace.serving.certificate import Certificate, certificate_of
+from headrace.serving.headers import Headed
+from headrace.settings import Settings
+from tests.servers import listening
+
+
+def _write(folder: Path, name: str, password: bytes | None = None) -> tuple[Path, Path]:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = dt.datetime.now(dt.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(minutes=1))
+        .not_valid_after(now + dt.timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    certificate, private = folder / "cert.pem", folder / "key.pem"
+    certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    encryption: Any = serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
+    private.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption))
+    return certificate, private
+
+
+def _app() -> FastAPI:
+    app = FastAPI()
+    app.state.service = SimpleNamespace(settings=Settings(), end=lambda: None)
+    app.add_middleware(Headed)
+
+    @app.get("/healthz")
+    async def healthz() -> str:  # pyright: ignore[reportUnusedFunction]
+        return "ok"
+
+    return app
+
+
+def test_a_server_with_a_certificate_speaks_tls_only(tmp_path: Path) -> None:
+    files = _write(tmp_path, "first")
+    certificate = Certificate(*files)
+    with listening(_app(), certificate) as (server, port):
+        assert server.url.startswith("https://")
+        url = f"https://localhost:{port}/healthz"
+        answer = httpx.get(url, verify=ssl.create_default_context(cafile=str(files[0])))
+        assert answer.status_code == 200
+        assert answer.headers["strict-transport-security"].startswith("max-age=")
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(url)
+        with pytest.raises(httpx.HTTPError):
+            httpx.get(f"http://localhost:{port}/healthz")
+        old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
+        with pytest.warns(DeprecationWarning, match="TLSv1_1"):
+            old.maximum_version = ssl.TLSVersion.TLSv1_1
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(url, verify=old)
+        # Renewed: connections from now on are shown the new one.
+        renewed = _write(tmp_path, "second")
+        certificate.read()
+        assert httpx.get(url, verify=ssl.create_default_context(cafile=str(renewed[0]))).status_code == 200
+        # One that cannot be used leaves what is in use.
+        files[1].write_text("nothing")
+        with pytest.raises(SetupError):
+            certificate.read()
+        assert httpx.get(url, verify=ssl.create_default_context(cafile=str(renewed[0]))).status_code == 200
+
+
+def test_what_is_no_certificate_is_refused(tmp_path: Path) -> None:
+    certificate, key = _write(tmp_path, "one")
+    assert certificate_of(None, None) is None
+    for wrong in ((certificate, None), (None, key)):
+        with pytest.raises(SetupError, match="two files"):
+            certificate_of(*wrong)
+    for wrong in ((certificate, certificate), (tmp_path / "none", key), (key, key)):
+        with pytest.raises(SetupError, match="cannot be used"):
+            certificate_of(*wrong)
+    with pytest.raises(SetupError, match="cannot be used") as refused:
+        certificate_of(*_write(tmp_path, "locked", b"secret"))
+    assert "secret" not in str(refused.value)
