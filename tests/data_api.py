@@ -17,7 +17,6 @@ from headrace.reading.following import Newest
 from headrace.serving import problems
 from headrace.serving.auth import Guarded
 from headrace.serving.data import openapi, routes
-from headrace.serving.sessions import Sessions
 from headrace.settings import Settings
 from headrace.state.delta import consolidate, weights_of
 
@@ -58,7 +57,7 @@ class Api:
         problems.install(self.app)
         self.app.include_router(routes.router)
         self.app.include_router(openapi.router)
-        self.app.add_middleware(Guarded, keys=(), sessions=Sessions())
+        self.app.add_middleware(Guarded)
 
         # Connections of a pool belong to one loop.
         self.runner = asyncio.Runner() if chosen.data_postgres else None

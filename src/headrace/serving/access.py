@@ -156,9 +156,9 @@ class Seen:
         epoch, relations = self.whole.newest()
         return epoch, self._seen(relations, self.whole.catalog.relations)
 
-    def newest_of(self, relation: str) -> Newest:
-        """What a relation is now, or what stands in for it; who asks has asked `readable` first."""
-        return self.whole.newest_of(self.access.reads_in_place_of(relation))
+    def newest_of(self, name: str) -> Newest:
+        """One relation as it is now, or what stands in for it; who asks has asked `readable` first."""
+        return self.whole.newest_of(self.access.reads_in_place_of(name))
 
     def relations_at(self, epoch: int, go_on: GoOn = always) -> Relations:
         """The relations that may be read at an earlier epoch; one whose stand-in was not there yet is not."""
