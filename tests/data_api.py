@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from headrace.catalog.catalog import Catalog, Feed, Table
 from headrace.reading.following import Newest
 from headrace.serving import problems
-from headrace.serving.auth import Guarded
+from headrace.serving.auth import Credentials, Guarded
 from headrace.serving.data import openapi, routes
 from headrace.settings import Settings
 from headrace.state.delta import consolidate, weights_of
@@ -49,7 +49,7 @@ class Readings:
 class Api:
     """An application over readings, asked in this thread."""
 
-    def __init__(self, readings: Readings, **settings: Any) -> None:
+    def __init__(self, readings: Readings, credentials: Credentials | None = None, **settings: Any) -> None:
         chosen = Settings(**settings)
         self.app = FastAPI(openapi_url=None)
         self.app.state.service = SimpleNamespace(readings=readings, settings=chosen)
@@ -57,7 +57,7 @@ class Api:
         problems.install(self.app)
         self.app.include_router(routes.router)
         self.app.include_router(openapi.router)
-        self.app.add_middleware(Guarded)
+        self.app.add_middleware(Guarded, credentials=credentials)
 
         # Connections of a pool belong to one loop.
         self.runner = asyncio.Runner() if chosen.data_postgres else None

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import httpx
 import pytest
 
-from headrace.serving.data import openapi, routes
+from headrace.access.grants import read_grant
+from headrace.access.keys import create_key
+from headrace.access.ring import KeyRing
+from headrace.serving.auth import Credentials
 from tests.data_api import Api, Readings
 from tests.small_engine import table
 
@@ -90,18 +95,19 @@ def test_the_document_has_the_relations(readings: Readings) -> None:
     assert set(document["components"]["schemas"]["data.t"]["properties"]) == {"id", "n"}
 
 
-def test_what_a_sender_may_not_read_is_neither_answered_nor_described(
-    readings: Readings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def only_t(_: object, relation: str) -> bool:
-        return relation == "t"
-
-    monkeypatch.setattr(routes, "may_read", only_t)
-    monkeypatch.setattr(openapi, "may_read", only_t)
-    api = Api(readings)
-    assert api.get("/v1/data/t").status_code == 200
-    assert (api.get("/v1/data/bag").status_code, api.get("/v1/data/bag").json()["code"]) == (403, "forbidden")
-    assert "/v1/data/bag" not in api.get("/openapi.json").json()["paths"]
+def test_what_a_sender_may_not_read_is_neither_answered_nor_described(readings: Readings, tmp_path: Path) -> None:
+    _, only_t = create_key(tmp_path, "only t", [read_grant("read:t")], "test")
+    _, masked = create_key(tmp_path, "masked", [read_grant("read:t=bag")], "test")
+    api = Api(readings, credentials=Credentials((), KeyRing(tmp_path)))
+    key = {"X-API-Key": only_t}
+    assert api.get("/v1/data/t").status_code == 401
+    assert api.get("/v1/data/t", key).status_code == 200
+    for path in ("/v1/data/bag", "/v1/data/absent", "/v1/data/bag/1"):
+        assert (api.get(path, key).status_code, api.get(path, key).json()["code"]) == (403, "forbidden")
+    assert {"/v1/data/bag"}.isdisjoint(api.get("/openapi.json", key).json()["paths"])
+    # The bag stands in for t here, and is empty.
+    assert ids(api.get("/v1/data/t", {"X-API-Key": masked})) == []
+    assert "/v1/data/t" not in api.get("/openapi.json", {"X-API-Key": masked}).json()["paths"]
 
 
 def test_a_relation_that_is_replaced_is_shown_with_its_new_columns(readings: Readings) -> None:
