@@ -87,12 +87,12 @@ class _Writer(threading.Thread):
 
     def __init__(self, bootstrap: str, seconds: float, rate: int) -> None:
         super().__init__(daemon=True)
-        self._bootstrap, self._seconds, self._rate = bootstrap, seconds, rate
+        self._servers, self._seconds, self._rate = bootstrap, seconds, rate
         self.written = 0
 
     def run(self) -> None:
         """Write for so many seconds."""
-        producer = confluent_kafka.Producer({"bootstrap.servers": self._bootstrap, "linger.ms": 0, "log_level": 2})
+        producer = confluent_kafka.Producer({"bootstrap.servers": self._servers, "linger.ms": 0, "log_level": 2})
         changes = Shop(1_000, seed=2).changes(1_000_000)
         began = time.monotonic()
         while (passed := time.monotonic() - began) < self._seconds:
