@@ -49,6 +49,7 @@ from headrace.state import mapped
 from headrace.statements.answers import Result, to_answer
 from headrace.statements.engine import Engine
 from headrace.statements.run import run_query_text, run_script
+from headrace.statements.secrets import forget_secrets
 from headrace.storage.objects import Location, location_of
 from headrace.storage.scratch import Scratch, memory_folder
 from headrace.upkeep.executors import ExecutorWatch
@@ -115,6 +116,7 @@ class Home:
         """What only an owner does: tidy up, answer others, fold, follow the clock."""
         core = self.core
         sweep_after_crash(self.path, core.ledger, base_schemas_of(core.all_stores(), core.catalog))
+        forget_secrets(core)
         self._control = self._listen(ownership)
         if outdated:
             self.loop.define(lambda: adopt(core, views=outdated))

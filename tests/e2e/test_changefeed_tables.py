@@ -127,7 +127,7 @@ def test_hashes_of_a_view(home: Any, tmp_path: Path) -> None:
 def test_what_a_statement_cannot_say(shop: Any) -> None:
     for text, told in {
         "'postgresql://u@h/d'": "needs the URL of a database and the name of a table",
-        "'postgresql://u:secret@h/d/t'": "would keep a secret",
+        "'postgresql://u:secret@h/d/t' WITH (mode = 'merge')": "mode cannot be",
         "'env:SHOP_LOCATION' WITH (keys = 'nobody')": "is no column",
         "'env:SHOP_LOCATION' WITH (mode = 'merge')": "mode cannot be",
     }.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 import pyarrow as pa
@@ -65,6 +65,12 @@ from headrace.statements.audited import noted
 from headrace.statements.changes import ChangeStatement, ReadRows, work_out
 from headrace.statements.create import create_table, create_view, drop, drop_flow
 from headrace.statements.engine import Engine
+from headrace.statements.secrets import (
+    altered_without_secrets,
+    feed_without_secrets,
+    forget_secrets,
+    source_without_secrets,
+)
 from headrace.statements.show import describe, explain, explain_query, show
 
 Result = pa.Table | Receipt | None
@@ -137,8 +143,15 @@ def _and(words: Sequence[str]) -> str:
 
 def _create_sources(engine: Engine, statements: Sequence[CreateSource]) -> Ran:
     """Read sources into one epoch; those that are known already are left alone where that was asked."""
+
+    def make() -> None:
+        with ExitStack() as kept:
+            create_sources(
+                engine.core, [kept.enter_context(source_without_secrets(engine.core, one)) for one in statements]
+            )
+
     with noted(engine.audit, *statements):
-        return _define(engine, lambda: create_sources(engine.core, statements))
+        return _define(engine, make)
 
 
 def run_statement(engine: Engine, statement: Statement) -> Result:
@@ -180,19 +193,32 @@ def _run_statement(engine: Engine, statement: Statement) -> Ran:
         engine.sources.wait_for_stopped()
         if dropped is not None:
             forget_source(dropped, begun)
+            engine.loop.between_epochs(lambda: forget_secrets(core))
         return changed
     if isinstance(statement, CreateFeed):
-        return _define(engine, lambda: create_feed(core, statement))
+
+        def make_feed() -> None:
+            with feed_without_secrets(core, statement) as kept:
+                create_feed(core, kept)
+
+        return _define(engine, make_feed)
     if isinstance(statement, FeedAction):
         gone = core.catalog.feeds.get(statement.name) if statement.verb == "drop" else None
         changed = _define(engine, lambda: change_feed(engine.loop, engine.feeds, statement))
         if gone is not None:
             engine.feeds.forget(gone)
+            engine.loop.between_epochs(lambda: forget_secrets(core))
         elif statement.verb == "pause":
             engine.feeds.wait_for_stopped()
         return changed
     if isinstance(statement, AlterFeed):
-        return _define(engine, lambda: alter_feed(engine.loop, statement))
+
+        def alter() -> None:
+            with altered_without_secrets(core, statement) as kept:
+                alter_feed(engine.loop, kept)
+            forget_secrets(core)
+
+        return _define(engine, alter)
     if isinstance(statement, ParkedAction):
         receipt = act_on_parked(engine.loop, engine.feeds, statement)
         return receipt, receipt.epoch
