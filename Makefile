@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: audit standby-check help setup test test-fast test-cluster check demo demo-cdc quickstart bench bench-epoch bench-capture bench-feeds bench-console bench-endurance judge soak capture-check followed-medallion crash feeds-check siege jvm-loss lock clean
+.PHONY: audit standby-check help setup test test-fast test-cluster check demo demo-cdc demo-transactions quickstart bench bench-epoch bench-capture bench-feeds bench-console bench-endurance bench-api judge soak capture-check followed-medallion crash feeds-check siege jvm-loss lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ demo: setup ## a shop's medallion: backfill, six hours of changes, a change of t
 demo-cdc: setup ## a PostgreSQL followed through Debezium and Kafka into two views, with a kill among it; a few minutes
 	@$(BIN)/python examples/cdc/demo.py
 
+demo-transactions: setup ## a support desk: Kafka, a join, PostgreSQL, an API; prints how long a transaction takes to get there
+	@$(BIN)/python examples/transactions/demo.py
+
 quickstart: setup ## three tables, three views, a few epochs: under a minute
 	@$(BIN)/python examples/quickstart/run.py
 
@@ -85,6 +88,10 @@ bench-console: setup ## the console's first paint, a stream of 1,000 rows a seco
 
 bench-endurance: setup ## a thousand epochs over one home
 	@$(BIN)/python bench/endurance.py --json bench/results/endurance.json
+
+bench-api: setup ## the data API at a million rows beside a bare FastAPI and psycopg handler of the same query
+	@$(BIN)/python bench/api.py --json bench/results/api.json
+	@$(BIN)/python bench/readme.py
 
 test-cluster: setup ## on a master and two workers of another user: sessions, lost workers, the judge, the medallion; as root
 	@$(BIN)/python -m pytest tests/cluster -m cluster --durations=10

@@ -1,7 +1,8 @@
 """From what a relation holds, and from what epochs change in it, to events in an order that never changes.
 
-Events of one epoch are ordered by the identity of their keys, and rows of a scan by their own: so each event has the
-same place whenever it is read again, from memory or from the ledger, by this process or the next.
+Events of one epoch are ordered by the identity of their keys, those of a relation without a key by what goes and what
+comes, and rows of a scan by their own identity: so each event has the same place whenever it is read again, from memory
+or from the ledger, by this process or the next.
 """
 
 from __future__ import annotations
@@ -75,6 +76,10 @@ def change_events(changes: EpochChanges, key: Sequence[int]) -> Events:
     low, high = identity([rows.column(index) for index in key], count)
     row_low, row_high = identity(rows.columns, count) if len(key) < rows.num_columns else (low, high)
     order = np.lexsort((row_high, row_low, kinds, high, low))
+    if len(key) == rows.num_columns:
+        # Without a key nothing tells which row became which: whatever goes is told first, so that a sink that has a key
+        # of its own never takes away what came in the same epoch.
+        order = np.lexsort((high, low, kinds))
     kinds = kinds[order]
     begins = np.flatnonzero(kinds != _RANKS["update_postimage"])
     firsts, what = order[begins], kinds[begins]

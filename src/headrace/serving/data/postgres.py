@@ -38,6 +38,7 @@ _CONNECT_SECONDS = 2.0
 _STATEMENT_MS = "5000"
 # After a failure everything comes from the home for so long.
 _REST_SECONDS = 5.0
+_MOST_STATEMENTS = 1_000
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,7 @@ class Tables:
         self._opening = asyncio.Lock()
         self._pool: AsyncConnectionPool[AsyncConnection[Any]] | None = None
         self._rests_until = 0.0
+        self._statements: dict[Any, str] = {}
 
     @property
     def rests(self) -> bool:
@@ -98,12 +100,15 @@ class Tables:
         self, table: ServingTable, shown: Shown, asked: Asked, access: Access, after: Position | None
     ) -> TableRows | None:
         """The rows that are asked for; None if the table is not whole now, or PostgreSQL does not answer."""
-        from headrace.serving.data.keyset import page_sql
-
-        schema = shown.schema
         columns = list(dict.fromkeys([*asked.fields, *(one.name for one in access.order)]))
-        place = None if after is None else _values(shown, access, after)
-        statement, parameters = page_sql(table, schema, columns, asked.conditions, access.order, place)
+        if after is None:
+            statement = self._first_page(table, shown, columns, asked, access)
+            parameters = [one.value for one in asked.conditions]
+        else:
+            from headrace.serving.data.keyset import page_sql
+
+            place = _values(shown, access, after)
+            statement, parameters = page_sql(table, shown.schema, columns, asked.conditions, access.order, place)
         given = [table.feed_id, *parameters, asked.limit + 1, asked.offset]
         found = await self._fetched(statement, given)
         mark = _mark(found[0]) if found else None
@@ -114,6 +119,22 @@ class Tables:
         places = [[row[index] for index in order] for row in rows[: asked.limit]]
         written = _json_rows(shown, asked.fields, rows[: asked.limit])
         return TableRows(written, mark, len(rows) > asked.limit, places)
+
+    def _first_page(
+        self, table: ServingTable, shown: Shown, columns: Sequence[str], asked: Asked, access: Access
+    ) -> str:
+        """The statement of a page that no cursor leads to, put together once for all values."""
+        shape = tuple((one.column, one.operator) for one in asked.conditions)
+        name = shown.digest, table, tuple(columns), shape, access.order
+        found = self._statements.get(name)
+        if found is None:
+            from headrace.serving.data.keyset import page_sql
+
+            made, _ = page_sql(table, shown.schema, columns, asked.conditions, access.order, None)
+            if len(self._statements) >= _MOST_STATEMENTS:
+                self._statements.clear()
+            found = self._statements[name] = made.as_string(None)
+        return found
 
     async def _fetched(self, statement: Any, parameters: Sequence[Any]) -> list[tuple[Any, ...]] | None:
         import psycopg

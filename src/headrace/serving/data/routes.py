@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -53,16 +54,18 @@ async def data_of(request: Request) -> DataApi:
 
 
 @router.get("/v1/data/{relation}")
-async def rows(
-    relation: str,
-    request: Request,
-    service: Annotated[Service, Depends(service_of)],
-    data: Annotated[DataApi, Depends(data_of)],
-) -> Response:
+async def rows(relation: str, request: Request) -> Response:
     """A page of a relation's rows."""
+    return await page_of(request, relation, request.query_params.multi_items())
+
+
+async def page_of(request: Request, relation: str, parameters: Iterable[tuple[str, str]]) -> Response:
+    """A page of a relation's rows for these parameters; for routes of one's own, too."""
+    service: Service = request.app.state.service
+    data: DataApi = request.app.state.data
     limits = data.rates.take(caller_of(request))
     newest, shown = _relation(request, service, data, relation)
-    asked = read_parameters(shown, request.query_params.multi_items(), service.settings)
+    asked = read_parameters(shown, parameters, service.settings)
     answer = await _answer(request, service, data, newest, shown, asked, "page")
     if answer.unchanged:
         return unchanged(answer.headers | limits)

@@ -1,0 +1,55 @@
+"""The support desk's API: Headrace's own server with one more route, which asks the data API."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import FastAPI, Query, Request, Response
+
+from headrace import Headrace, Settings
+from headrace.serving.app import build_app
+from headrace.serving.data.routes import page_of
+from headrace.serving.server import Server
+
+RELATION = "support_desk"
+TABLES = (Path(__file__).parent / "tables.sql").read_text(encoding="utf-8")
+
+
+def desk_app(hr: Headrace, settings: Settings) -> FastAPI:
+    """The server of an open home, with /transactions/user/{user_id}."""
+    app = build_app(hr, settings)
+
+    @app.get("/transactions/user/{user_id}")
+    async def transactions_of_user(
+        request: Request,
+        user_id: int,
+        limit: Annotated[int, Query(ge=1, le=1000)] = 20,
+        offset: Annotated[int, Query(ge=0)] = 0,
+    ) -> Response:
+        """The transactions of a user, newest first."""
+        asked = {"user_id": f"eq.{user_id}", "order": "timestamp.desc", "limit": str(limit), "offset": str(offset)}
+        return await page_of(request, RELATION, asked.items())
+
+    return app
+
+
+@contextmanager
+def served(app: FastAPI) -> Generator[str, None, None]:
+    """The API on a free port, until all that it was asked is answered."""
+    ready = threading.Event()
+    server = Server(app, "127.0.0.1", 0, lambda _: ready.set())
+    taken = server.bind()
+    thread = threading.Thread(target=server.run, args=([taken],), daemon=True)
+    thread.start()
+    try:
+        if not ready.wait(30):
+            raise SystemExit("the API did not start")
+        yield server.url
+    finally:
+        server.should_exit = True
+        thread.join(60)
+        taken.close()
