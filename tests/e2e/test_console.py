@@ -190,23 +190,22 @@ def test_the_board_moves_with_a_push(medallion: Served, console: Watched) -> Non
 def test_a_source_is_paused_and_a_letter_replayed(medallion: Served, console: Watched, tmp_path: Path) -> None:
     folder = tmp_path / "arriving"
     folder.mkdir()
-    arrive(folder, "1.ndjson", '{"supplier_id": 9101, "supplier_name": "A", "updated_at": "2025-01-01T00:00:00Z"}')
+    arrive(folder, "1.ndjson", json.dumps({"insert": supplier(9101, "A")}))
     sql = f"CREATE SOURCE arriving INTO bronze_suppliers FROM FILES '{folder}'"
     medallion.client.post("/v1/scripts", json={"sql": sql}).raise_for_status()
     page = console.open("sources")
     row = page.locator("tr[data-source=arriving]")
-    row.get_by_text("Running").wait_for()
+    row.locator(".badge", has_text="Running").wait_for()
     row.get_by_role("button", name="Pause").click()
-    row.get_by_text("Paused").wait_for()
+    row.locator(".badge", has_text="Paused").wait_for()
     assert state_of(medallion, "arriving") == "Paused"
     row.get_by_role("button", name="Resume").click()
-    row.get_by_text("Running").wait_for()
-    arrive(folder, "2.ndjson", '{"supplier_id": "not a number", "supplier_name": "B"}')
+    row.locator(".badge", has_text="Running").wait_for()
+    arrive(folder, "2.ndjson", json.dumps({"insert": {**supplier(9102, "B"), "supplier_id": "not a number"}}))
     page = console.open("letters/arriving")
     page.wait_for_selector("tr[data-letter]", timeout=60_000)
-    page.get_by_role("button", name="Open").click()
-    mended = {"supplier_id": 9102, "supplier_name": HOSTILE, "updated_at": "2025-01-01T00:00:00Z"}
-    page.locator("#payload").fill(json.dumps(mended))
+    page.get_by_role("button", name="Open", exact=True).click()
+    page.locator("#payload").fill(json.dumps({"insert": supplier(9102, HOSTILE)}))
     page.locator("#replay").click()
     page.wait_for_selector("text=No dead letters")
     rows = medallion.asked("SELECT supplier_name FROM bronze_suppliers WHERE supplier_id = 9102")
@@ -220,12 +219,12 @@ def test_a_feed_is_paused_and_goes_on(medallion: Served, console: Watched, tmp_p
     medallion.client.post("/v1/scripts", json={"sql": sql}).raise_for_status()
     page = console.open("sources")
     row = page.locator("tr[data-feed=statuses]")
-    row.get_by_text("Running").wait_for()
+    row.locator(".badge", has_text="Running").wait_for()
     row.get_by_role("button", name="Pause").click()
-    row.get_by_text("Paused").wait_for()
+    row.locator(".badge", has_text="Paused").wait_for()
     assert medallion.client.get("/v1/changefeeds/statuses").json()["state"] == "Paused"
     row.get_by_role("button", name="Resume").click()
-    row.get_by_text("Running").wait_for()
+    row.locator(".badge", has_text="Running").wait_for()
     page = console.open("overview")
     assert page.locator("g.node.feed").count() == 1
 
@@ -272,7 +271,7 @@ def test_pictures_of_every_page(medallion: Served, browser: Any) -> None:
             assert page.locator("main .problem").count() == 0, name
             if kept is not None and (theme == "light" or name in ("overview", "board")):
                 file = kept / (f"{name}.png" if theme == "light" else f"{name}-dark.png")
-                page.screenshot(path=str(file))
+                page.screenshot(path=str(file), clip={"x": 0, "y": 0, "width": 1360, "height": 780})
         watched.close()
 
 

@@ -22,6 +22,7 @@ router = APIRouter(tags=["console"])
 
 # A page is told of epochs at most so often; those between come together.
 _PACE_SECONDS = 0.25
+_LOOKS = 25
 _EVENT = "Events `epochs`: those committed since the last event, with the rows that each relation changed."
 
 
@@ -64,9 +65,15 @@ async def _events(service: Service, history: History, stream: OpenStream) -> Asy
         if not await stream.newer_than(told, keep_alive):
             yield b": alive\n\n"
             continue
-        newer = history.epochs(told)
-        told = max(service.readings.epoch, told)
-        yield _event({"epoch": told, "epochs": [one.to_json() for one in newer if one.epoch <= told]})
+        # An epoch is visible a moment before it is noted.
+        for _ in range(_LOOKS):
+            if newer := history.epochs(told):
+                break
+            await asyncio.sleep(_PACE_SECONDS / _LOOKS)
+        else:
+            newer = []
+        told = newer[-1].epoch if newer else service.readings.epoch
+        yield _event({"epoch": told, "epochs": [one.to_json() for one in newer]})
         await asyncio.sleep(_PACE_SECONDS)
 
 

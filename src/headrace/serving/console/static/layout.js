@@ -1,6 +1,6 @@
 // A layered layout: everything stands to the right of what it reads, and near it.
 
-const WIDTH = 196, HEIGHT = 50, ACROSS = 44, DOWN = 14, MARGIN = 16;
+const WIDTH = 192, HEIGHT = 50, ACROSS = 34, DOWN = 14, MARGIN = 16;
 
 /** Places of nodes ({id, reads}) and the ways between them. */
 export function layout(nodes) {

@@ -11,8 +11,10 @@ export async function render(root, page) {
   const preferred = ["gold_order_status_summary", ...graph.relations.filter((one) => one.kind === "view").map((one) => one.name)].find((name) => graph.relations.some((one) => one.name === name));
   const chosen = h("select", { "aria-label": "Relation", onchange: () => { location.hash = `/time/${named(chosen.value)}`; } }, graph.relations.map((one) => h("option", { value: one.name }, one.name)));
   chosen.value = graph.relations.some((one) => one.name === page.parts[0]) ? page.parts[0] : preferred ?? graph.relations[0].name;
+  const changed = graph.relations.find((one) => one.name === chosen.value).changed_epoch ?? 0;
+  const before = epochs.findLastIndex((one) => one.epoch < changed);
   const slider = (id, name, at) => h("input", { type: "range", id, min: "0", max: String(epochs.length - 1), value: String(at), "aria-label": name, oninput: () => later() });
-  const from = slider("from", "Compared with", Math.max(0, epochs.length - 2)), to = slider("to", "Shown epoch", epochs.length - 1);
+  const from = slider("from", "Compared with", before >= 0 ? before : 0), to = slider("to", "Shown epoch", epochs.length - 1);
   const fromTold = h("span.mono"), toTold = h("b.mono", { id: "shown" }), rowsTold = h("span.quiet"), moved = h("span.quiet", { id: "moved" });
   const rows = h("div.page.grow"), difference = h("div.page.grow");
   root.append(head("Time", "Any relation at any kept epoch, and what came and went between two.", chosen),
