@@ -3,6 +3,8 @@
 import { clear, compact, empty, failed, h, head, number, problem, seconds, toast } from "/console/dom.js";
 import { get, named, send } from "/console/api.js";
 
+/** The end of a path, which tells folders apart; the whole of it is in the title. */
+const near = (location) => (location.startsWith("/") && location.split("/").length > 4 ? `…/${location.split("/").slice(-2).join("/")}` : location);
 const KINDS = { Running: "good", Paused: "warn", Error: "bad", Done: "" };
 
 export async function render(root, page) {
@@ -26,7 +28,7 @@ export async function render(root, page) {
     }
     clear(into, h("div.card.scroll", null, h("table", null, h("thead", null, h("tr", null, ["Source", "Into", "State"].map((one) => h("th", null, one)), ["Behind", "Late by", "Received", "Applied", "Stale", "Dead", "Rate"].map((one) => h("th.num", null, one)), h("th"))),
       h("tbody", null, sources.map((one) => [h("tr", { "data-source": one.name },
-        h("td", null, h("b.mono", null, one.name), h("div.quiet.path", { title: one.location }, `${one.connector} ${one.location}`)),
+        h("td", null, h("b.mono", null, one.name), h("div.quiet.path", { title: one.location }, `${one.connector} ${near(one.location)}`)),
         h("td", null, h("a.mono", { href: `#/view/${named(one.table)}` }, one.table)),
         h("td", null, h(`span.badge${KINDS[one.state] ? "." + KINDS[one.state] : ""}`, null, one.state)),
         h("td.num", null, compact(one.lag_records)), h("td.num", null, one.lag_seconds === null ? "–" : seconds(one.lag_seconds)),
@@ -41,7 +43,7 @@ export async function render(root, page) {
     clear(out, h("h2", null, "Feeds"), h("div.card.scroll", null, h("table", null,
       h("thead", null, h("tr", null, ["Feed", "Of", "State"].map((one) => h("th", null, one)), ["Behind", "Delivered", "Waiting", "Parked", "At epoch"].map((one) => h("th.num", null, one)), h("th"))),
       h("tbody", null, feeds.map((one) => [h("tr", { "data-feed": one.name },
-        h("td", null, h("b.mono", null, one.name), h("div.quiet.path", { title: one.location }, `${one.sink} ${one.location}`)),
+        h("td", null, h("b.mono", null, one.name), h("div.quiet.path", { title: one.location }, `${one.sink} ${near(one.location)}`)),
         h("td", null, h("a.mono", { href: `#/view/${named(one.table)}` }, one.table)),
         h("td", null, h(`span.badge${KINDS[one.state] ? "." + KINDS[one.state] : ""}`, null, one.state)),
         h("td.num", null, compact(one.lag)), h("td.num", null, compact(one.events_delivered)), h("td.num", null, number(one.waiting)), h("td.num", null, number(one.parked)), h("td.num", null, number(one.epoch)),
