@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
@@ -315,6 +315,10 @@ class Settings(BaseSettings):
         default=(),
         description="Names of pipelines under which the home answers the feldera client; a JSON array in the "
         "environment. Without any, it answers to every name, so that a script's own name needs no change.",
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="warning",
+        description="What headrace serve writes into its log: this and what is graver. Read anew on SIGHUP.",
     )
     pause_garbage_collection: bool = Field(
         default=False,

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from headrace.access.keys import read_keys
 from headrace.cli.homes import ChosenHome, choose_home, with_master
+from headrace.cli.log import LogFormat, begin_log, reloading, set_level
 from headrace.cli.opening import errors_reported, opened
 from headrace.cli.options import DebugOption, HomeOption, JsonOption, MasterOption
 from headrace.cli.project import RUN_PROJECT, run_for_others
 from headrace.cli.show import show_json
+from headrace.cli.standby import stand_by
+from headrace.errors import HomeBusy
 from headrace.offline import existing, is_there
 from headrace.project.folder import open_project
 from headrace.settings import read_settings
@@ -42,6 +46,13 @@ def serve(
         bool,
         typer.Option("--definitions", help="Take CREATE, ALTER and DROP over HTTP and from the console too."),
     ] = False,
+    standby: Annotated[
+        bool,
+        typer.Option("--standby", help="Follow the home while another process serves it, and take over when it ends."),
+    ] = False,
+    log_format: Annotated[
+        LogFormat, typer.Option("--log-format", help="How lines of the log are written on stderr.")
+    ] = LogFormat.text,
     tls_cert: Annotated[
         Path | None,
         typer.Option("--tls-cert", metavar="FILE", help="Certificate with its chain, in PEM: serve HTTPS."),
@@ -82,6 +93,10 @@ def serve(
 
         curl -N localhost:8080/v1/changes/revenue
 
+    A second server that stands by takes over within seconds when the first one is gone:
+
+        headrace serve --home sales --standby --port 8081
+
     A key is sent as Authorization: Bearer KEY or X-API-Key: KEY. /openapi.json describes all routes; /healthz, /readyz
     and /metrics are for operation. Limits are settings, HEADRACE_SERVE_...; CREATE, ALTER and DROP are taken only with
     --definitions or HEADRACE_SERVE_DEFINITIONS=true.
@@ -95,6 +110,7 @@ def serve(
     from headrace.spark.make_class_archive import Making
 
     with errors_reported(as_json=as_json, debug=debug):
+        begin_log(log_format, read_settings().log_level)
         if project is None:
             chosen = choose_home(home)
         else:
@@ -113,6 +129,12 @@ def serve(
         certificate = certificate_of(tls_cert, tls_key)
         chosen = replace(chosen, settings=settings)
 
+    hr: Any = None
+
+    def settings_again() -> None:
+        """What can change while a server runs: the level of its log; keys are looked for all the time."""
+        set_level(read_settings().log_level)
+
     def listening(url: str) -> None:
         if as_json:
             show_json({"url": url, "home": chosen.location, "epoch": hr.epoch})
@@ -120,16 +142,27 @@ def serve(
         typer.echo(f"Serving {chosen.location} (epoch {hr.epoch}) on {url}; Ctrl-C ends it. The console is there too.")
         typer.echo(_to_try(list(home_of(hr).core.catalog.relations), url, keyed=bool(settings.api_keys)))
 
-    # A server that was started in the wrong folder would otherwise serve an empty home there.
-    with errors_reported(as_json=as_json, debug=debug), opened(chosen, write=True, create=chosen.named) as hr:
-        home_of(hr).offer(RUN_PROJECT, run_for_others(hr))
-        app = build_app(hr, settings)
-        app.state.service.answer_others()
-        app.state.service.rehearse()
-        server = Server(app, host, port, listening, certificate)
-        taken = server.bind()
-        with Making(settings):
-            run_until_told(server, taken)
+    def serve_once() -> None:
+        nonlocal hr
+        # A server that was started in the wrong folder would otherwise serve an empty home there.
+        with opened(chosen, write=True, create=chosen.named) as hr:
+            home_of(hr).offer(RUN_PROJECT, run_for_others(hr))
+            app = build_app(hr, settings)
+            app.state.service.answer_others()
+            app.state.service.rehearse()
+            server = Server(app, host, port, listening, certificate)
+            taken = server.bind()
+            with reloading(settings_again, certificate), Making(settings):
+                run_until_told(server, taken)
+
+    with errors_reported(as_json=as_json, debug=debug):
+        while standby:
+            stand_by(chosen)
+            # Several may stand by: one takes over, and the others go on to.
+            with suppress(HomeBusy):
+                serve_once()
+                return
+        serve_once()
 
 
 def _to_try(names: list[str], url: str, *, keyed: bool) -> str:
