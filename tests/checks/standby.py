@@ -1,9 +1,9 @@
-"""The owner of a home is killed under load while another process stands by: how long nobody is served, and what is lost.
+"""The owner of a home is killed under load while another process stands by: how long nobody is served, what is lost.
 
     python -m tests.checks.standby --rounds 3
 
-Writers send rows one after the other to whichever of the two answers, each under an idempotency key, and again until it is
-acknowledged. The table has no key, so a row that was applied twice is there twice. At the end the home is read by itself.
+Writers send rows one after the other to whichever of the two answers, each under an idempotency key, and again until it
+is acknowledged. The table has no key, so a row that was applied twice is there twice. At the end the home is read.
 """
 
 from __future__ import annotations
@@ -123,9 +123,7 @@ def run(rounds: int, seconds: float) -> bool:
                     time.sleep(0.01)
                 gap = min(at for at, *_ in load.acknowledged if at > killed_at + 0.01) - killed_at
                 gaps.append(gap)
-                print(
-                    f"round {number + 1}: listening after {served:.2f} s, the next write acknowledged after {gap:.2f} s"
-                )
+                print(f"round {number + 1}: listening after {served:.2f} s, next write acknowledged after {gap:.2f} s")
                 owner, standby = standby, None
                 time.sleep(seconds)
         finally:

@@ -1,0 +1,103 @@
+"""The dashboards and alert rules of deploy/, every expression of them asked of a real Prometheus that scrapes a server."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from headrace.local.ports import free_port
+from tests.e2e.conftest import Served
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+needs_prometheus = pytest.mark.skipif(
+    shutil.which("prometheus") is None, reason="Prometheus is not installed (Debian: prometheus)"
+)
+
+
+def _expressions() -> dict[str, str]:
+    rules = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text())
+    found = {rule["alert"]: rule["expr"] for group in rules["groups"] for rule in group["rules"]}
+    board = json.loads((DEPLOY / "grafana" / "headrace.json").read_text())
+    for panel in board["panels"]:
+        found |= {f"{panel['title']} {target['refId']}": target["expr"] for target in panel["targets"]}
+    return found
+
+
+@pytest.fixture
+def prometheus(server: Served, tmp_path: Path) -> Iterator[str]:
+    """A Prometheus that has scraped the server twice, after it was used."""
+    config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
+    config["global"]["scrape_interval"] = "1s"
+    (job,) = config["scrape_configs"]
+    del job["authorization"]
+    job["static_configs"] = [{"targets": [f"127.0.0.1:{server.port}"]}]
+    config["rule_files"] = [str(DEPLOY / "prometheus" / "alerts.yml")]
+    (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(config))
+    port = free_port()
+    command = ["prometheus", "--config.file", str(tmp_path / "prometheus.yml"), "--storage.tsdb.path", str(tmp_path)]
+    with open(tmp_path / "log", "wb") as log:
+        process = subprocess.Popen(
+            [*command, "--web.listen-address", f"127.0.0.1:{port}"], stdout=log, stderr=subprocess.STDOUT
+        )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        until = time.monotonic() + 60
+        while len(_asked(url, 'count_over_time(up{job="headrace"}[1m]) >= 3 and up == 1')) == 0:
+            assert time.monotonic() < until, (tmp_path / "log").read_text()[-2000:]
+            server.push("items", '{"insert": {"id": 1, "name": "a", "price": 1}}')
+            time.sleep(0.5)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def _asked(url: str, expression: str) -> list[Any]:
+    try:
+        answer = httpx.get(f"{url}/api/v1/query", params={"query": expression}, trust_env=False)
+    except httpx.HTTPError:
+        return []
+    if answer.status_code == 503:
+        return []
+    assert answer.status_code == 200, (expression, answer.text)
+    return answer.json()["data"]["result"]
+
+
+@needs_prometheus
+def test_every_expression_is_answered(server: Served, prometheus: str) -> None:
+    told = server.client.get("/metrics").text
+    known = set(re.findall(r"^# TYPE (\S+)", told, re.MULTILINE))
+    known |= {f"{name}{end}" for name in set(known) for end in ("_total", "_bucket", "_sum", "_count", "_info")}
+    answered = {name: _asked(prometheus, expression) for name, expression in _expressions().items()}
+    for name, expression in _expressions().items():
+        for figure in re.findall(r"\b(?:headrace|process)_[a-z0-9_]+", expression):
+            assert figure in known, f"{name}: nobody tells {figure}"
+    # Of what every server has, there is an answer; of sources and feeds only where there are some.
+    for name in ("Time of an epoch A", "Time by stage, 95 % A", "Rows, by relation A", "State A", "Memory A", "Memory B",
+                 "How far views are behind A", "Requests, by status A", "Release A", "Since a relation changed A"):  # fmt: skip
+        assert answered[name], name
+    # Nothing is wrong with this server, so no alert holds.
+    alerts = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text())["groups"][0]["rules"]
+    assert [rule["alert"] for rule in alerts if answered[rule["alert"]]] == []
+
+
+@needs_prometheus
+def test_the_rules_and_the_files_are_as_their_readers_want_them() -> None:
+    checked = subprocess.run(
+        ["promtool", "check", "rules", str(DEPLOY / "prometheus" / "alerts.yml")], capture_output=True, text=True
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    kinds = [one["kind"] for one in yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())]
+    assert kinds == ["Service", "Deployment"]
+    ids = [panel["id"] for panel in json.loads((DEPLOY / "grafana" / "headrace.json").read_text())["panels"]]
+    assert len(ids) == len(set(ids))
