@@ -87,6 +87,13 @@ def test_a_server_with_a_certificate_speaks_tls_only(tmp_path: Path) -> None:
         assert httpx.get(url, verify=ssl.create_default_context(cafile=str(renewed[0]))).status_code == 200
 
 
+def test_a_server_without_one_speaks_http() -> None:
+    with listening(_app()) as (server, port):
+        assert server.url == f"http://127.0.0.1:{port}"
+        answer = httpx.get(f"{server.url}/healthz")
+        assert (answer.status_code, "strict-transport-security" in answer.headers) == (200, False)
+
+
 def test_what_is_no_certificate_is_refused(tmp_path: Path) -> None:
     certificate, key = _write(tmp_path, "one")
     assert certificate_of(None, None) is None

@@ -48,6 +48,7 @@ class Server(uvicorn.Server):
         if certificate is not None:
             self.config.load()
             self.config.ssl = certificate.context
+        self._certificate = certificate
         self._app = app
         self._host = host
         self._listening = listening
@@ -68,7 +69,7 @@ class Server(uvicorn.Server):
             taken.close()
             raise self._no_listening(error) from None
         name = f"[{self._host}]" if ":" in self._host else self._host
-        scheme = "https" if self.config.ssl else "http"
+        scheme = "http" if self._certificate is None else "https"
         self.url = f"{scheme}://{name}:{taken.getsockname()[1]}"
         return taken
 
