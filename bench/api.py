@@ -56,6 +56,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args()
+    load_before = os.getloadavg()[0]
     with ExitStack() as opened:
         servers = opened.enter_context(local.start(kafka=False, connect=False))
         folder = opened.enter_context(tempfile.TemporaryDirectory())
@@ -77,6 +78,7 @@ def main() -> None:
         refuse_different(urls)
         results = measured(urls, chosen.rounds, chosen.seconds)
     results["rows"] = chosen.rows
+    results["load_before"] = load_before
     results["machine"] = {"cores": os.cpu_count(), "python": platform.python_version(), "spark": pyspark.__version__}
     if chosen.json is not None:
         chosen.json.write_text(json.dumps(results, indent=2) + "\n")

@@ -160,7 +160,40 @@ def _part_only(backlog: Mapping[str, Any]) -> list[str]:
     ]
 
 
-BLOCKS = {"medallion": medallion, "epoch": epoch, "capture": capture}
+def api(results: Mapping[str, Any]) -> str:
+    """The data API beside a bare handler of the same query."""
+    machine = results["machine"]
+    names = {
+        "bare": "bare FastAPI and psycopg",
+        "table": "the data API, from the same table of PostgreSQL",
+        "straight": "the data API, straight from Headrace",
+    }
+    table = _table(
+        ("the newest 20 rows of a user", "answers/s", "of the bare handler", "at half of that: median", "99th"),
+        [
+            (
+                said,
+                f"**{results[name]['capacity']:,.0f}**",
+                f"{results[name].get('of_bare', 1.0):.2f}",
+                f"{results[name]['half']['p50_ms']:.1f} ms",
+                f"{results[name]['half']['p99_ms']:.1f} ms",
+            )
+            for name, said in names.items()
+        ],
+    )
+    before = _filled(
+        f"The [data API](docs/reference/data-api.md) at {results['rows']:,} rows, in one process, beside a handler that",
+        "knows one query; each is asked in turn over 16 connections:",
+    )
+    after = _filled(
+        f"{'Two' if machine['cores'] == 2 else machine['cores']} cores for servers, PostgreSQL, Spark and the load, which",
+        f"was {results['load_before']:.1f} before it began, Python {machine['python']}; `make bench-api`, figures in",
+        "[bench/results/api.json](bench/results/api.json). Compare the ratios.",
+    )
+    return f"{before}\n\n{table}\n\n{after}"
+
+
+BLOCKS = {"medallion": medallion, "epoch": epoch, "capture": capture, "api": api}
 
 
 def with_figures(readme: str) -> str:
