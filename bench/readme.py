@@ -182,12 +182,13 @@ def api(results: Mapping[str, Any]) -> str:
         ],
     )
     before = _filled(
-        f"The [data API](docs/reference/data-api.md) at {results['rows']:,} rows, in one process, beside a handler that",
-        "knows one query; each is asked in turn over 16 connections:",
+        f"The [data API](docs/reference/data-api.md) at {results['rows']:,} rows, in one process, beside a handler",
+        "that knows one query; each is asked in turn over 16 connections:",
     )
     after = _filled(
-        f"{'Two' if machine['cores'] == 2 else machine['cores']} cores for servers, PostgreSQL, Spark and the load, which",
-        f"was {results['load_before']:.1f} before it began, Python {machine['python']}; `make bench-api`, figures in",
+        f"{'Two' if machine['cores'] == 2 else machine['cores']} cores for servers, PostgreSQL, Spark and the load,",
+        f"whose average was {results['load_before']:.1f} before it began, Python {machine['python']}; `make bench-api`,",
+        "figures in",
         "[bench/results/api.json](bench/results/api.json). Compare the ratios.",
     )
     return f"{before}\n\n{table}\n\n{after}"

@@ -96,15 +96,14 @@ def _along_index(state: State, reading: _Reading, wanted: Wanted) -> Page:
         skipped = walk.skip(wanted.offset)
     left = wanted.offset - skipped
     held: list[Delta] = []
-    while True:
+    page = reading.nothing()
+    while not page.more:
         found = walk.next(left + wanted.limit + 1, reading.columns)
         if found is None:
             break
         held.append(found)
         page = reading.page(held[0] if len(held) == 1 else _joined(held), left)
-        if page.more:
-            return page
-    return reading.page(held[0] if len(held) == 1 else _joined(held), left) if held else reading.nothing()
+    return page
 
 
 def _joined(parts: Sequence[Delta]) -> Delta:
