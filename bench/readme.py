@@ -187,8 +187,8 @@ def api(results: Mapping[str, Any]) -> str:
     )
     after = _filled(
         f"{'Two' if machine['cores'] == 2 else machine['cores']} cores for servers, PostgreSQL, Spark and the load,",
-        f"whose average was {results['load_before']:.1f} before it began, Python {machine['python']}; `make bench-api`,",
-        "figures in",
+        f"whose average was {results['load_before']:.1f} before it began, Python {machine['python']}; `make",
+        "bench-api`, figures in",
         "[bench/results/api.json](bench/results/api.json). Compare the ratios.",
     )
     return f"{before}\n\n{table}\n\n{after}"
