@@ -40,6 +40,7 @@ from headrace.errors import (
     ViewEvaluationError,
     WorkFailed,
 )
+from headrace.events.commands import Command, CommandResult, command
 from headrace.events.store import EventStore
 from headrace.face import Headrace
 from headrace.face import open_home as open
@@ -53,7 +54,9 @@ __version__ = _release()
 
 __all__ = [
     "ChangesRejected",
+    "Command",
     "CommandRefused",
+    "CommandResult",
     "Difference",
     "EpochExpired",
     "EventStore",
@@ -93,6 +96,7 @@ __all__ = [
     "ViewError",
     "ViewEvaluationError",
     "WorkFailed",
+    "command",
     "local",
     "open",
     "source",

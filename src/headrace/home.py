@@ -20,6 +20,7 @@ from headrace.epoch.calls import Call
 from headrace.epoch.core import Core
 from headrace.epoch.loop import Loop
 from headrace.errors import LedgerError
+from headrace.events.for_others import events_verb
 from headrace.events.store import EventStore
 from headrace.events.stores import EventStores
 from headrace.feeds.running import Feeds
@@ -86,6 +87,7 @@ class Home:
         self.feeds = Feeds(self.loop, self.readers, 0 if ownership is None else ownership.fence)
         self.engine = Engine(self.loop, self.sources, self.feeds, Audit(path))
         self.event_stores = EventStores(self.loop)
+        self.events_verb = events_verb(self.events)
         self._merger = Merger(self.loop.idle)
         self.core.tidy = self._merger.submit
         self.renewal = Renewal(self.loop, spark, files)
@@ -328,7 +330,7 @@ class Home:
     def _listen(self, ownership: Ownership) -> Control:
         """Run verbs for other processes from now on."""
         verbs: dict[str, Verb] = {"fold": self.fold, "backup": self.backup, "status": self.status}
-        verbs |= {"dead_letters": self.dead_letters, **reading_verbs(self)}
+        verbs |= {"dead_letters": self.dead_letters, "events": self.events_verb, **reading_verbs(self)}
         control = Control({**verbs, "execute": lambda sql: to_answer(self.execute(sql))})
         try:
             ownership.announce(control.address)

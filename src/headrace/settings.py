@@ -152,6 +152,11 @@ class Settings(BaseSettings):
         ge=1,
         description="Bytes of one event's data and metadata together; a larger one is rejected.",
     )
+    commands: tuple[str, ...] = Field(
+        default=(),
+        description="Python files or modules whose commands the server carries out under /v1/commands; a JSON array in "
+        "the environment. Also given by serve --commands.",
+    )
     api_keys: tuple[Annotated[str, AfterValidator(_usable_key)], ...] = Field(
         default=(),
         description="Keys of which a request to the server must carry one; a JSON array in the environment, "

@@ -14,6 +14,7 @@ from headrace.cli.changes import changes
 from headrace.cli.check import check
 from headrace.cli.dead_letters import dead_letters
 from headrace.cli.demo import demo
+from headrace.cli.events import events
 from headrace.cli.explain import explain
 from headrace.cli.fold import fold
 from headrace.cli.init import init
@@ -82,6 +83,7 @@ app.add_typer(dead_letters)
 app.add_typer(changefeed)
 app.add_typer(key)
 app.add_typer(policy)
+app.add_typer(events)
 app.add_typer(local)
 
 

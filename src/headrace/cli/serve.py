@@ -59,6 +59,13 @@ def serve(
     ] = None,
     tls_key: Annotated[
         Path | None, typer.Option("--tls-key", metavar="FILE", help="Private key of the certificate, in PEM.")
+    commands: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--commands",
+            metavar="FILE",
+            help="A Python file, or a module, whose commands are carried out under /v1/commands; may be repeated.",
+        ),
     ] = None,
     master: MasterOption = None,
     as_json: JsonOption = False,
@@ -127,6 +134,10 @@ def serve(
         has_keys = there and bool(read_keys(existing(chosen.location, settings)).keys)
         refuse_open_listening(host, settings.api_keys, has_keys)
         certificate = certificate_of(tls_cert, tls_key)
+        if commands:
+            given = {**settings.model_dump(exclude_unset=True), "commands": (*settings.commands, *commands)}
+            settings = read_settings(**given)
+        refuse_open_listening(host, settings.api_keys)
         chosen = replace(chosen, settings=settings)
 
     hr: Any = None

@@ -95,12 +95,16 @@ def read_append(
 
 def with_ids(append: Append, key: str) -> Append:
     """The same with ids that follow from a key, where none were given: sent again, they are the same."""
-    space = uuid.uuid5(uuid.NAMESPACE_OID, key)
     events = [
-        one if one.given else replace(one, event_id=str(uuid.uuid5(space, str(index))), given=True)
+        one if one.given else replace(one, event_id=key_id(key, index), given=True)
         for index, one in enumerate(append.events)
     ]
     return replace(append, events=tuple(events))
+
+
+def key_id(key: str, index: int) -> str:
+    """The id of an event that was sent under a key, by its index among those."""
+    return str(uuid.uuid5(uuid.uuid5(uuid.NAMESPACE_OID, key), str(index)))
 
 
 def _event(given: object, most_bytes: int, marks: Mapping[str, object] | None) -> Event:

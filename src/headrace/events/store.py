@@ -15,14 +15,14 @@ from headrace.epoch.calls import Call
 from headrace.epoch.loop import Loop
 from headrace.epoch.receipt import Receipt
 from headrace.errors import HeadraceError
-from headrace.events.append import append_call
+from headrace.events.append import append_call, rows_by
 from headrace.events.define import register_type, types_of
 from headrace.events.erasure import Keys, open_texts, opener, seal, subject_of
 from headrace.events.event import SEALED, Append, read_append, with_ids
 from headrace.events.reading import read_events
 from headrace.events.schemas import refuse_unfit
 from headrace.events.states import Code, Fold, Reached, Upcast, fingerprint, moment, reach, shown, snapshot_row
-from headrace.events.tables import beside, store_table
+from headrace.events.tables import EVENT_ID, beside, store_table
 from headrace.intake.changes import refuse_no_changes
 
 AnyFold = TypeVar("AnyFold", bound=Fold)
@@ -60,19 +60,20 @@ class EventStore:
         correlation_id: str | None = None,
         causation_id: str | None = None,
         changes: Mapping[str, Sequence[object]] | None = None,
+        key: str | None = None,
     ) -> Receipt:
         """Append events of one aggregate, all or none, as part of one epoch, durable when this returns.
 
         An event is {"event_type": ..., "event_data": {...}, "metadata": {...}, "event_id": ..., "schema_version": 1},
         of which only the type is needed. `expected` is "any", "none" or the version that the aggregate must have. The
         same event ids again change nothing and have the version of the first time. `changes` are of ordinary tables, as
-        `apply` takes them, in the same epoch.
+        `apply` takes them, in the same epoch. A key gives ids to events that have none: sent again, they are the same.
 
             store.append("Customer", "c1", [{"event_type": "CustomerCreated", "event_data": {"name": "Ada"}}], "none")
 
         Raises VersionConflict, whose .version is the one that the aggregate has, or EventsRejected.
         """
-        call = self.call(aggregate_type, aggregate_id, events, expected, correlation_id, causation_id, changes)
+        call = self.call(aggregate_type, aggregate_id, events, expected, correlation_id, causation_id, changes, key)
         with self._loop.leaving(call):
             receipt = self._loop.receipt_of(self._loop.enter(call))
         self.appended(str(aggregate_type), str(aggregate_id), len(events), receipt)
@@ -126,6 +127,17 @@ class EventStore:
         if not read:
             raise HeadraceError("there is nothing to append", hint="give at least one aggregate with events")
         return self._checked_call(table, read, None)
+
+    def known(self, ids: Sequence[str]) -> list[dict[str, Any]]:
+        """The events of these ids that are there."""
+        state, schema = self._loop.core.newest_of_names([self.name])[self.name]
+        found = rows_by(state, (EVENT_ID,), [(one,) for one in ids])
+        return [dict(zip(schema.names, row, strict=True)) for row in found]
+
+    @property
+    def epoch(self) -> int:
+        """The newest epoch."""
+        return self._loop.core.epoch
 
     def _open(self) -> Table:
         core = self._loop.core

@@ -15,6 +15,7 @@ from headrace.query_processes.queries import processes_for
 from headrace.serving import (
     changefeeds,
     changes,
+    commands,
     completion,
     dead_letters,
     epochs,
@@ -81,6 +82,7 @@ def build_app(hr: Headrace, settings: Settings, processes: QueryProcesses | None
         app.include_router(group.router)
     for group in (scripts, health, metrics, graph, live, examples, pages, data, data_openapi):
         app.include_router(group.router)
+    commands.install(app, hr, settings.commands)
     feldera.install(app, str(home_of(hr).path))
     ring = KeyRing(home_of(hr).path)
     ring.start()

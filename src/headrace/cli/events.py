@@ -1,0 +1,182 @@
+"""`headrace events`: append to event stores, read them, and ask what was true then."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, cast
+
+import pyarrow as pa
+import typer
+
+from headrace.cli.homes import choose_home
+from headrace.cli.opening import errors_reported, opened, read_sql, through_owner
+from headrace.cli.options import DebugOption, HomeOption, JsonOption
+from headrace.cli.show import show_json, show_rows
+from headrace.errors import EventsRejected, Rejection
+from headrace.face import home_of
+
+events = typer.Typer(
+    name="events",
+    help="Events of event stores: append them with an expected version, read them, ask what was true then.\n\n"
+    '    headrace events append Customer c1 CustomerCreated \'{"name": "Ada"}\' --expected none\n\n'
+    "    headrace events read Customer c1\n\n"
+    "    headrace events state Customer c1 --as-of 2026-11-17T20:00:00Z",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+TypeArgument = Annotated[str, typer.Argument(metavar="TYPE", help="The type of the aggregate.")]
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The id of the aggregate.")]
+StoreOption = Annotated[
+    str | None, typer.Option("--store", help="The event store; the only one, or events, if none is named.")
+]
+
+
+@events.command()
+def append(
+    aggregate_type: TypeArgument,
+    aggregate_id: IdArgument,
+    event_type: Annotated[str | None, typer.Argument(metavar="[EVENT_TYPE]", help="The type of one event.")] = None,
+    data: Annotated[str | None, typer.Argument(metavar="[DATA]", help="Its data, a JSON object.")] = None,
+    file: Annotated[
+        str | None,
+        typer.Option("--file", metavar="FILE", help="A JSON array of events, or - for stdin, instead of one event."),
+    ] = None,
+    expected: Annotated[str, typer.Option(help="any, none, or the version that the aggregate must have.")] = "any",
+    key: Annotated[
+        str | None, typer.Option("--key", help="Gives ids to events without one: sent again, they change nothing.")
+    ] = None,
+    store: StoreOption = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Append one event, or those of a file, all or none."""
+    with errors_reported(as_json=as_json, debug=debug):
+        listed = _events(event_type, data, file)
+        version = int(expected) if expected.isascii() and expected.isdigit() else expected
+        given: dict[str, Any] = {"events": listed, "expected": version}
+        if key is not None:
+            given["key"] = key
+        receipt = _asked(
+            home, "append", store, write=True, aggregate_type=aggregate_type, aggregate_id=aggregate_id, **given
+        )
+        if as_json:
+            show_json(receipt)
+            return
+        typer.echo(
+            f"epoch {receipt['epoch']}: {aggregate_type} {aggregate_id} is at version {receipt['version']}, "
+            f"position {receipt['position']}"
+        )
+
+
+@events.command()
+def read(
+    aggregate_type: Annotated[
+        str | None, typer.Argument(metavar="[TYPE]", help="Only aggregates of this type.")
+    ] = None,
+    aggregate_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="Only this aggregate.")] = None,
+    since: Annotated[int, typer.Option(min=0, help="Only events after this position.")] = 0,
+    limit: Annotated[int, typer.Option(min=1, help="So many at most.")] = 100,
+    store: StoreOption = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Show events in the order of their positions."""
+    with errors_reported(as_json=as_json, debug=debug):
+        named = {"aggregate_type": aggregate_type, "aggregate_id": aggregate_id}
+        chosen = {name: value for name, value in named.items() if value is not None}
+        answer = _asked(home, "read", store, write=False, since=since, limit=limit, **chosen)
+        if as_json:
+            show_json(answer["events"])
+            return
+        names = (
+            "position",
+            "aggregate_type",
+            "aggregate_id",
+            "event_version",
+            "event_type",
+            "event_data",
+            "created_at",
+        )
+        columns = {name: pa.array([_text(one[name]) for one in answer["events"]], pa.string()) for name in names}
+        show_rows(pa.table(columns), as_json=False, rows=limit)
+        if answer["more"]:
+            typer.echo(f"more follow: --since {answer['events'][-1]['position']}")
+
+
+@events.command()
+def state(
+    aggregate_type: TypeArgument,
+    aggregate_id: IdArgument,
+    as_of: Annotated[str | None, typer.Option("--as-of", help="A position, or a time with its zone.")] = None,
+    store: StoreOption = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Show what an aggregate is, or was as of a position or a time; ends with code 1 if it was not there."""
+    with errors_reported(as_json=as_json, debug=debug):
+        when = int(as_of) if as_of is not None and as_of.isascii() and as_of.isdigit() else as_of
+        given = {} if when is None else {"as_of": when}
+        answer = _asked(
+            home, "state", store, write=False, aggregate_type=aggregate_type, aggregate_id=aggregate_id, **given
+        )
+        if as_json:
+            show_json(answer)
+        elif answer["state"] is None:
+            typer.echo("it is not there" if answer["version"] == 0 else f"deleted at version {answer['version']}")
+        else:
+            show_json(answer["state"])
+    if answer["state"] is None:
+        raise typer.Exit(1)
+
+
+@events.command()
+def forget(
+    aggregate_type: TypeArgument,
+    aggregate_id: IdArgument,
+    store: StoreOption = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Delete the key of an aggregate's encrypted fields for good: what they held can be read no more."""
+    with errors_reported(as_json=as_json, debug=debug):
+        named = {"aggregate_type": aggregate_type, "aggregate_id": aggregate_id}
+        answer = _asked(home, "forget", store, write=True, **named)
+        if as_json:
+            show_json(answer)
+        else:
+            typer.echo("forgotten" if answer["forgotten"] else "there was no key")
+
+
+def _events(event_type: str | None, data: str | None, file: str | None) -> list[dict[str, Any]]:
+    try:
+        if file is None:
+            if event_type is None:
+                raise ValueError("name an EVENT_TYPE, or --file FILE")
+            return [{"event_type": event_type, "event_data": json.loads(data or "{}")}]
+        if event_type is not None:
+            raise ValueError("give one event or --file FILE, not both")
+        listed = json.loads(read_sql(file))
+    except (ValueError, RecursionError) as error:
+        hint = 'headrace events append Customer c1 CustomerCreated \'{"name": "Ada"}\''
+        raise EventsRejected([Rejection("events", 0, str(error))], hint=hint) from None
+    return cast("list[dict[str, Any]]", listed if isinstance(listed, list) else [listed])
+
+
+def _asked(home: str | None, deed: str, store: str | None, *, write: bool, **arguments: Any) -> dict[str, Any]:
+    """What the process answers that has the home open; without one, the home is opened for it."""
+    chosen = choose_home(home)
+    given = arguments if store is None else {**arguments, "store": store}
+    answer = through_owner(chosen, "events", deed=deed, **given)
+    if answer is None:
+        with opened(chosen, write=write) as hr:
+            answer = home_of(hr).events_verb(deed=deed, **given)
+    return answer
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
