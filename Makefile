@@ -6,6 +6,8 @@ READY := .venv/.ready
 
 .DEFAULT_GOAL := help
 .PHONY: audit standby-check help setup test test-fast test-cluster check demo demo-cdc demo-transactions quickstart bench bench-epoch bench-capture bench-feeds bench-console bench-endurance bench-api judge soak capture-check followed-medallion crash feeds-check siege jvm-loss lock clean
+.PHONY: help setup test test-fast test-cluster check demo demo-cdc quickstart bench bench-epoch bench-capture bench-feeds bench-console bench-endurance judge soak capture-check followed-medallion crash feeds-check siege jvm-loss lock clean
+.PHONY: help setup test test-fast test-cluster check demo demo-cdc demo-events quickstart bench bench-epoch bench-capture bench-events bench-endurance judge soak capture-check followed-medallion events-check crash siege jvm-loss lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +66,8 @@ demo-cdc: setup ## a PostgreSQL followed through Debezium and Kafka into two vie
 
 demo-transactions: setup ## a support desk: Kafka, a join, PostgreSQL, an API; prints how long a transaction takes to get there
 	@$(BIN)/python examples/transactions/demo.py
+demo-events: setup ## customers by their events: commands, projections, an audit log, what was true then, replay, erasure
+	@$(BIN)/python examples/customers/demo.py
 
 quickstart: setup ## three tables, three views, a few epochs: under a minute
 	@$(BIN)/python examples/quickstart/run.py
@@ -85,6 +89,8 @@ bench-feeds: setup ## events a second of feeds into a real Kafka, beside a loop 
 
 bench-console: setup ## the console's first paint, a stream of 1,000 rows a second, what it costs an epoch (apt-get install chromium)
 	@$(BIN)/python bench/console.py --json bench/results/console.json
+bench-events: setup ## durable appends of 8 clients, one alone, a replay of a million events, states with snapshots
+	@$(BIN)/python bench/events.py --json bench/results/events.json
 
 bench-endurance: setup ## a thousand epochs over one home
 	@$(BIN)/python bench/endurance.py --json bench/results/endurance.json
@@ -116,6 +122,10 @@ capture-check: setup ## pgbench followed for MINUTES=10 with KILLS=20 of connect
 
 followed-medallion: setup ## the medallion fed by Delta tables that another process appends and merges to, hour by hour
 	@$(BIN)/python -m tests.checks.followed_medallion
+
+events-check: KILLS = 10
+events-check: setup ## 32 writers append over HTTP with KILLS=10 of the server: no hole, nothing lost or doubled, projections right
+	@$(BIN)/python -m tests.checks.events --kills $(KILLS)
 
 crash: setup ## kill -9 and errors at every named point, kill -9 at KILLS=200 random instants; nothing is lost
 	@$(BIN)/python -m tests.checks.crash --kills $(KILLS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,6 +26,8 @@ class EventHost(Host):
     def __init__(self, *others: Table | View, **options: Any) -> None:
         super().__init__(*store_tables("events", {**OPTIONS, **options}), *others)
         self.settings = SimpleNamespace(event_bytes=10_000)
+        self.closed = False
+        self.following = SimpleNamespace(wait=lambda after, seconds: time.sleep(min(seconds, 0.01)))
 
     def newest_of_names(self, names: Sequence[str]) -> dict[str, Any]:
         found = {name: self.catalog.relations.get(name) for name in names}

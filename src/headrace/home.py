@@ -322,6 +322,7 @@ class Home:
         self._ticker.start()
         self.sources.reconcile()
         self.feeds.reconcile()
+        self.event_stores.resume()
 
     def _spark_sessions(self) -> list[SparkSession]:
         sessions = self.core.sessions

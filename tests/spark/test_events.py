@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -158,3 +159,81 @@ def test_types_are_registered_by_statement(home: Any) -> None:
         store.append("A", "a", [event("Unheard")])
     assert "Ada" not in str(rows(home, "SELECT event_data FROM events"))
     assert store.state("A", "a") == {"name": "Ada"}
+
+
+def middle(state: Any, event: Any) -> Any:
+    """The median of amounts, which no view over one store says; what was closed has no row."""
+    if event["event_type"] == "Closed":
+        return None
+    amounts = sorted([*(state or {"amounts": []})["amounts"], event["event_data"]["amount"]])
+    return {"amounts": amounts, "median": amounts[len(amounts) // 2], "n": len(amounts)}
+
+
+def test_a_python_fold_is_the_same_live_and_rebuilt(home: Any) -> None:
+    home.execute("CREATE EVENT STORE events")
+    store = home.events("events")
+    projection = store.project("medians", "Account", "median INT, n INT", middle)
+    for n in range(30):
+        store.append("Account", f"a{n % 3}", [event("Paid", amount=n * 7 % 11), event("Paid", amount=n)])
+    store.append("Order", "o", [event("Paid", amount=1)])
+    store.append("Account", "a1", [event("Closed")])
+    last = store.append("Account", "a2", [event("Paid", amount=5)]).position
+    assert projection.follower.wait_for(last)
+    live = rows(home, "SELECT aggregate_id, median, n, version, position, state FROM medians ORDER BY aggregate_id")
+    assert [(one["aggregate_id"], one["n"]) for one in live] == [("a0", 20), ("a2", 21)]
+    assert projection.rebuild() == 2
+    query = "SELECT aggregate_id, median, n, version, position, state FROM medians ORDER BY aggregate_id"
+    assert rows(home, query) == live
+    last = store.append("Account", "a1", [event("Paid", amount=3)]).position
+    assert projection.follower.wait_for(last)
+    assert len(rows(home, query)) == 3
+    with pytest.raises(headrace.SystemTable):
+        home.apply({"medians": [{"delete": {"aggregate_id": "a0"}}]})
+
+
+def test_rows_of_an_outbox_become_events_once(spark: SparkSession, tmp_path: Path) -> None:
+    def row(number: int, **other: Any) -> dict[str, Any]:
+        given = {"id": f"r{number:02}", "aggregatetype": "Order", "aggregateid": f"o{number % 2}", "type": "Ordered"}
+        return {**given, "payload": f'{{"n": {number}}}', **other}
+
+    with headrace.open(str(tmp_path / "home"), spark=spark) as hr:
+        hr.execute("CREATE EVENT STORE events; CREATE TABLE t (id INT)")
+        columns = ", ".join(f"{name} STRING" for name in ("aggregatetype", "aggregateid", "type", "payload", "trace"))
+        hr.execute(f"CREATE TABLE outbox (id STRING PRIMARY KEY, {columns})")
+        store = hr.events("events")
+        hr.apply({"outbox": [{"insert": row(n)} for n in range(5)]})
+        with pytest.raises(headrace.RelationNameError, match="no outbox"):
+            store.follow_outbox("t")
+        follower = store.follow_outbox("outbox")
+        bad = [row(5, payload="{"), row(6, type=None), row(7, id="r01", payload='{"n": "another"}')]
+        done = hr.apply({"outbox": [{"insert": row(8, trace="x")}, *({"insert": one} for one in bad[:2])]})
+        assert follower.wait_for(done.epoch), follower.error
+        # A row that is gone, and one that comes again with other content under an id that stands for an event.
+        done = hr.apply({"outbox": [{"delete": {"id": "r00"}}, {"insert": bad[2]}]})
+        assert follower.wait_for(done.epoch), follower.error
+        found = store.read().to_pylist()
+        assert [one["event_id"] for one in found] == ["r00", "r01", "r02", "r03", "r04", "r08"]
+        assert found[-1]["metadata"] == '{"outbox":{"trace":"x"}}'
+        reasons = {one["event_id"]: one["reason"] for one in store.parked()}
+        assert sorted(reasons) == ["r01", "r05", "r06"]
+        assert "no JSON" in reasons["r05"]
+        assert "stands for another event" in reasons["r01"]
+    with headrace.open(str(tmp_path / "home"), spark=spark) as hr:
+        store = hr.events("events")
+        follower = store.follow_outbox("outbox")
+        done = hr.apply({"outbox": [{"insert": row(9)}]})
+        assert follower.wait_for(done.epoch), follower.error
+        assert [one["position"] for one in store.read().to_pylist()] == list(range(1, 8))
+        assert store.state("Order", "o1") == {"n": 9}
+
+
+HOW_TO = Path(__file__).parents[2] / "docs/how-to/keep-an-event-store.md"
+
+
+def test_the_how_to_works_as_it_stands(home: Any) -> None:
+    pieces = re.findall(r"^```python\n(.*?)^```", HOW_TO.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert len(pieces) == 8
+    names: dict[str, Any] = {"hr": home, "__name__": "how_to"}
+    for piece in pieces:
+        exec(piece, names)
+    assert home.verify().ok

@@ -49,23 +49,28 @@ class _Numbered:
 
 
 def append_call(
-    store: str, appends: Sequence[Append], changes: Changes | None = None, opened: Opened | None = None
+    store: str,
+    appends: Sequence[Append],
+    changes: Changes | None = None,
+    opened: Opened | None = None,
+    always: Changes | None = None,
 ) -> Call:
     """The call that appends events to aggregates, all or none, with changes of ordinary tables in the same epoch.
 
-    Events whose ids are all known already are not appended again, nor are the changes that came with them applied.
+    Events whose ids are all known already are not appended again, nor are the changes that came with them applied, but
+    for those that are to be made always.
     """
     named = (one.event_id.encode() for append in appends for one in append.events)
     return Call(
         {},
         digest=digest(store.encode(), *named),
         quiet=True,
-        within=lambda batch: _worked_out(batch, store, appends, changes or {}, opened),
+        within=lambda batch: _worked_out(batch, store, appends, changes or {}, always or {}, opened),
     )
 
 
 def _worked_out(
-    batch: Batch, store: str, appends: Sequence[Append], changes: Changes, opened: Opened | None
+    batch: Batch, store: str, appends: Sequence[Append], changes: Changes, always: Changes, opened: Opened | None
 ) -> WorkedOut:
     table = store_table(batch.catalog, store)
     name = table.name
@@ -95,8 +100,8 @@ def _worked_out(
         heads[key] = found.heads[key] = _Head(version, last, created_at)
         found.told = {"version": version, "position": last}
     if not found.rows:
-        return WorkedOut({}, found.told, {})
-    return WorkedOut(_changes(name, found, changes, batch.now), found.told, _noted(name, found, last))
+        return WorkedOut(always, found.told, {})
+    return WorkedOut(_changes(name, found, {**changes, **always}, batch.now), found.told, _noted(name, found, last))
 
 
 def _changes(name: str, found: _Numbered, changes: Changes, now: datetime) -> Changes:

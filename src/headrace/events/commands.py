@@ -20,15 +20,47 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
+from headrace.epoch.receipt import Receipt
 from headrace.errors import CommandRefused, EventsRejected, Rejection, SetupError, VersionConflict
 from headrace.events.event import key_id
-from headrace.events.store import EventStore
+from headrace.events.states import Reached
 
 Decide = Callable[..., Any]
+
+
+class Store(Protocol):
+    """What a command needs of a store."""
+
+    @property
+    def epoch(self) -> int:
+        """The newest epoch."""
+        ...
+
+    def known(self, ids: Sequence[str]) -> list[dict[str, Any]]:
+        """The events of these ids that are there."""
+        ...
+
+    def shown_state(self, aggregate_type: str, aggregate_id: str) -> tuple[dict[str, Any] | None, Reached]:
+        """A state, and how it was reached."""
+        ...
+
+    def append(
+        self,
+        aggregate_type: str,
+        aggregate_id: str,
+        events: Sequence[Mapping[str, Any]],
+        expected: int | str,
+        *,
+        key: str | None,
+    ) -> Receipt:
+        """Append events."""
+        ...
+
+
 _ATTEMPTS = 20
 
 
@@ -109,7 +141,7 @@ def command(
     return made
 
 
-def run_command(store: EventStore, asked: Command, given: Mapping[str, Any], key: str | None = None) -> CommandResult:
+def run_command(store: Store, asked: Command, given: Mapping[str, Any], key: str | None = None) -> CommandResult:
     """Carry a command out, or raise CommandRefused, and then nothing has changed.
 
     The same key again has the result of the first time. Raises VersionConflict if others came in between each time.
@@ -136,7 +168,7 @@ def run_command(store: EventStore, asked: Command, given: Mapping[str, Any], key
     raise AssertionError("a command has at least one attempt")
 
 
-def _known_result(store: EventStore, space: str, first: Mapping[str, Any]) -> CommandResult:
+def _known_result(store: Store, space: str, first: Mapping[str, Any]) -> CommandResult:
     """The result of a command that was carried out before under its key: its events are there, one after the other."""
     last, count = first, 1
     while found := store.known([key_id(space, count)]):

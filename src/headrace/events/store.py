@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeVar, cast
 
@@ -16,12 +16,18 @@ from headrace.epoch.loop import Loop
 from headrace.epoch.receipt import Receipt
 from headrace.errors import HeadraceError
 from headrace.events.append import append_call, rows_by
+from headrace.events.audit import create_audit_log
+from headrace.events.commands import Command, CommandResult, run_command
 from headrace.events.define import register_type, types_of
-from headrace.events.erasure import Keys, open_texts, opener, seal, subject_of
+from headrace.events.erasure import Keys, open_texts, opener, seal, subject_of, unsealed
 from headrace.events.event import SEALED, Append, read_append, with_ids
+from headrace.events.folded import FoldedProjection
+from headrace.events.followers import Follower
+from headrace.events.outbox import PREFIX, OutboxFollower, append_of, refuse_no_outbox
 from headrace.events.reading import read_events
 from headrace.events.schemas import refuse_unfit
 from headrace.events.states import Code, Fold, Reached, Upcast, fingerprint, moment, reach, shown, snapshot_row
+from headrace.events.subscriptions import forget_subscription, parked_events, replay_parked, subscription
 from headrace.events.tables import EVENT_ID, beside, store_table
 from headrace.intake.changes import refuse_no_changes
 
@@ -36,6 +42,7 @@ class StoreParts:
     code: Code
     keys: Keys
     snapshots: ThreadPoolExecutor
+    followers: list[Follower] = field(default_factory=list[Follower])
 
 
 class EventStore:
@@ -86,6 +93,13 @@ class EventStore:
         with self._loop.leaving(call):
             return self._loop.receipt_of(self._loop.enter(call))
 
+    def run(self, command: Command, /, *, key: str | None = None, **arguments: Any) -> CommandResult:
+        """Carry a command out; its result carries the epoch at which every view shows its events.
+
+        Raises CommandRefused, and then nothing has changed. The same key again has the result of the first time.
+        """
+        return run_command(self, command, arguments, key)
+
     def call(
         self,
         aggregate_type: object,
@@ -109,8 +123,10 @@ class EventStore:
         append = read_append(self.name, aggregate_type, aggregate_id, events, expected, most, given)
         return self._checked_call(table, [append if key is None else with_ids(append, key)], changes)
 
-    def call_many(self, appends: Sequence[Mapping[str, Any]]) -> Call:
-        """The call of several appends."""
+    def call_many(
+        self, appends: Sequence[Mapping[str, Any]], always: Mapping[str, Sequence[object]] | None = None
+    ) -> Call:
+        """The call of several appends, with changes that are made though all of their events are known."""
         table = self._open()
         most = self._loop.core.settings.event_bytes
         read = [
@@ -126,7 +142,7 @@ class EventStore:
         ]
         if not read:
             raise HeadraceError("there is nothing to append", hint="give at least one aggregate with events")
-        return self._checked_call(table, read, None)
+        return self._checked_call(table, read, None, always)
 
     def known(self, ids: Sequence[str]) -> list[dict[str, Any]]:
         """The events of these ids that are there."""
@@ -147,7 +163,11 @@ class EventStore:
         return store_table(core.catalog, self.name)
 
     def _checked_call(
-        self, table: Table, appends: Sequence[Append], changes: Mapping[str, Sequence[object]] | None
+        self,
+        table: Table,
+        appends: Sequence[Append],
+        changes: Mapping[str, Sequence[object]] | None,
+        always: Mapping[str, Sequence[object]] | None = None,
     ) -> Call:
         types = types_of(self._loop.core.newest_of_names([beside(self.name, "types")]), self.name)
         options = cast("Mapping[str, Any]", table.events)
@@ -157,7 +177,7 @@ class EventStore:
         if any(one.encrypted for one in types.values()):
             appends = [seal(self._parts.keys, self.name, types, one) for one in appends]
             opened = opener(self._parts.keys)
-        return append_call(self.name, appends, changes, opened)
+        return append_call(self.name, appends, changes, opened, always)
 
     def appended(self, aggregate_type: str, aggregate_id: str, count: int, receipt: Receipt) -> None:
         """Take a snapshot in the background where these events make one due."""
@@ -354,6 +374,97 @@ class EventStore:
             return function
 
         return registered
+
+    def subscribe(
+        self,
+        name: str,
+        handle: Callable[[dict[str, Any]], object],
+        *,
+        aggregate_type: str | None = None,
+        since: int = 0,
+        attempts: int = 3,
+    ) -> Follower:
+        """Have a function given every event in order, from where the subscription of this name was, else after `since`.
+
+        What it raises on, so many times, is parked, and the next event comes. It may be given an event again that it
+        had before the process ended; `position` and `event_id` tell. `.stop()` ends it.
+        """
+        self._open()
+        one = subscription(self._loop, self.name, name, handle, self._opened_event, aggregate_type, since, attempts)
+        self._parts.followers.append(one)
+        one.start()
+        return one
+
+    def follow_outbox(self, relation: str) -> Follower:
+        """Have the rows of an outbox become events, exactly once, the event's id being the row's; also after a restart.
+
+        The relation is the raw table of a source that captures the outbox, or a table with the columns id,
+        aggregatetype, aggregateid, type and payload. Rows that are no events are among `parked`.
+        """
+        self._open()
+        found = self._loop.core.catalog.get(relation)
+        refuse_no_outbox(found.schema.names, found.name)
+        for one in self._parts.followers:
+            if one.name == f"{PREFIX}{found.name}":
+                return one
+        made = OutboxFollower(
+            self._loop,
+            self.name,
+            found.name,
+            lambda rows, kept: self.call_many([append_of(self.name, row) for row in rows], kept),
+        )
+        made.begin()
+        self._parts.followers.append(made)
+        made.start()
+        return made
+
+    def parked(self, name: str | None = None) -> list[dict[str, Any]]:
+        """What subscriptions could not take, each with the reason."""
+        return parked_events(self._loop, self.name, name)
+
+    def replay_parked(self, name: str, handle: Callable[[dict[str, Any]], object]) -> tuple[int, int]:
+        """Give what a subscription has parked to a function again; how many it took, and how many stay."""
+        self._open()
+        return replay_parked(self._loop, self.name, name, handle, self._opened_event)
+
+    def unsubscribe(self, name: str) -> None:
+        """Forget how far a subscription is, and what it has parked."""
+        self._open()
+        for one in [one for one in self._parts.followers if one.name == name]:
+            one.stop()
+            self._parts.followers.remove(one)
+        forget_subscription(self._loop, self.name, name)
+
+    def project(
+        self, name: str, aggregate_type: str, columns: str, fold: Fold, *, live: bool = True
+    ) -> FoldedProjection:
+        """Keep a table by a pure function of a state and an event: for what SQL cannot say.
+
+            store.project("balances", "Account", "balance DECIMAL(12,2)", lambda state, event: ...)
+
+        Its columns are the fields of the state of those names. It follows the store in the background, if it is live;
+        `.rebuild()` folds all events anew on Spark and then takes the place of what was.
+        """
+        self._open()
+        code, opened = self._parts.code, self._opened_event
+        upcasts = lambda: bool(code.upcasters)  # noqa: E731 - asked when it is rebuilt
+        made = FoldedProjection(self._loop, self.name, name, aggregate_type, columns, fold, opened, upcasts)
+        self._parts.followers.append(made.follower)
+        if live:
+            made.follower.start()
+        return made
+
+    def audit_log(self, name: str = "audit_log", sources: Sequence[str] = ()) -> None:
+        """Make a view of who changed what and when, from the events and from all that these sources captured."""
+        self._open()
+        create_audit_log(self._loop, self.name, name, sources)
+
+    def _opened_event(self, event: dict[str, Any]) -> dict[str, Any]:
+        if SEALED in str(event["event_data"]):
+            event["event_data"] = unsealed(self._parts.keys, event["event_data"])
+        if self._parts.code.upcasters:
+            self._parts.code.upcast(event)
+        return event
 
     def forget(self, aggregate_type: str, aggregate_id: str) -> bool:
         """Delete the key of an aggregate's encrypted fields for good; whether there was one."""

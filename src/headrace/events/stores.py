@@ -6,8 +6,9 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from headrace.epoch.loop import Loop
+from headrace.events.outbox import PREFIX
 from headrace.events.store import EventStore, StoreParts, parts_for
-from headrace.events.tables import default_store, store_table
+from headrace.events.tables import beside, default_store, store_table
 
 
 class EventStores:
@@ -29,6 +30,21 @@ class EventStores:
                 parts = self._parts[store] = parts_for(self._loop.core.path, store, self._snapshots)
         return EventStore(self._loop, store, parts)
 
+    def resume(self) -> None:
+        """Follow the outboxes that are followed, each once."""
+        core = self._loop.core
+        if core.read_only or core.closed:
+            return
+        for table in [one for one in core.catalog.tables() if one.events is not None]:
+            state, _ = core.newest_of_names([beside(table.name, "subscriptions")])[beside(table.name, "subscriptions")]
+            for name in state.all().rows.column(0).to_pylist():
+                relation = name.removeprefix(PREFIX)
+                if name.startswith(PREFIX) and relation in core.catalog:
+                    self.get(table.name).follow_outbox(relation)
+
     def close(self) -> None:
-        """Take no more snapshots; those that wait are left out."""
+        """Follow no more, and take no more snapshots; those that wait are left out."""
+        for parts in self._parts.values():
+            for one in parts.followers:
+                one.stop()
         self._snapshots.shutdown(cancel_futures=True)

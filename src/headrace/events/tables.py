@@ -81,7 +81,7 @@ _BESIDE: Mapping[str, tuple[StructType, tuple[str, ...]]] = {
     "types": (TYPES, ("event_type", "schema_version")),
     "snapshots": (SNAPSHOTS, ("aggregate_type", "aggregate_id", "version")),
     "subscriptions": (SUBSCRIPTIONS, ("subscription",)),
-    "parked": (PARKED, ("subscription", "position")),
+    "parked": (PARKED, ("subscription", "event_id")),
 }
 
 
