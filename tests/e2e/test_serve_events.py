@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -136,3 +137,43 @@ def test_many_writers_of_one_aggregate_leave_no_hole(served: Served) -> None:
     assert [one["event_version"] for one in read] == list(range(1, 41))
     positions = [one["position"] for one in served.hr.events("events").read().to_pylist()]
     assert positions == list(range(1, len(positions) + 1))
+
+
+COMMANDS = '''
+import headrace
+
+
+@headrace.command("Customer")
+def change_email(state, customer_id: str, email: str):
+    """Another address for mails."""
+    if state is None:
+        raise headrace.CommandRefused("there is no such customer", hint="make one")
+    return [{"event_type": "CustomerEmailUpdated", "event_data": {"email": email}}]
+'''
+
+
+def test_commands_are_served_with_a_schema_of_what_they_take(served: Served, tmp_path: Path) -> None:
+    file = tmp_path / "customer_commands.py"
+    file.write_text(COMMANDS)
+    served.hr.execute("CREATE VIEW emails AS SELECT get_json_object(event_data, '$.email') AS email FROM events")
+    with running(served.hr, commands=(str(file),)) as one:
+        refused = one.client.post("/v1/commands/change_email", json={"customer_id": "e1", "email": "a@x"})
+        assert (refused.status_code, refused.json()["code"]) == (422, "command_refused")
+        assert one.client.get("/v1/events/Customer/e1/state").status_code == 404
+        append(one, "Customer/e1", event("CustomerCreated"))
+        headers = {"Idempotency-Key": "k"}
+        for _ in range(2):
+            done = one.client.post(
+                "/v1/commands/change_email", json={"customer_id": "e1", "email": "a@x"}, headers=headers
+            )
+            assert (done.status_code, done.json()["version"], done.json()["events"]) == (200, 2, 1)
+        shown = one.query("SELECT count(*) AS n FROM emails WHERE email = 'a@x'", epoch=done.json()["epoch"])
+        assert shown.json()["rows"] == [{"n": 1}]
+        malformed = one.client.post("/v1/commands/change_email", json={"customer_id": "e1"})
+        assert (malformed.status_code, malformed.json()["code"]) == (422, "events_rejected")
+        assert one.client.post("/v1/commands/other", json={}).status_code == 404
+        (listed,) = one.client.get("/v1/commands").json()
+        assert (listed["name"], sorted(listed["schema"]["required"])) == ("change_email", ["customer_id", "email"])
+        document = one.client.get("/openapi.json").json()
+        assert "/v1/commands/change_email" in document["paths"]
+    served.hr.execute("DROP VIEW emails")

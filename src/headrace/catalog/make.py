@@ -119,7 +119,8 @@ def make_view(catalyst: Catalyst, catalog: Catalog, scratch: Path, definition: V
     schema = _named_schema(definition, resolved.schema)
     for field in schema.fields:
         refuse_type(f"column {field.name} of view {definition.name}", field.dataType)
-    context = RuleContext(catalyst, scratch, definition.name, RULES)
+    growing = frozenset(table.name for table in catalog.tables() if table.events is not None)
+    context = RuleContext(catalyst, scratch, definition.name, RULES, growing)
     try:
         followed = _follow(catalog, definition, resolved, schema, context)
     except BaseException:

@@ -39,7 +39,7 @@ def projection_query(statement: CreateProjection, as_map: bool) -> str:
     deleted = "0"
     if statement.deleted_by:
         deleted = f"coalesce(max(CASE WHEN {_is_one_of(statement.deleted_by)} THEN position END), 0)"
-    fields = [_field(one, deleted, as_map) for one in statement.fields]
+    fields = [_field(one, deleted) for one in statement.fields]
     columns = ",\n  ".join(
         [
             "aggregate_id",
@@ -49,25 +49,26 @@ def projection_query(statement: CreateProjection, as_map: bool) -> str:
             "max(created_at) AS updated_at",
         ]
     )
+    # Read once for all fields; what is no text stays as its JSON.
+    data = "event_data" if as_map else "from_json(event_data, 'MAP<STRING, STRING>')"
     return (
-        f"SELECT {columns}\nFROM {quoted(statement.store)}\nWHERE aggregate_type = {_text(statement.aggregate_type)}\n"
+        f"SELECT {columns}\nFROM (\n"
+        f"  SELECT aggregate_id, event_type, event_version, position, created_at, {data} AS data\n"
+        f"  FROM {quoted(statement.store)} WHERE aggregate_type = {_text(statement.aggregate_type)}\n)\n"
         f"GROUP BY aggregate_id\nHAVING max(position) > {deleted}"
     )
 
 
-def _field(field: ProjectedField, deleted: str, as_map: bool) -> str:
-    *above, name = field.path
-    if as_map:
-        first, *rest = field.path
-        there = f"map_contains_key(event_data, {_text(first)})"
-        value = f"event_data[{_text(first)}]"
-        if rest:
-            value = f"get_json_object({value}, {_text(_path(rest))})"
-    else:
-        inside = f"get_json_object(event_data, {_text(_path(above))})" if above else "event_data"
-        # A field that is there with the value null counts: it was set to nothing.
+def _field(field: ProjectedField, deleted: str) -> str:
+    first, *rest = field.path
+    # A field that is there with the value null counts: it was set to nothing.
+    there = f"map_contains_key(data, {_text(first)})"
+    value = f"data[{_text(first)}]"
+    if rest:
+        *above, name = rest
+        inside = f"get_json_object({value}, {_text(_path(above))})" if above else value
         there = f"array_contains(json_object_keys({inside}), {_text(name)})"
-        value = f"get_json_object(event_data, {_text(_path(field.path))})"
+        value = f"get_json_object({value}, {_text(_path(rest))})"
     if field.type_text.strip().upper() != "STRING":
         value = f"try_cast({value} AS {field.type_text})"
     if field.of_types:

@@ -18,11 +18,12 @@ from headrace.rules.aggregate_calls import MOMENTS, PAIRS, AggregateCall, calls_
 from headrace.rules.aggregate_direct import direct_results
 from headrace.rules.aggregate_partials import buffers_of, fill_groups, partials_of
 from headrace.rules.aggregate_rule import AggregateRule
-from headrace.rules.aggregate_values import keep_values
+from headrace.rules.aggregate_values import GrowingValues, keep_values
 from headrace.rules.base import LONG
 from headrace.rules.context import Above, Operator, RuleContext
-from headrace.rules.filter_project import project_over
+from headrace.rules.filter_project import FilterProject, project_over
 from headrace.rules.remembered import Remembered, remember
+from headrace.rules.scan import Scan
 from headrace.rules.signed import named
 
 
@@ -121,9 +122,16 @@ def build(context: RuleContext, node: Aggregate, above: Above) -> AggregateRule:
     width, below = len(node.groups), node.child.types
     partials = partials_of(node.calls, below)
     plan = context.java(node.child.plan)
+    kinds: dict[tuple[int, ...], set[str]] = {}
+    for partial in partials:
+        if partial.remembers:
+            kinds.setdefault(partial.columns, set()).add(partial.kind)
+    grows = _only_grows(context, node.child)
     values = [
-        keep_values(context, plan, below, width, columns)
-        for columns in dict.fromkeys(partial.columns for partial in partials if partial.remembers)
+        GrowingValues(width, columns)
+        if grows and wanted <= {"min", "max"}
+        else keep_values(context, plan, below, width, columns)
+        for columns, wanted in kinds.items()
     ]
     state_types = (*below[:width], *(partial.type for partial in partials))
     state = context.store(state_types, plan, lambda frame: fill_groups(frame, width, partials))
@@ -150,6 +158,13 @@ def build(context: RuleContext, node: Aggregate, above: Above) -> AggregateRule:
         query=query,
         direct=direct_results(context, _groups(node), node.calls, node.results) if is_direct else None,
     )
+
+
+def _only_grows(context: RuleContext, node: Node) -> bool:
+    """Whether rows only ever come: of a relation of which that is so, each mapped alone."""
+    while isinstance(node, FilterProject):
+        node = node.child
+    return isinstance(node, Scan) and node.relation in context.growing
 
 
 def _groups(node: Aggregate) -> Sequence[Column]:
@@ -191,7 +206,8 @@ def sentence(context: RuleContext, node: Aggregate, above: Node | None) -> str:
     """For EXPLAIN."""
     names = ", ".join(dict.fromkeys(call.shown for call in node.calls))
     what = ", ".join(group.name for group in node.groups) or "all rows"
-    return f"group by {what}: partials of {names or 'the row count'}, groups touched"
+    grows = ", of rows that only come" if _only_grows(context, node.child) else ""
+    return f"group by {what}: partials of {names or 'the row count'}{grows}, groups touched"
 
 
 OPERATOR = Operator(

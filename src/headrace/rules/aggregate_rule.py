@@ -20,7 +20,7 @@ from headrace.errors import ViewEvaluationError
 from headrace.plans.query import Query
 from headrace.rules.aggregate_direct import Result
 from headrace.rules.aggregate_partials import Buffer, Partial
-from headrace.rules.aggregate_values import ValueStore
+from headrace.rules.aggregate_values import GrowingValues, ValueStore
 from headrace.rules.base import Epoch, Rule
 from headrace.rules.remembered import Remembered
 from headrace.rules.signed import leaf_table, signed
@@ -40,7 +40,7 @@ class AggregateRule:
     width: int
     partials: tuple[Partial, ...]
     buffers: tuple[Buffer, ...]
-    values: tuple[ValueStore, ...]
+    values: tuple[ValueStore | GrowingValues, ...]
     state: str
     state_schema: pa.Schema
     remembered: Remembered | None

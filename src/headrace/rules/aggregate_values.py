@@ -14,12 +14,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from headrace.plans.trees import Java
-from headrace.rules.base import Epoch
+from headrace.rules.base import Epoch, NeedsFill
 from headrace.rules.context import RuleContext
 from headrace.rules.inputs import has_null_key
 from headrace.state.delta import Delta, combine_with_positions
 from headrace.state.extremes import dense_ranks
 from headrace.state.hashing import identity
+from headrace.state.snapshot import Snapshot
 from headrace.state.state import State
 
 
@@ -89,6 +90,26 @@ class ValueStore:
         before = snapshot.multiplicity(delta.low, delta.high)
         epoch.record(self.store, delta)
         return ChangedValues(snapshot, delta, numbers[kept[firsts]], before, self.width)
+
+
+@dataclass(frozen=True, eq=False)
+class GrowingValues:
+    """The values of some columns where rows only ever come: an extreme is beaten or stays, so nothing is remembered."""
+
+    width: int
+    columns: tuple[int, ...]
+
+    def absorb(self, epoch: Epoch, change: Delta, numbers: npt.NDArray[np.int64], count: int) -> ChangedValues:
+        """The values that a change brings, as if none of them had been there before."""
+        if bool(np.any(change.weights < 0)):
+            raise NeedsFill
+        kept = np.flatnonzero(~has_null_key(change, self.columns))
+        stored = [*range(self.width), *self.columns]
+        rows = change.rows.select(stored).take(pa.array(kept)).rename_columns([f"c{i}" for i in range(len(stored))])
+        low, high = identity(rows.columns, len(kept))
+        delta, firsts = combine_with_positions(rows, change.weights[kept], low, high)
+        nothing = Snapshot(rows.schema, ())
+        return ChangedValues(nothing, delta, numbers[kept[firsts]], np.zeros(len(delta), dtype=np.int64), self.width)
 
 
 def keep_values(

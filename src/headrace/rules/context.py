@@ -96,6 +96,8 @@ class RuleContext:
     scratch: InitVar[Path]
     view: str
     operators: tuple[Operator[Any], ...]
+    # Relations whose rows only ever come, such as event stores.
+    growing: frozenset[str] = frozenset()
     folder: Path = field(init=False)
     handles: Handles = field(default_factory=Handles)
     stores: list[HiddenStore] = field(default_factory=list[HiddenStore])
