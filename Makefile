@@ -8,6 +8,7 @@ READY := .venv/.ready
 .PHONY: audit standby-check help setup test test-fast test-cluster check demo demo-cdc demo-transactions quickstart bench bench-epoch bench-capture bench-feeds bench-console bench-endurance bench-api judge soak capture-check followed-medallion crash feeds-check siege jvm-loss lock clean
 .PHONY: help setup test test-fast test-cluster check demo demo-cdc quickstart bench bench-epoch bench-capture bench-feeds bench-console bench-endurance judge soak capture-check followed-medallion crash feeds-check siege jvm-loss lock clean
 .PHONY: help setup test test-fast test-cluster check demo demo-cdc demo-events quickstart bench bench-epoch bench-capture bench-events bench-endurance judge soak capture-check followed-medallion events-check crash siege jvm-loss lock clean
+.PHONY: help setup test test-fast test-cluster check demo demo-cdc quickstart bench bench-epoch bench-capture bench-feeds bench-console bench-endurance judge soak capture-check followed-medallion crash feeds-check siege jvm-loss lock clean demo-events bench-events events-check
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

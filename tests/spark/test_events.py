@@ -178,14 +178,14 @@ def test_a_python_fold_is_the_same_live_and_rebuilt(home: Any) -> None:
     store.append("Order", "o", [event("Paid", amount=1)])
     store.append("Account", "a1", [event("Closed")])
     last = store.append("Account", "a2", [event("Paid", amount=5)]).position
-    assert projection.follower.wait_for(last)
+    assert projection.follower.wait_for(last), projection.follower.error
     live = rows(home, "SELECT aggregate_id, median, n, version, position, state FROM medians ORDER BY aggregate_id")
     assert [(one["aggregate_id"], one["n"]) for one in live] == [("a0", 20), ("a2", 21)]
     assert projection.rebuild() == 2
     query = "SELECT aggregate_id, median, n, version, position, state FROM medians ORDER BY aggregate_id"
     assert rows(home, query) == live
     last = store.append("Account", "a1", [event("Paid", amount=3)]).position
-    assert projection.follower.wait_for(last)
+    assert projection.follower.wait_for(last), projection.follower.error
     assert len(rows(home, query)) == 3
     with pytest.raises(headrace.SystemTable):
         home.apply({"medians": [{"delete": {"aggregate_id": "a0"}}]})

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -61,6 +61,7 @@ class FoldedProjection:
         self._upcasts = upcasts
         self.name = name.lower()
         self._table = self._made(columns)
+        self._columns = [one for one in self._table.schema.names if one not in (*_LAST, "aggregate_id")]
         # Of other code nothing is known, so that it begins from nothing.
         self.follower = Follower(loop, store, f"{self.name}@{fingerprint(fold)}", self._take, opened)
 
@@ -101,7 +102,7 @@ class FoldedProjection:
         for one in mine:
             by_name.setdefault(one["aggregate_id"], []).append(one)
         for name, listed in by_name.items():
-            row = folded_row(self._fold, name, kept.get(name), listed)
+            row = folded_row(self._fold, self._columns, name, kept.get(name), listed)
             if row is not None:
                 changes.append({"insert": row})
             elif name in kept:
@@ -135,7 +136,7 @@ class FoldedProjection:
         listed = read_events(events, columns, self._aggregate_type, None, 0, None)
         for row in listed.to_pylist(maps_as_pydicts="strict"):
             by_name.setdefault(row["aggregate_id"], []).append(self._opened(as_event(row)))
-        found = (folded_row(self._fold, name, None, of_name) for name, of_name in by_name.items())
+        found = (folded_row(self._fold, self._columns, name, None, of_name) for name, of_name in by_name.items())
         return [row for row in found if row is not None]
 
     def _folded_on_spark(self, events: State, columns: StructType) -> list[dict[str, Any]]:
@@ -151,7 +152,7 @@ class FoldedProjection:
                 kept = (
                     chosen.repartition(chosen["aggregate_id"])
                     .sortWithinPartitions("aggregate_id", "position")
-                    .mapInArrow(_folding(self._fold), "row string")
+                    .mapInArrow(_folding(self._fold, self._columns), "row string")
                 )
                 return [json.loads(one["row"]) for one in kept.toArrow().to_pylist()]
         finally:
@@ -160,9 +161,13 @@ class FoldedProjection:
 
 
 def folded_row(
-    fold: Fold, name: str, state: dict[str, Any] | None, events: Sequence[Mapping[str, Any]]
+    fold: Fold,
+    columns: Collection[str],
+    name: str,
+    state: dict[str, Any] | None,
+    events: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any] | None:
-    """The row of an aggregate after some more events; None where it has none."""
+    """The row of an aggregate after some more events; None where it has none. What is no column is in its state."""
     for event in events:
         state = fold(state, event)
         # As it is kept, so that a step here and a step after a restart go on from the same.
@@ -171,11 +176,11 @@ def folded_row(
         return None
     last = events[-1]
     about = {"version": last["event_version"], "position": last["position"], "updated_at": last["created_at"]}
-    fields = {column: value for column, value in state.items() if column not in _LAST and column != "aggregate_id"}
+    fields = {column: value for column, value in state.items() if column in columns}
     return {"aggregate_id": name, **fields, **about, "state": json.dumps(state, ensure_ascii=False)}
 
 
-def _folding(fold: Fold) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _folding(fold: Fold, columns: Collection[str]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The fold of sorted batches of events, as Spark's workers run it."""
 
     def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
@@ -184,11 +189,11 @@ def _folding(fold: Fold) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.Rec
         for batch in batches:
             for row in batch.to_pylist(maps_as_pydicts="strict"):
                 if row["aggregate_id"] != name:
-                    if gathered and (made := folded_row(fold, name or "", None, gathered)) is not None:
+                    if gathered and (made := folded_row(fold, columns, name or "", None, gathered)) is not None:
                         yield made
                     name, gathered = row["aggregate_id"], []
                 gathered.append(as_event(row))
-        if gathered and (made := folded_row(fold, name or "", None, gathered)) is not None:
+        if gathered and (made := folded_row(fold, columns, name or "", None, gathered)) is not None:
             yield made
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
