@@ -189,6 +189,8 @@ def test_a_python_fold_is_the_same_live_and_rebuilt(home: Any) -> None:
     assert len(rows(home, query)) == 3
     with pytest.raises(headrace.SystemTable):
         home.apply({"medians": [{"delete": {"aggregate_id": "a0"}}]})
+    projection.drop()
+    assert "medians" not in [one["name"] for one in home.execute("SHOW TABLES").to_pylist()]
 
 
 def test_rows_of_an_outbox_become_events_once(spark: SparkSession, tmp_path: Path) -> None:

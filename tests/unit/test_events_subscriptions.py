@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from headrace.epoch.calls import Outdated
 from tests.small_events import SmallStore, event
 
 
@@ -86,3 +87,14 @@ def test_encrypted_values_are_given_as_they_were(store: SmallStore) -> None:
     assert one.wait_for(1)
     one.stop()
     assert seen == [{"name": "Ada"}]
+
+
+def test_of_two_of_one_name_each_event_is_counted_once(store: SmallStore) -> None:
+    filled(store, 3)
+    first = store.subscribe("s", lambda given: None)
+    assert first.wait_for(3)
+    first.stop()
+    with pytest.raises(Outdated):
+        first.submit({}, 2, 3)
+    first.submit({}, 3, 4)
+    assert first.position == 4

@@ -53,11 +53,15 @@ def drop_event_store(core: Core, statement: DropEventStore) -> None:
     if statement.if_exists and statement.name not in core.catalog:
         return
     store = store_table(core.catalog, statement.name)
-    tables = [store, *(one for one in core.catalog.tables() if one.kept_for == store.name)]
+    drop_tables(core, [store, *(one for one in core.catalog.tables() if one.kept_for == store.name)])
+
+
+def drop_tables(core: Core, tables: Sequence[Table]) -> None:
+    """Drop tables together, in one epoch, which no view may read any more."""
     users = sorted({view.name for one in tables for view in core.catalog.users(one.name)})
     if users:
         raise RelationNameError(
-            f"{store.name} is in use",
+            f"{tables[0].name} is in use",
             detail=f"It is read by {', '.join(users)}.",
             hint=f"drop {'them' if len(users) > 1 else 'it'} first",
         )

@@ -20,14 +20,14 @@ from headrace.catalog.catalog import Table
 from headrace.catalog.make import make_table, table_contract
 from headrace.definitions.adopt import adopt
 from headrace.epoch.bulk import Bulk
-from headrace.epoch.calls import Call
 from headrace.epoch.loop import Loop
 from headrace.errors import RelationNameError, StatementError
 from headrace.events.append import rows_by
-from headrace.events.define import types_of
+from headrace.events.define import drop_tables, types_of
 from headrace.events.followers import Follower, Opened
 from headrace.events.reading import read_events
 from headrace.events.states import Fold, as_event, fingerprint
+from headrace.events.subscriptions import forget_subscription
 from headrace.events.tables import beside
 from headrace.intake.arrow import to_arrow
 from headrace.json_forms import json_form
@@ -112,7 +112,7 @@ class FoldedProjection:
     def rebuild(self) -> int:
         """Fold all events anew, on Spark, while the old rows serve; then take their place. How many rows there are."""
         with self.follower._turn:  # pyright: ignore[reportPrivateUsage]
-            core = self._loop.core
+            core, before = self._loop.core, self.follower.position
             found = core.newest_of_names([self._store, self.name, beside(self._store, "types")])
             # Keys and upcasters stay in this process: what needs them is folded here.
             here = self._upcasts() or any(one.encrypted for one in types_of(found, self._store).values())
@@ -128,8 +128,16 @@ class FoldedProjection:
                 to_arrow([one.row for one in decoded if one is not None and one.row is not None], schema), types
             )
             old = conform(found[self.name][0].all().rows, types)
-            self._loop.submit(Call({self.name: Bulk(old, fresh), **self.follower.kept_at(last)}))
+            self.follower.submit({self.name: Bulk(old, fresh)}, before, last)
             return fresh.num_rows
+
+    def drop(self) -> None:
+        """Follow no more, and drop the table, which no view may read."""
+        self.follower.stop()
+        core = self._loop.core
+        with core.sessions.catalyst.active():
+            self._loop.define(lambda: drop_tables(core, [core.catalog.table(self.name)]))
+        forget_subscription(self._loop, self._store, self.follower.name)
 
     def _folded_here(self, events: State, columns: StructType) -> list[dict[str, Any]]:
         by_name: dict[str, list[dict[str, Any]]] = {}

@@ -12,7 +12,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from headrace.epoch.calls import Call
+from headrace.epoch.batch import Batch, Changes, WorkedOut
+from headrace.epoch.calls import Call, Outdated
+from headrace.epoch.digest import digest
 from headrace.epoch.loop import Loop
 from headrace.errors import HeadraceError
 from headrace.events.append import rows_by
@@ -88,9 +90,24 @@ class Follower:
             events = [self._opened(as_event(row)) for row in rows.to_pylist(maps_as_pydicts="strict")]
             if not events:
                 return 0
-            changes = self._take(events)
-            self._loop.submit(Call({**changes, **self.kept_at(events[-1]["position"])}))
+            self.submit(self._take(events), position, events[-1]["position"])
             return len(events)
+
+    def submit(self, changes: Changes, before: int, after: int) -> None:
+        """Commit changes together with how far it is; `Outdated` where another of its name was quicker."""
+        table = beside(self._store, "subscriptions")
+        mark = (table, self.name)
+
+        def within(batch: Batch) -> WorkedOut:
+            rows = rows_by(batch.before(table), (0,), [(self.name,)])
+            known = batch.notes.get(mark, int(rows[0][1]) if rows else self._since)
+            if known != before:
+                raise Outdated
+            return WorkedOut({**changes, **self.kept_at(after)}, {}, {mark: after})
+
+        self._loop.submit(
+            Call({}, digest=digest(table.encode(), self.name.encode(), str(after).encode()), within=within)
+        )
 
     def kept_at(self, position: int) -> dict[str, Sequence[object]]:
         """The change that keeps how far it is."""
@@ -106,6 +123,8 @@ class Follower:
                 self.error, failures = None, 0
                 if not taken:
                     core.following.wait(epoch, _LOOK_SECONDS)
+            except Outdated:
+                continue
             except Exception as error:
                 if core.closed or self._stopped.is_set():
                     return
