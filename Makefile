@@ -5,10 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: audit standby-check help setup test test-fast test-cluster check demo demo-cdc demo-transactions quickstart bench bench-epoch bench-capture bench-feeds bench-console bench-endurance bench-api judge soak capture-check followed-medallion crash feeds-check siege jvm-loss lock clean
-.PHONY: help setup test test-fast test-cluster check demo demo-cdc quickstart bench bench-epoch bench-capture bench-feeds bench-console bench-endurance judge soak capture-check followed-medallion crash feeds-check siege jvm-loss lock clean
-.PHONY: help setup test test-fast test-cluster check demo demo-cdc demo-events quickstart bench bench-epoch bench-capture bench-events bench-endurance judge soak capture-check followed-medallion events-check crash siege jvm-loss lock clean
-.PHONY: help setup test test-fast test-cluster check demo demo-cdc quickstart bench bench-epoch bench-capture bench-feeds bench-console bench-endurance judge soak capture-check followed-medallion crash feeds-check siege jvm-loss lock clean demo-events bench-events events-check
+.PHONY: audit standby-check help setup test test-fast test-cluster check demo demo-cdc demo-transactions quickstart bench bench-epoch bench-capture bench-feeds bench-console bench-endurance bench-api judge soak capture-check followed-medallion crash feeds-check siege jvm-loss lock clean demo-events bench-events events-check
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,6 +64,7 @@ demo-cdc: setup ## a PostgreSQL followed through Debezium and Kafka into two vie
 
 demo-transactions: setup ## a support desk: Kafka, a join, PostgreSQL, an API; prints how long a transaction takes to get there
 	@$(BIN)/python examples/transactions/demo.py
+
 demo-events: setup ## customers by their events: commands, projections, an audit log, what was true then, replay, erasure
 	@$(BIN)/python examples/customers/demo.py
 
@@ -90,6 +88,7 @@ bench-feeds: setup ## events a second of feeds into a real Kafka, beside a loop 
 
 bench-console: setup ## the console's first paint, a stream of 1,000 rows a second, what it costs an epoch (apt-get install chromium)
 	@$(BIN)/python bench/console.py --json bench/results/console.json
+
 bench-events: setup ## durable appends of 8 clients, one alone, a replay of a million events, states with snapshots
 	@$(BIN)/python bench/events.py --json bench/results/events.json
 

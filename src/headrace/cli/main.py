@@ -80,10 +80,10 @@ for name, verb in (
     app.command(name)(verb)
 app.add_typer(source)
 app.add_typer(dead_letters)
+app.add_typer(events)
 app.add_typer(changefeed)
 app.add_typer(key)
 app.add_typer(policy)
-app.add_typer(events)
 app.add_typer(local)
 
 

@@ -59,6 +59,7 @@ def serve(
     ] = None,
     tls_key: Annotated[
         Path | None, typer.Option("--tls-key", metavar="FILE", help="Private key of the certificate, in PEM.")
+    ] = None,
     commands: Annotated[
         list[str] | None,
         typer.Option(
@@ -132,12 +133,11 @@ def serve(
             settings = read_settings(**{**settings.model_dump(exclude_unset=True), "serve_definitions": True})
         there = is_there(chosen.location, settings)
         has_keys = there and bool(read_keys(existing(chosen.location, settings)).keys)
-        refuse_open_listening(host, settings.api_keys, has_keys)
-        certificate = certificate_of(tls_cert, tls_key)
         if commands:
             given = {**settings.model_dump(exclude_unset=True), "commands": (*settings.commands, *commands)}
             settings = read_settings(**given)
-        refuse_open_listening(host, settings.api_keys)
+        refuse_open_listening(host, settings.api_keys, has_keys)
+        certificate = certificate_of(tls_cert, tls_key)
         chosen = replace(chosen, settings=settings)
 
     hr: Any = None
