@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from pyspark.sql.types import BooleanType, DataType, DoubleType, FloatType, IntegralType
@@ -134,15 +135,18 @@ def _compared(shown: Shown, column: str, operator: Operator, text: str) -> Condi
         raise bad_parameter(column, str(error), "write column=eq.value, gt, gte, lt or lte instead of eq") from None
 
 
+_converter = lru_cache(1_000)(converter)
+
+
 def _value(kind: DataType, text: str) -> object:
     """A value from its text, which for a number or a truth is not its JSON form."""
     match kind:
         case BooleanType():
-            return converter(kind)({"true": True, "false": False}.get(text.lower(), text))
+            return _converter(kind)({"true": True, "false": False}.get(text.lower(), text))
         case IntegralType():
             if not re.fullmatch(r"[+-]?[0-9]{1,40}", text):
                 raise BadValue(f"expected an integer, got {shown_value(text)}")
-            return converter(kind)(int(text))
+            return _converter(kind)(int(text))
         case DoubleType() | FloatType():
             try:
                 number = float(text)
@@ -151,7 +155,7 @@ def _value(kind: DataType, text: str) -> object:
             # What a FLOAT can be that is written with fewer digits.
             return float(np.float32(number)) if isinstance(kind, FloatType) else number
         case _:
-            return converter(kind)(text)
+            return _converter(kind)(text)
 
 
 def _fields(shown: Shown, text: str) -> tuple[str, ...]:

@@ -83,8 +83,9 @@ async def from_table(tables: Tables, table: ServingTable, question: Question) ->
         headers, tag = _told(question, table, mark.epoch, mark.sequence, mark.lag(question.newest.changed_at))
         if is_known(question.known_tags, tag):
             return Answer(mark.epoch, headers, unchanged=True)
-    name = _name(shown, asked, access, "table")
-    after = read_cursor(asked.cursor, shown, access, name) if asked.cursor else None
+    after = None
+    if asked.cursor:
+        after = read_cursor(asked.cursor, shown, access, _name(shown, asked, access, "table"))
     page = await tables.page(table, shown, asked, access, after)
     if page is None:
         return None
@@ -95,7 +96,9 @@ async def from_table(tables: Tables, table: ServingTable, question: Question) ->
         headers,
         page.rows,
         page.more,
-        lambda index: written_cursor(position_of(shown, access, page.places[index]), name),
+        lambda index: written_cursor(
+            position_of(shown, access, page.places[index]), _name(shown, asked, access, "table")
+        ),
     )
 
 
