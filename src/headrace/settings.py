@@ -321,6 +321,18 @@ class Settings(BaseSettings):
         description="Names of pipelines under which the home answers the feldera client; a JSON array in the "
         "environment. Without any, it answers to every name, so that a script's own name needs no change.",
     )
+    alert_webhook: str | None = Field(
+        default=None,
+        pattern=r"^(https?://|env:|file:).+$",
+        repr=False,
+        description="Where headrace serve posts what came to be wrong and what is right again: a URL, or env:NAME or "
+        "file:/path that holds one.",
+    )
+    alert_lag: timedelta = Field(
+        default=timedelta(minutes=5),
+        gt=timedelta(0),
+        description="How far a source or a view may be behind before headrace status and alerts say so.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="warning",
         description="What headrace serve writes into its log: this and what is graver. Read anew on SIGHUP.",

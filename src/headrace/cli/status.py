@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Any
+
 import typer
 
 from headrace.cli.changefeed import UNTOLD, feeds_for_people
 from headrace.cli.homes import choose_home
-from headrace.cli.opening import errors_reported
+from headrace.cli.opening import errors_reported, through_owner
 from headrace.cli.options import DebugOption, HomeOption, JsonOption
 from headrace.cli.reading import reading
 from headrace.cli.show import show_json, show_rows
 from headrace.cli.source import UNREAD, for_people
+from headrace.errors import HeadraceError
 
 
-def status(home: HomeOption = None, as_json: JsonOption = False, debug: DebugOption = False) -> None:
+def status(
+    home: HomeOption = None,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="For scripts: exit with 0 if all is well, 1 with warnings, 2 if it is broken."),
+    ] = False,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
     """Show the newest epoch, the tables, the views, and how the sources and changefeeds fare.
 
     Examples:
@@ -21,7 +32,12 @@ def status(home: HomeOption = None, as_json: JsonOption = False, debug: DebugOpt
         headrace status
 
         headrace status --home s3://lake/sales --json
+
+        headrace status --check || page-somebody
     """
+    if check:
+        _check(home, as_json=as_json, debug=debug)
+        return
     with errors_reported(as_json=as_json, debug=debug), reading(chosen := choose_home(home)) as hr:
         held = hr.relations()
         if as_json:
@@ -42,3 +58,31 @@ def status(home: HomeOption = None, as_json: JsonOption = False, debug: DebugOpt
             typer.echo(UNREAD)
         if held.feeds.num_rows and not held.from_owner:
             typer.echo(UNTOLD)
+
+
+def _check(home: str | None, *, as_json: bool, debug: bool) -> None:
+    """Tell what is wrong in a line each, and end with a code that says how bad it is."""
+    told: dict[str, Any] | None = None
+    why = "no process has it open"
+    with errors_reported(as_json=as_json, debug=debug):
+        chosen = choose_home(home)
+        try:
+            known = through_owner(chosen, "status")
+            told = None if known is None else {**known, **(through_owner(chosen, "findings") or {})}
+        except HeadraceError as error:
+            why = error.message
+    if told is None:
+        found = [{"kind": "home", "about": "home", "level": "broken", "text": f"It is not served: {why}."}]
+    else:
+        found = list(told.get("findings", ()))
+    code = max((2 if one["level"] == "broken" else 1 for one in found), default=0)
+    epoch = None if told is None else told["epoch"]
+    if as_json:
+        show_json({"home": chosen.location, "epoch": epoch, "code": code, "findings": found})
+    else:
+        typer.echo(
+            f"{chosen.location}: {('all is well', 'warnings', 'broken')[code]}" + (f", epoch {epoch}" if told else "")
+        )
+        for one in found:
+            typer.echo(f"  {one['level']} {one['kind']} {one['about']}: {one['text']}")
+    raise typer.Exit(code)

@@ -53,7 +53,12 @@ def build_app(hr: Headrace, settings: Settings, processes: QueryProcesses | None
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None, None]:
         app.state.history.begin()
+        alerts = service.alerts()
+        if alerts is not None:
+            alerts.start()
         yield
+        if alerts is not None:
+            await run_in_threadpool(alerts.close)
         await app.state.data.close()
         await run_in_threadpool(app.state.history.close)
         ring.close()

@@ -49,6 +49,11 @@ class HomeMetrics(Collector):
                 fresh.add_metric([name], self._behind(name, lags))
         return [rows, bytes_held, fresh]
 
+    def behind(self) -> dict[str, float]:
+        """By view, how many seconds it is behind what its sources have."""
+        lags = self._lags()
+        return {view.name: self._behind(view.name, lags) for view in self._home.core.catalog.views()}
+
     def _lags(self) -> dict[str, float]:
         """By table, how many seconds its sources are behind."""
         found: dict[str, float] = {}

@@ -18,14 +18,18 @@ from dataclasses import dataclass
 
 from fastapi import Request
 
+from headrace.errors import SetupError
 from headrace.home import Home
 from headrace.query_processes.for_others import query_verb, served
 from headrace.query_processes.pool import QueryProcesses
 from headrace.query_processes.queries import ServedQueries
 from headrace.reading.readings import Readings
+from headrace.secrets import referred_to
+from headrace.serving.alerts import Alerts
 from headrace.serving.arrivals import Arrivals
 from headrace.serving.completions import Completions
 from headrace.serving.feed_metrics import FeedMetrics
+from headrace.serving.findings import Finding, findings
 from headrace.serving.home_metrics import HomeMetrics
 from headrace.serving.limits import Pushes
 from headrace.serving.metrics import Metrics
@@ -68,6 +72,19 @@ class Service:
         """Have queries of other processes, which would otherwise be asked of the home's own Spark, run with these."""
         seconds = self.settings.serve_query_time.total_seconds()
         self.home.offer("query", query_verb(served(self.queries), seconds))
+        self.home.offer("findings", lambda: {"findings": [one.to_json() for one in self.look()]})
+
+    def look(self) -> list[Finding]:
+        """What is wrong with the home now."""
+        return findings(self.home, self.settings.alert_lag.total_seconds())
+
+    def alerts(self) -> Alerts | None:
+        """Who tells a webhook what is wrong; none if no webhook is set."""
+        url = self.settings.alert_webhook
+        if url is None:
+            return None
+        found = referred_to("alert_webhook", url, SetupError, "start the server again")
+        return Alerts(str(found), self.home.path.name, self.look)
 
     def end(self) -> None:
         """Take part in no stream any more; what else is under way goes on."""
