@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from headrace.catalog.catalog import Catalog, Relation, Table
 from headrace.epoch.core import Core
+from headrace.errors import EpochExpired
 from headrace.feeds.running import shown as shown_feeds
 from headrace.json_forms import json_rows
 from headrace.reading.explain import explain_view
@@ -29,7 +30,6 @@ router = APIRouter(tags=["console"])
 
 _DIFFERENCE_BYTES = 32 * 1024 * 1024
 _VERIFYING = threading.Lock()
-Epoch = Annotated[int, Query(ge=0, le=2**62)]
 
 
 class GraphBody(BaseModel):
@@ -221,6 +221,13 @@ def _state(store: Store) -> dict[str, Any]:
 def _difference(service: Service, name: str, begin: int, to: int, limit: int) -> dict[str, Any]:
     """The net of all changes between two epochs; backwards they are taken back."""
     low, high, sign = (begin, to, 1) if begin <= to else (to, begin, -1)
+    newest = service.readings.epoch
+    if high > newest:
+        raise EpochExpired(
+            f"epoch {high} cannot be read",
+            detail=f"The newest epoch is {newest}.",
+            hint=f"name an epoch from 0 to {newest}",
+        )
     table = service.home.changes(name, low, high, _DIFFERENCE_BYTES)
     columns = [one for one in table.column_names if not one.startswith("_change") and not one.startswith("_commit")]
     kinds = table.column("_change_type").to_pylist()
