@@ -68,8 +68,8 @@ class OutboxFollower(Follower):
                 return self._take_all(step)
             if not isinstance(step, Changes):
                 return 0
-            rows = [row for one in step.epochs for row in _inserted(one.table.to_pylist(maps_as_pydicts="strict"))]
-            self._append(rows, step.position.epoch or 0)
+            rows = [row for one in step.epochs for row in inserted_rows(one.table.to_pylist(maps_as_pydicts="strict"))]
+            self.append_rows(rows, step.position.epoch or 0)
             return len(rows)
 
     def _take_all(self, reset: Reset) -> int:
@@ -78,13 +78,13 @@ class OutboxFollower(Follower):
         while at is not None:
             piece = reset.content.piece(at, 50_000)
             at = piece.after
-            rows.extend(_inserted(piece.rows.to_pylist(maps_as_pydicts="strict")))
+            rows.extend(inserted_rows(piece.rows.to_pylist(maps_as_pydicts="strict")))
         rows.sort(key=lambda row: row["_order"])
         taken = len(rows)
-        self._append(rows, reset.position.epoch or 0)
+        self.append_rows(rows, reset.position.epoch or 0)
         return taken
 
-    def _append(self, rows: Sequence[Row], epoch: int) -> None:
+    def append_rows(self, rows: Sequence[Row], epoch: int) -> None:
         """Append in pieces; only the last says how far it is, and all before it change nothing when they come again."""
         pieces = [rows[start : start + _PIECE] for start in range(0, len(rows), _PIECE)] or [[]]
         for index, piece in enumerate(pieces):
@@ -119,7 +119,7 @@ class OutboxFollower(Follower):
         self._loop.receipt_of(self._loop.enter(call))
 
 
-def _inserted(rows: Sequence[Row]) -> Iterator[Row]:
+def inserted_rows(rows: Sequence[Row]) -> Iterator[Row]:
     """The rows of an outbox that were written, in the order of the source's log, or of their ids."""
     found: list[Row] = []
     for row in rows:
