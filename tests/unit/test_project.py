@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import ProjectError, RelationNameError
-from headrace.project.definitions import Definitions, read_definitions, refuse_problems
+from headrace.project.definitions import Definitions, makes_followed, makes_tables, read_definitions, refuse_problems
 from headrace.project.folder import Project, is_project, open_project
 from headrace.project.template import make_project
-from headrace.sql.statements import CreateSource
+from headrace.sql.statements import CreateSource, parse
 
 
 def project(folder: Path, yml: str = "name: shop", **files: str) -> Project:
@@ -174,6 +174,31 @@ def test_all_problems_are_listed_with_their_places(tmp_path: Path) -> None:
 def test_a_statement_that_defines_nothing_is_a_problem(tmp_path: Path) -> None:
     (problem,) = definitions(tmp_path, a="CREATE TABLE t (a INT);\nINSERT INTO t VALUES (1)").problems
     assert str(problem) == "sql/a.sql:2:1: INSERT defines nothing"
+
+
+def test_what_defines_but_is_no_part_of_a_project_is_not_told_that_it_defines_nothing(tmp_path: Path) -> None:
+    (problem,) = definitions(tmp_path, a="CREATE EVENT STORE events").problems
+    assert str(problem) == "sql/a.sql:1:1: CREATE EVENT STORE has no place in a project"
+    assert "headrace run script.sql" in problem.hint
+
+
+@pytest.mark.parametrize(
+    ("script", "tables", "followed"),
+    [
+        ("CREATE TABLE t (a INT)", True, False),
+        ("CREATE EVENT STORE events", True, False),
+        ("CREATE SOURCE s FROM KAFKA 'h:9092/p.*' WITH (format = 'debezium')", True, True),
+        ("CREATE SOURCE s INTO t FROM KAFKA 'h:9092/p' WITH (format = 'raw')", False, True),
+        ("CREATE SOURCE s INTO t FROM DELTA 'p'", False, True),
+        ("CREATE SOURCE s INTO t FROM DELTA 'p' WITH (mode = 'snapshot')", False, False),
+        ("CREATE CHANGEFEED f FOR TABLE t INTO FILES 'out'", False, True),
+        ("INSERT INTO t VALUES (1)", False, False),
+    ],
+)
+def test_a_script_tells_whether_it_makes_tables_and_needs_a_process_that_stays(
+    script: str, tables: bool, followed: bool
+) -> None:
+    assert (makes_tables(script), makes_followed(parse(script))) == (tables, followed)
 
 
 def test_values_come_from_the_configuration_and_from_the_call(tmp_path: Path) -> None:

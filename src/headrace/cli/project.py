@@ -19,7 +19,7 @@ from headrace.project.folder import Project, open_project
 from headrace.project.run import Done, Outcome, has_followed, run_project
 
 RUN_PROJECT = "run_project"
-_UNREAD = (
+UNREAD = (
     "sources are read, and changefeeds told, while a process has the home open, and this one ends now; "
     "headrace serve has them read"
 )
@@ -56,7 +56,7 @@ def run_folder(
             with shown(hr, f"Running {project.name}", progress):
                 outcome = run_project(hr, definitions)
             if has_followed(definitions):
-                outcome.notes.append(_UNREAD)
+                outcome.notes.append(UNREAD)
             _tell(project, chosen.location, outcome, hr.epoch, as_json)
 
 

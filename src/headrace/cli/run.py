@@ -23,12 +23,13 @@ from headrace.cli.options import (
     SetOption,
 )
 from headrace.cli.progress import shown
-from headrace.cli.project import run_folder
+from headrace.cli.project import UNREAD, run_folder
 from headrace.cli.show import show_json, show_receipt, show_rows
 from headrace.errors import HeadraceError, HomeBusy
 from headrace.home_elsewhere import result_of
-from headrace.project.definitions import makes_tables
+from headrace.project.definitions import makes_followed, makes_tables
 from headrace.project.folder import is_project
+from headrace.sql.statements import parse
 
 # What no statement is to blame for.
 _OF_THE_HOME = (HomeBusy.code, "not_known", "not_understood")
@@ -99,6 +100,8 @@ def run(
                 with shown(hr, f"Running {'stdin' if script == '-' else script}", progress), _named(script):
                     result = hr.execute(text)
                 _show(result, script, as_json=as_json, rows=rows)
+        if any(makes_followed(parse(text)) for text in texts.values()):
+            typer.echo(f"note: {UNREAD}", err=True)
 
 
 def _makes_tables(texts: Mapping[str, str]) -> bool:

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from headrace.errors import HeadraceError, ProjectError, RelationNameError, StatementError
 from headrace.project.folder import Project
+from headrace.sources.define import is_followed
 from headrace.sql.script import split
-from headrace.sql.statements import CreateFeed, CreateSource, CreateTable, CreateView, Statement, parse, read_statement
+from headrace.sql.statements import (
+    CreateEventStore,
+    CreateFeed,
+    CreateSource,
+    CreateTable,
+    CreateView,
+    Statement,
+    parse,
+    read_statement,
+)
 from headrace.sql.tokens import locate, scan
 
 _VALUE = re.compile(r"\$\{([^}\n]*)\}")
@@ -126,8 +136,18 @@ def read_definitions(project: Project) -> Definitions:
 
 
 def makes_tables(script: str) -> bool:
-    """Whether a script holds a CREATE TABLE, or StatementError if it cannot be read."""
-    return any(isinstance(statement, CreateTable) for statement in parse(script))
+    """Whether a script makes a table or an event store, or StatementError if it cannot be read."""
+    return any(
+        isinstance(one, CreateTable | CreateEventStore) or (isinstance(one, CreateSource) and not one.table)
+        for one in parse(script)
+    )
+
+
+def makes_followed(statements: Iterable[Statement]) -> bool:
+    """Whether any makes a source or a feed that needs a process that stays, as one that serves the home does."""
+    return any(
+        isinstance(one, CreateFeed) or (isinstance(one, CreateSource) and is_followed(one)) for one in statements
+    )
 
 
 def in_order(views: Sequence[Definition]) -> list[Definition]:
@@ -230,12 +250,14 @@ def _anchored(statement: Defining, folder: Path) -> Defining:
 
 
 def _not_a_definition(file: str, statement: Statement) -> Problem:
-    verb = statement.sql.split(None, 1)[0].upper()
+    words = statement.sql.upper().split(None, 3)
+    # What makes something else than a project holds does define: it is its place that is wrong.
+    said = f"{' '.join(words[: 3 if words[1:2] == ['EVENT'] else 2])} has no place in a project"
     return Problem(
         file,
         statement.line,
         statement.column,
-        f"{verb} defines nothing",
+        said if words[0] in ("CREATE", "ALTER", "DROP") else f"{words[0]} defines nothing",
         "A project holds CREATE TABLE, VIEW, SOURCE and CHANGEFEED, which can be run again and again.",
         "put it into a script of its own and run that: headrace run script.sql",
     )

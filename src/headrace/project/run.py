@@ -16,7 +16,7 @@ from headrace.errors import HeadraceError, ProjectError, SourceError
 from headrace.face import Headrace, home_of
 from headrace.feeds.define import kept_tables, location_of, planned_feed
 from headrace.intake.table import TableContract
-from headrace.project.definitions import Definition, Definitions, Problem, refuse_problems
+from headrace.project.definitions import Definition, Definitions, Problem, makes_followed, refuse_problems
 from headrace.project.drift import find_drift, left_over
 from headrace.sources.define import is_read_whole, plan_sources
 from headrace.sql.statements import CreateFeed, CreateSource, CreateTable, CreateView
@@ -65,9 +65,7 @@ def run_project(hr: Headrace, definitions: Definitions) -> Outcome:
 
 def has_followed(definitions: Definitions) -> bool:
     """Whether a project has a source or a feed that needs a process that stays, as one that serves the home does."""
-    statements = (one.statement for one in definitions.sources)
-    followed = any(isinstance(one, CreateSource) and not is_read_whole(one) for one in statements)
-    return followed or bool(definitions.feeds)
+    return makes_followed(one.statement for one in (*definitions.sources, *definitions.feeds))
 
 
 def _adopt(core: Core, definitions: Definitions) -> Outcome:
