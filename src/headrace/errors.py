@@ -74,6 +74,11 @@ class HeadraceError(Exception):
         self.line = line
         self.column = column
 
+    def in_a_line(self) -> str:
+        """Message, detail and hint, for a place that has one line."""
+        said = ": ".join(part for part in (self.message, self.detail) if part)
+        return f"{said}{'' if said.endswith(('.', '?', '!')) else '.'} Hint: {self.hint}." if self.hint else said
+
     def met_at(self, line: int, column: int) -> None:
         """Tell which statement of a script met the error."""
         self.line, self.column = line, column
@@ -208,6 +213,15 @@ class EventsRejected(ChangesRejected):
         count = len(self.rejections)
         self.message = f"{count} event{'s' if count != 1 else ''} rejected"
         self.args = (self.message,)
+
+    @classmethod
+    def of_the_call(cls, store: str, reason: str) -> EventsRejected:
+        """An append that no event of it is to blame for: its aggregate, its expected version, its list."""
+        error = cls([Rejection(store, 0, reason)], hint="mend the call and append again; nothing of it was appended")
+        error.message = f"this append to {store} is not as it must be"
+        error.detail = reason
+        error.args = (error.message,)
+        return error
 
 
 class VersionConflict(HeadraceError):

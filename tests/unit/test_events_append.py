@@ -169,8 +169,12 @@ def test_nesting_is_bounded(store: SmallStore) -> None:
 
 @pytest.mark.parametrize("expected", ["all", -1, True, 1.0, None])
 def test_expected_is_any_none_or_a_number(store: SmallStore, expected: Any) -> None:
-    with pytest.raises(EventsRejected, match="expected is"):
+    with pytest.raises(EventsRejected, match="expected is") as caught:
         store.append("Customer", "a", [event("Made")], expected)
+    # No event is to blame.
+    assert caught.value.message == "this append to events is not as it must be"
+    assert caught.value.hint == "mend the call and append again; nothing of it was appended"
+    assert "[0]" not in str(caught.value)
 
 
 @pytest.mark.parametrize(("kind", "name"), [("", "a"), ("Customer", ""), (None, "a"), ("Customer", None)])

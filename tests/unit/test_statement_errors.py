@@ -31,6 +31,12 @@ def refused(sql: str) -> StatementError:
         ),
         ("CREATE", "found the end of the statement", (1, 7), "write CREATE TABLE"),
         (
+            "CREATE CHANGEFEED FOR TABLE t INTO FILES 'out'",
+            "a changefeed has a name",
+            (1, 19),
+            "write CREATE CHANGEFEED",
+        ),
+        (
             "CREATE TABLE",
             "expected the name of a table",
             (1, 13),
@@ -309,3 +315,36 @@ def test_an_error_is_message_place_and_hint() -> None:
         "write DROP TABLE | VIEW | MATERIALIZED VIEW | SOURCE | FLOW | CHANGEFEED | EVENT STORE | PROJECTION "
         "[IF EXISTS] x"
     )
+
+
+@pytest.mark.parametrize(
+    ("sql", "message", "hint"),
+    [
+        (
+            "SHOW CREATE CHANGEFEED f",
+            "SHOW CREATE is not offered",
+            "SHOW CHANGEFEEDS has its sink, location and options",
+        ),
+        ("SHOW CREATE TABLE t", "SHOW CREATE is not offered", "write DESCRIBE x"),
+        ("SHOW EVENT STORES", "SHOW EVENT STORES is not offered", "write SHOW TABLES; they are among them"),
+        ("SHOW PROJECTIONS", "SHOW PROJECTIONS is not offered", "write SHOW VIEWS; they are among them"),
+        (
+            "DESCRIBE CHANGEFEED f",
+            "DESCRIBE CHANGEFEED is not offered",
+            "write SHOW CHANGEFEEDS, which has all of each",
+        ),
+        ("DESC SOURCE s", "DESCRIBE SOURCE is not offered", "write SHOW SOURCES, which has all of each"),
+    ],
+)
+def test_who_asks_for_one_feed_store_or_source_hears_where_it_is_told(sql: str, message: str, hint: str) -> None:
+    error = refused(sql)
+    assert isinstance(error, UnsupportedStatement)
+    assert error.message.startswith(message)
+    assert error.hint == hint
+
+
+def test_a_table_may_have_the_name_of_what_is_described() -> None:
+    assert [one.sql for one in parse("DESCRIBE changefeed; DESCRIBE source")] == [
+        "DESCRIBE changefeed",
+        "DESCRIBE source",
+    ]

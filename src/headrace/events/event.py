@@ -77,7 +77,7 @@ def read_append(
         if not 0 < len(listed) <= MOST_EVENTS:
             raise _Bad(f"an append has 1 to {MOST_EVENTS} events, not {len(listed)}")
     except _Bad as bad:
-        raise EventsRejected([Rejection(store, 0, str(bad))]) from None
+        raise EventsRejected.of_the_call(store, str(bad)) from None
     read: list[Event] = []
     rejections: list[Rejection] = []
     for index, one in enumerate(listed):

@@ -260,8 +260,7 @@ class Runner:
 
     def _told(self, error: BaseException) -> str:
         if isinstance(error, HeadraceError):
-            said = ": ".join(part for part in (error.message, error.detail) if part)
-            said = f"{said} Hint: {error.hint}." if error.hint else said
+            said = error.in_a_line()
         elif isinstance(error, SinkUnavailable | SinkEnded):
             said = str(error)
         else:

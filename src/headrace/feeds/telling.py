@@ -213,9 +213,10 @@ class Telling:
                 if self._count < self._options.batch_size and not self._is_full:
                     step = self._step(position)
                     if isinstance(step, Dropped):
+                        feed = self._feed.name
                         raise FeedError(
-                            f"{name} was dropped at epoch {step.epoch}, and changefeed {self._feed.name} with it",
-                            hint="DROP CHANGEFEED, or create the relation again and RESYNC CHANGEFEED",
+                            f"{name} was dropped at epoch {step.epoch}, and changefeed {feed} has nothing to tell",
+                            hint=f"DROP CHANGEFEED {feed}, or create {name} again and RESYNC CHANGEFEED {feed}",
                         )
                     if isinstance(step, Reset):
                         raise self._begun_anew(step)

@@ -16,6 +16,5 @@ def may_pass(error: Exception) -> bool:
 def told(error: BaseException) -> str:
     """What it says, in a line."""
     if isinstance(error, HeadraceError):
-        said = ": ".join(part for part in (error.message, error.detail) if part)
-        return f"{said} Hint: {error.hint}." if error.hint else said
+        return error.in_a_line()
     return f"{type(error).__name__}: {error}"

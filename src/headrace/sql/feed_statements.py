@@ -25,6 +25,8 @@ def read_create_feed(reader: Reader, sql: str, line: int, column: int) -> Create
     """What stands after CHANGEFEED; which options a sink has is for the sink to say."""
     reader.form = FEED_FORM
     if_not_exists = reader.accept("IF", "NOT", "EXISTS")
+    if reader.at("FOR", "TABLE"):
+        raise reader.fail("a changefeed has a name, by which it is paused and dropped", hint=f"write {FEED_FORM}")
     name = reader.relation("changefeed", new=True).name
     reader.expect("FOR")
     # The contract says TABLE of views too; who writes VIEW means the same.

@@ -387,7 +387,12 @@ def _read_show(reader: Reader, sql: str, line: int, column: int) -> Show:
     if reader.at("MATERIALIZED", "VIEWS"):
         raise reader.unsupported("SHOW MATERIALIZED VIEWS is not offered", hint="write SHOW VIEWS; it lists them all")
     if reader.keyword() in ("CREATE", "COLUMNS"):
-        raise reader.unsupported(f"SHOW {reader.keyword()} is not offered", hint="write DESCRIBE x")
+        of_a_feed = reader.keyword(1) == "CHANGEFEED"
+        hint = "SHOW CHANGEFEEDS has its sink, location and options" if of_a_feed else "write DESCRIBE x"
+        raise reader.unsupported(f"SHOW {reader.keyword()} is not offered", hint=hint)
+    if reader.keyword() == "PROJECTIONS" or reader.at("EVENT", "STORES"):
+        what, list_of = ("EVENT STORES", "TABLES") if reader.keyword() == "EVENT" else ("PROJECTIONS", "VIEWS")
+        raise reader.unsupported(f"SHOW {what} is not offered", hint=f"write SHOW {list_of}; they are among them")
     what = reader.keyword().lower()
     if what not in ("tables", "views", "sources", "flows", "changefeeds"):
         raise reader.expected("TABLES", "VIEWS", "SOURCES", "FLOWS", "CHANGEFEEDS")
@@ -400,6 +405,9 @@ def _read_show(reader: Reader, sql: str, line: int, column: int) -> Show:
 
 def _read_describe(reader: Reader, sql: str, line: int, column: int) -> Describe:
     reader.form = _DESCRIBE_FORM
+    if reader.peek(1) and reader.keyword() in ("CHANGEFEED", "SOURCE") and not reader.at_symbol(".", 1):
+        noun = reader.keyword()
+        raise reader.unsupported(f"DESCRIBE {noun} is not offered", hint=f"write SHOW {noun}S, which has all of each")
     # Each of these words may also be the relation's own name, which it is when nothing follows.
     if reader.peek(1) and not reader.at_symbol(".", 1):
         _accept_kind(reader)
