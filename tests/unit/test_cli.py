@@ -3,6 +3,8 @@ from __future__ import annotations
 import datetime as dt
 import io
 import json
+import subprocess
+import sys
 import tomllib
 from decimal import Decimal
 from pathlib import Path
@@ -54,6 +56,11 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out == f"headrace {project['version']}\n"
 
 
+def test_the_package_can_be_run_as_a_module() -> None:
+    done = subprocess.run([sys.executable, "-m", "headrace", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"headrace {headrace.__version__}\n"
+
+
 def test_rows_are_a_table_or_json(home: StandInHome, capsys: pytest.CaptureFixture[str]) -> None:
     assert code_of("query", "SELECT 1") == 0
     shown = capsys.readouterr().out
@@ -99,6 +106,21 @@ def test_a_script_of_definitions_says_that_it_is_done(
     script.write_text("ALTER TABLE t ADD COLUMN c INT")
     assert code_of("run", str(script)) == 0
     assert capsys.readouterr().out.strip() == f"{script} is done"
+
+
+@pytest.mark.parametrize(
+    ("sql", "is_told"),
+    [("CREATE CHANGEFEED f FOR TABLE t INTO FILES 'out'", True), ("CREATE VIEW v AS SELECT 1 AS a", False)],
+)
+def test_a_script_with_a_feed_says_that_it_rests_until_a_process_stays(
+    home: StandInHome, tmp_path: Path, capsys: pytest.CaptureFixture[str], sql: str, is_told: bool
+) -> None:
+    script = tmp_path / "feeds.sql"
+    script.write_text(sql)
+    assert code_of("run", str(script), "--json") == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out) is None
+    assert ("changefeeds told, while a process has the home open" in said.err) == is_told
 
 
 def test_an_error_is_three_lines_on_stderr(home: StandInHome, capsys: pytest.CaptureFixture[str]) -> None:
