@@ -8,10 +8,16 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import ProjectError, RelationNameError
-from headrace.project.definitions import Definitions, makes_followed, makes_tables, read_definitions, refuse_problems
+from headrace.project.definitions import (
+    Definitions,
+    makes_tables,
+    read_definitions,
+    refuse_problems,
+    script_makes_followed,
+)
 from headrace.project.folder import Project, is_project, open_project
 from headrace.project.template import make_project
-from headrace.sql.statements import CreateSource, parse
+from headrace.sql.statements import CreateSource
 
 
 def project(folder: Path, yml: str = "name: shop", **files: str) -> Project:
@@ -198,7 +204,7 @@ def test_what_defines_but_is_no_part_of_a_project_is_not_told_that_it_defines_no
 def test_a_script_tells_whether_it_makes_tables_and_needs_a_process_that_stays(
     script: str, tables: bool, followed: bool
 ) -> None:
-    assert (makes_tables(script), makes_followed(parse(script))) == (tables, followed)
+    assert (makes_tables(script), script_makes_followed(script)) == (tables, followed)
 
 
 def test_values_come_from_the_configuration_and_from_the_call(tmp_path: Path) -> None:

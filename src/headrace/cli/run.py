@@ -27,9 +27,8 @@ from headrace.cli.project import UNREAD, run_folder
 from headrace.cli.show import show_json, show_receipt, show_rows
 from headrace.errors import HeadraceError, HomeBusy
 from headrace.home_elsewhere import result_of
-from headrace.project.definitions import makes_followed, makes_tables
+from headrace.project.definitions import makes_tables, script_makes_followed
 from headrace.project.folder import is_project
-from headrace.sql.statements import parse
 
 # What no statement is to blame for.
 _OF_THE_HOME = (HomeBusy.code, "not_known", "not_understood")
@@ -100,7 +99,7 @@ def run(
                 with shown(hr, f"Running {'stdin' if script == '-' else script}", progress), _named(script):
                     result = hr.execute(text)
                 _show(result, script, as_json=as_json, rows=rows)
-        if any(makes_followed(parse(text)) for text in texts.values()):
+        if any(map(script_makes_followed, texts.values())):
             typer.echo(f"note: {UNREAD}", err=True)
 
 

@@ -150,6 +150,11 @@ def makes_followed(statements: Iterable[Statement]) -> bool:
     )
 
 
+def script_makes_followed(script: str) -> bool:
+    """The same of a script, or StatementError if it cannot be read."""
+    return makes_followed(parse(script))
+
+
 def in_order(views: Sequence[Definition]) -> list[Definition]:
     """Views each after those whose names its query has, otherwise as they stand, so also in a circle."""
     names = {view.name for view in views}
