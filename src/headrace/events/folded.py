@@ -156,12 +156,18 @@ class FoldedProjection:
         try:
             with core.spark.working(), core.sessions.catalyst.active():
                 frame = core.sessions.frames.frame(events, columns)
+                context = frame.sparkSession.sparkContext
+                python = context.pythonExec
+                if core.sessions.catalyst.is_local:
+                    # The Python that runs this has all that the fold may import.
+                    context.pythonExec = sys.executable
                 chosen = frame.filter(frame["aggregate_type"] == self._aggregate_type)
                 kept = (
                     chosen.repartition(chosen["aggregate_id"])
                     .sortWithinPartitions("aggregate_id", "position")
                     .mapInArrow(_folding(self._fold, self._columns), "row string")
                 )
+                context.pythonExec = python
                 return [json.loads(one["row"]) for one in kept.toArrow().to_pylist()]
         finally:
             if module is not None and module.__name__ != "__main__":
