@@ -321,6 +321,29 @@ class Settings(BaseSettings):
         description="Names of pipelines under which the home answers the feldera client; a JSON array in the "
         "environment. Without any, it answers to every name, so that a script's own name needs no change.",
     )
+    oidc_issuer: str | None = Field(
+        default=None,
+        pattern=r"^https?://.+$",
+        description="Provider of OpenID Connect by which people sign in at /auth/login; from then on requests need a "
+        "key or a session.",
+    )
+    oidc_client_id: str | None = Field(default=None, min_length=1, description="What the provider knows the server by.")
+    oidc_client_secret: str | None = Field(
+        default=None,
+        pattern=r"^(env:|file:).+$",
+        description="Where the client's secret lies: env:NAME or file:/path; none for a public client.",
+    )
+    oidc_claim: str = Field(default="groups", min_length=1, description="Claim that lists what grants are given to.")
+    oidc_grants: dict[str, list[str]] = Field(
+        default_factory=dict[str, list[str]],
+        description="By group, or by verified address, what is granted, such as read:sales_* or admin; a JSON object "
+        "in the environment. To whom nothing is granted, nothing is open.",
+    )
+    oidc_redirect: str | None = Field(
+        default=None,
+        pattern=r"^https?://.+/auth/callback$",
+        description="Address of /auth/callback as browsers reach it; none means as they asked for /auth/login.",
+    )
     alert_webhook: str | None = Field(
         default=None,
         pattern=r"^(https?://|env:|file:).+$",

@@ -23,6 +23,7 @@ from headrace.serving import (
     health,
     ingress,
     metrics,
+    oidc,
     problems,
     query,
     scripts,
@@ -39,6 +40,7 @@ from headrace.serving.data import routes as data
 from headrace.serving.feldera import routes as feldera
 from headrace.serving.headers import Headed
 from headrace.serving.metrics import Measured
+from headrace.serving.oidc import OpenId
 from headrace.serving.openapi import with_keys
 from headrace.serving.service import service_for
 from headrace.settings import Settings
@@ -83,7 +85,19 @@ def build_app(hr: Headrace, settings: Settings, processes: QueryProcesses | None
     app.state.medallion = Medallion(hr)
     app.state.data = data.data_api(settings)
     problems.install(app)
-    for group in (ingress, epochs, completion, query, changes, sources, dead_letters, changefeeds, events, session):
+    for group in (
+        ingress,
+        epochs,
+        completion,
+        query,
+        changes,
+        sources,
+        dead_letters,
+        changefeeds,
+        events,
+        session,
+        oidc,
+    ):
         app.include_router(group.router)
     for group in (scripts, health, metrics, graph, live, examples, pages, data, data_openapi):
         app.include_router(group.router)
@@ -91,7 +105,8 @@ def build_app(hr: Headrace, settings: Settings, processes: QueryProcesses | None
     feldera.install(app, str(home_of(hr).path))
     ring = KeyRing(home_of(hr).path)
     ring.start()
-    credentials = app.state.credentials = Credentials(settings.api_keys, ring)
+    openid = app.state.openid = OpenId(settings)
+    credentials = app.state.credentials = Credentials(settings.api_keys, ring, needed=openid.is_offered)
     with_keys(app, lambda: credentials.is_needed)
     app.add_middleware(Guarded, credentials=credentials)
     app.add_middleware(Headed)

@@ -7,6 +7,7 @@ import hmac
 import ipaddress
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 from fastapi import Request
@@ -83,6 +84,10 @@ class Credentials:
         """Whether requests need a key: from the first one that is made on."""
         return bool(self._keys) or self._needed or (self._ring is not None and self._ring.has_keys)
 
+    def masked(self, access: Access) -> Access:
+        """Somebody who reads views in place of what they stand in for in this home."""
+        return access if self._ring is None else replace(access, stand_ins=self._ring.stand_ins)
+
     def access_of_key(self, digest: bytes) -> Access | None:
         """What the holder of the key of a digest may do; those of the settings may do everything."""
         if is_key(digest, self._keys):
@@ -148,7 +153,12 @@ class Guarded:
             # A browser sends its cookie by itself, whatever page made it do so.
             if method not in _SAFE and not _is_own_page(headers):
                 return _foreign_site("No page of this server sent it.")
-            access = session.access or self._credentials.access_of_key(session.key)
+            signed_in = session.access
+            access = (
+                self._credentials.access_of_key(session.key)
+                if signed_in is None
+                else self._credentials.masked(signed_in)
+            )
             if access is not None:
                 return access
         return Refusal(

@@ -1,0 +1,210 @@
+"""Sign-in by OpenID Connect: /auth/login leads to the provider, /auth/callback brings a person back with a session.
+
+The code flow with PKCE: what the provider sends back is of use only to the browser that was sent there (a cookie), once,
+and only here, who alone knows the verifier. The id token must be signed by a key of the provider, for this client.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Annotated, Any, cast
+from urllib.parse import urlencode
+
+import httpx
+from fastapi import APIRouter, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from headrace.access.grants import Access, Grant, read_grant
+from headrace.errors import SetupError
+from headrace.secrets import referred_to
+from headrace.serving.problems import Refusal
+from headrace.serving.session import set_cookie
+from headrace.settings import Settings
+
+router = APIRouter(include_in_schema=False)
+
+_COOKIE = "headrace_login"
+_LOGIN_SECONDS = 600
+_MOST_LOGINS = 1_000
+_SESSION_SECONDS = 8 * 3600
+_TIMEOUT = 10.0
+# Asymmetric ones: nobody but the provider can sign.
+_ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512"]
+# A page of ours that leads on: the browser then comes from here, and not from the provider.
+_BACK = '<!doctype html><meta http-equiv="refresh" content="0; url=/"><title>Headrace</title><a href="/">Go on</a>'
+
+
+@dataclass(frozen=True)
+class _Login:
+    """A sign-in under way."""
+
+    nonce: str
+    verifier: str
+    redirect: str
+    ends_at: float
+
+
+class OpenId:
+    """The provider of a server, and the sign-ins that are under way."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._issuer = (settings.oidc_issuer or "").rstrip("/")
+        self._client = settings.oidc_client_id or ""
+        self._secret = settings.oidc_client_secret
+        self._claim = settings.oidc_claim
+        self._grants = {name: tuple(map(read_grant, texts)) for name, texts in settings.oidc_grants.items()}
+        self._lock = threading.Lock()
+        self._logins: OrderedDict[str, _Login] = OrderedDict()
+        self._found: dict[str, Any] = {}
+        if self._issuer and not self._client:
+            raise SetupError("sign-in by OpenID Connect needs a client", hint="set HEADRACE_OIDC_CLIENT_ID")
+        if self._issuer and find_spec("joserfc") is None:
+            raise SetupError("sign-in by OpenID Connect needs a library", hint="pip install 'headrace[console]'")
+
+    @property
+    def is_offered(self) -> bool:
+        """Whether people may sign in."""
+        return bool(self._issuer)
+
+    def begin(self, redirect: str) -> tuple[str, str]:
+        """Where to send a browser, and the state that it is to bring back."""
+        state, login = secrets.token_urlsafe(32), _Login(
+            secrets.token_urlsafe(32), secrets.token_urlsafe(48), redirect, time.monotonic() + _LOGIN_SECONDS
+        )  # fmt: skip
+        challenge = base64.urlsafe_b64encode(hashlib.sha256(login.verifier.encode()).digest()).rstrip(b"=").decode()
+        asked = {
+            "response_type": "code", "client_id": self._client, "redirect_uri": redirect, "state": state,
+            "scope": "openid email profile groups", "nonce": login.nonce,
+            "code_challenge": challenge, "code_challenge_method": "S256",
+        }  # fmt: skip
+        address = f"{self._provider()['authorization_endpoint']}?{urlencode(asked)}"
+        with self._lock:
+            self._logins[state] = login
+            while len(self._logins) > _MOST_LOGINS:
+                self._logins.popitem(last=False)
+        return address, state
+
+    def finish(self, state: str, code: str) -> Access:
+        """Who signed in, and what that one may do."""
+        with self._lock:
+            login = self._logins.pop(state, None)
+        if login is None or login.ends_at < time.monotonic():
+            raise _refused("It took too long, or it was not begun here.")
+        provider = self._provider()
+        sent = {
+            "grant_type": "authorization_code", "code": code, "redirect_uri": login.redirect,
+            "client_id": self._client, "code_verifier": login.verifier,
+        }  # fmt: skip
+        if self._secret is not None:
+            told = referred_to("oidc_client_secret", self._secret, SetupError, "start the server again")
+            sent["client_secret"] = str(told)
+        try:
+            answer = httpx.post(provider["token_endpoint"], data=sent, timeout=_TIMEOUT, follow_redirects=False)
+            answer.raise_for_status()
+            token = str(answer.json()["id_token"])
+        except (httpx.HTTPError, ValueError, KeyError, TypeError):
+            raise _refused("The provider gave no token for it.") from None
+        return self._access(self._claims(token, login.nonce))
+
+    def _claims(self, token: str, nonce: str) -> dict[str, Any]:
+        """What an id token says, if it is the provider's, for this client, of this sign-in, and of now."""
+        from joserfc import jwk, jwt
+        from joserfc.errors import JoseError
+
+        try:
+            listed: Any = self._fetched(self._provider()["jwks_uri"])
+            keys = jwk.KeySet.import_key_set(listed)
+            claims = jwt.decode(token, keys, algorithms=_ALGORITHMS).claims
+            wanted = jwt.JWTClaimsRegistry(
+                leeway=60,
+                iss={"essential": True, "value": self._provider()["issuer"]},
+                aud={"essential": True, "value": self._client},
+                exp={"essential": True},
+                sub={"essential": True},
+                nonce={"essential": True, "value": nonce},
+            )
+            wanted.validate(claims)
+        except (JoseError, ValueError, KeyError, TypeError):
+            raise _refused("Its token is not what it must be.") from None
+        return claims
+
+    def _access(self, claims: dict[str, Any]) -> Access:
+        """What somebody may do: what is granted to the groups, and to the address if the provider has verified it."""
+        listed = claims.get(self._claim, [])
+        names = [str(one) for one in cast("list[Any]", listed)] if isinstance(listed, list) else [str(listed)]
+        email = str(claims.get("email", ""))
+        if email and claims.get("email_verified") is True:
+            names.append(email)
+        found: list[Grant] = [grant for name in names for grant in self._grants.get(name, ())]
+        if not found:
+            raise Refusal(403, "forbidden", "nothing is granted to you here", hint="ask who runs the server")
+        return Access(f"{(email or str(claims['sub']))[:100]} (signed in)", tuple(found))
+
+    def _provider(self) -> dict[str, Any]:
+        if not self._found:
+            found = self._fetched(f"{self._issuer}/.well-known/openid-configuration")
+            if str(found.get("issuer", "")).rstrip("/") != self._issuer:
+                raise _refused("The provider calls itself otherwise than the setting does.")
+            self._found = found
+        return self._found
+
+    def _fetched(self, url: str) -> dict[str, Any]:
+        try:
+            answer = httpx.get(url, timeout=_TIMEOUT, follow_redirects=False)
+            answer.raise_for_status()
+            return dict(answer.json())
+        except (httpx.HTTPError, ValueError, TypeError):
+            raise Refusal(
+                503, "provider_unavailable", "the provider of identities does not answer", headers={"Retry-After": "5"}
+            ) from None
+
+
+@router.get("/auth/login")
+async def login(request: Request) -> Response:
+    """Lead a browser to the provider."""
+    provider = _offered(request)
+    redirect = request.app.state.service.settings.oidc_redirect or str(request.url_for("callback"))
+    address, state = await run_in_threadpool(provider.begin, redirect)
+    answer = RedirectResponse(address, 302)
+    secure = request.url.scheme == "https"
+    answer.set_cookie(_COOKIE, state, _LOGIN_SECONDS, path="/auth", httponly=True, samesite="lax", secure=secure)
+    return answer
+
+
+@router.get("/auth/callback")
+async def callback(
+    request: Request,
+    state: Annotated[str, Query(max_length=200)] = "",
+    code: Annotated[str, Query(max_length=4_000)] = "",
+) -> Response:
+    """Take somebody back from the provider, with a session."""
+    provider = _offered(request)
+    if not (state and code) or not secrets.compare_digest(request.cookies.get(_COOKIE, "").encode(), state.encode()):
+        raise _refused("This browser did not begin it.")
+    access = await run_in_threadpool(provider.finish, state, code)
+    credentials = request.app.state.credentials
+    answer = HTMLResponse(_BACK)
+    set_cookie(answer, request, credentials.sessions.begin_as(access, _SESSION_SECONDS))
+    answer.delete_cookie(_COOKIE, path="/auth")
+    return answer
+
+
+def _offered(request: Request) -> OpenId:
+    provider: OpenId = request.app.state.openid
+    if not provider.is_offered:
+        raise Refusal(404, "not_found", "nobody signs in by OpenID Connect here", hint="set HEADRACE_OIDC_ISSUER")
+    return provider
+
+
+def _refused(detail: str) -> Refusal:
+    return Refusal(
+        401, "unauthorized", "the sign-in cannot be finished", detail=detail, hint="begin again: /auth/login"
+    )
