@@ -159,9 +159,7 @@ def _another_key(provider: Provider) -> None:
         _another_key,
     ],
 )
-def test_a_token_that_is_not_right_opens_nothing(
-    url: str, provider: Provider, spoil: Callable[[Provider], None]
-) -> None:
+def test_a_forged_token_opens_nothing(url: str, provider: Provider, spoil: Callable[[Provider], None]) -> None:
     spoil(provider)
     with httpx.Client(base_url=url) as browser:
         back = _signed_in(browser)
