@@ -1,7 +1,7 @@
 """Sign-in by OpenID Connect: /auth/login leads to the provider, /auth/callback brings a person back with a session.
 
 The code flow with PKCE: what the provider sends back is of use only to the browser that was sent there (a cookie),
-once, and only here, who alone knows the verifier. The id token must be signed by a key of the provider, for this client.
+once, and only here, who alone knows the verifier. The id token must be signed by a key of the provider, for this one.
 """
 
 from __future__ import annotations
