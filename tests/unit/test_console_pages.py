@@ -14,7 +14,7 @@ from fastapi import FastAPI, Request
 
 import headrace.serving.console.pages as pages
 from headrace.serving import problems
-from headrace.serving.auth import Guarded, key_digest
+from headrace.serving.auth import Credentials, Guarded, key_digest
 from headrace.serving.sessions import COOKIE, Sessions
 from headrace.settings import Settings
 
@@ -25,7 +25,7 @@ STATIC = Path(pages.__file__).parent / "static"
 def app_with(*keys: str) -> FastAPI:
     app = FastAPI()
     app.state.service = SimpleNamespace(settings=Settings(api_keys=keys))
-    app.state.sessions = Sessions()
+    app.state.credentials = Credentials(keys)
     problems.install(app)
     app.include_router(pages.router)
 
@@ -33,7 +33,7 @@ def app_with(*keys: str) -> FastAPI:
     async def secret(request: Request) -> str:
         return "secret"
 
-    app.add_middleware(Guarded, keys=keys, sessions=app.state.sessions)
+    app.add_middleware(Guarded, credentials=app.state.credentials)
     return app
 
 
@@ -148,10 +148,10 @@ def test_pages_are_not_shown_to_other_sites(headers: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("token", ["", "forged", "a" * 5000, "\udcff"])
 def test_a_forged_token_opens_nothing(token: str) -> None:
-    assert Sessions().key_of(token) is None
+    assert Sessions().find(token) is None
 
 
 def test_a_session_of_a_key_that_is_gone_opens_nothing() -> None:
     app = app_with(KEY)
-    token = app.state.sessions.begin(key_digest("another-key-that-was"))
+    token = app.state.credentials.sessions.begin(key_digest("another-key-that-was"))
     assert ask(app, "GET", "/v1/secret", headers={"Cookie": f"{COOKIE}={token}"}).status_code == 401

@@ -3,6 +3,8 @@
 import { h, paced, shown } from "/console/dom.js";
 
 const LINE = 26;
+// However tall the place is: more lines than any screen has would only be laid out in vain.
+const MOST_LINES = 150;
 
 /** A grid of lines; each is an array of values, and may have a `kind` that colours it. */
 export class Grid {
@@ -55,7 +57,7 @@ export class Grid {
     spacer.style.height = `${lines.length * LINE}px`;
     if (this.follow && (atEnd || this.stick)) element.scrollTop = element.scrollHeight;
     const first = Math.max(0, Math.floor((element.scrollTop - LINE) / LINE) - 4);
-    const count = Math.min(lines.length - first, Math.ceil(element.clientHeight / LINE) + 10);
+    const count = Math.min(lines.length - first, Math.ceil(element.clientHeight / LINE) + 10, MOST_LINES);
     while (this.pool.length > Math.max(0, count)) this.pool.pop().remove();
     while (this.pool.length < count) {
       const line = h("div.line", { role: "row" }, this.titles.map(() => h("span", { role: "gridcell" })));
