@@ -19,7 +19,7 @@ _REFUSALS = {
     403: "The server does not do this, or not for this sender.",
     404: "There is no such relation.",
     406: "No offered form of the answer is acceptable.",
-    409: "The aggregate has another version than expected; the problem tells which.",
+    409: "It is not as expected: another version of the aggregate, several rows of one key, or under way already.",
     408: "The body did not come.",
     410: "It is no longer known.",
     413: "The body is too large.",

@@ -169,7 +169,7 @@ async def examples(request: Request) -> Response:
     "/v1/examples/medallion/start",
     status_code=202,
     response_model=ExampleBody,
-    responses=refusals(400, 404, 408, 413, 422, 503) | {409: {"description": "It is being made already."}},
+    responses=refusals(400, 404, 408, 409, 413, 422, 503),
     openapi_extra=body(Begin.model_json_schema(), JSON, description="How large it is to be."),
 )
 async def start(request: Request, service: OfService) -> Response:

@@ -156,7 +156,7 @@ def _paths(shown: Shown, most_rows: int) -> dict[str, Any]:
                 "summary": f"The row of a key of {shown.name}",
                 "operationId": f"data_{shown.name}_row",
                 "parameters": [key, select],
-                "responses": _answers(one, "The row.", 400, 404, 429, 503),
+                "responses": _answers(one, "The row.", 400, 404, 409, 429, 503),
             }
         }
     return paths
