@@ -36,7 +36,8 @@ def test_nothing_but_a_key_opens_any_route(server_with: Callable[..., Any]) -> N
         {"Authorization": "Bearer wrong", "X-API-Key": KEY},
     ]
     with server_with(api_keys=(KEY,)) as served, httpx.Client(base_url=served.url) as client:
-        for method, path in ROUTES:
+        # The console's page is the same for everyone; what it shows needs a key.
+        for method, path in (one for one in ROUTES if one[1] != "/"):
             for headers in strangers:
                 answer = client.request(method, f"{served.url}{path}", headers=headers)
                 assert answer.status_code == 401, (method, path, headers)
