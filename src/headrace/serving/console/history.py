@@ -55,8 +55,18 @@ class History:
         self._ending = threading.Event()
         self._disk: tuple[float, float, int | None] = (0.0, 0.0, None)
         self._thread = threading.Thread(target=self._sample_on, name="headrace-samples", daemon=True)
-        home.core.committed = self._note
-        home.loop.ran = self._note_stages
+        # Beside whoever else listens: a home may have several servers.
+        committed, ran = home.core.committed, home.loop.ran
+
+        def note(epoch: int, committed_at: datetime, changes: Mapping[str, int]) -> None:
+            committed(epoch, committed_at, changes)
+            self._note(epoch, committed_at, changes)
+
+        def note_stages(epoch: int, stages: Mapping[str, float]) -> None:
+            ran(epoch, stages)
+            self._note_stages(epoch, stages)
+
+        home.core.committed, home.loop.ran = note, note_stages
 
     def begin(self) -> None:
         """Take samples from now on."""
