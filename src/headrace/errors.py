@@ -215,9 +215,10 @@ class EventsRejected(ChangesRejected):
         self.args = (self.message,)
 
     @classmethod
-    def of_the_call(cls, store: str, reason: str) -> EventsRejected:
+    def of_the_call(cls, store: str, reason: str, *, hint: str = "") -> EventsRejected:
         """An append that no event of it is to blame for: its aggregate, its expected version, its list."""
-        error = cls([Rejection(store, 0, reason)], hint="mend the call and append again; nothing of it was appended")
+        again = "mend the call and append again; nothing of it was appended"
+        error = cls([Rejection(store, 0, reason)], hint=hint or again)
         error.message = f"this append to {store} is not as it must be"
         error.detail = reason
         error.args = (error.message,)

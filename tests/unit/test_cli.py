@@ -123,6 +123,24 @@ def test_a_script_with_a_feed_says_that_it_rests_until_a_process_stays(
     assert ("changefeeds told, while a process has the home open" in said.err) == is_told
 
 
+@pytest.mark.parametrize(
+    ("arguments", "detail"),
+    [
+        ((), "detail: name an EVENT_TYPE, or --file FILE"),
+        (("Made", "{name: 1}"), "detail: DATA is not JSON: Expecting property name"),
+        (("Made", "--file", "x.json"), "detail: give one event or --file FILE, not both"),
+    ],
+)
+def test_an_append_that_is_miswritten_blames_no_event(
+    home: StandInHome, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], detail: str
+) -> None:
+    assert code_of("events", "append", "Customer", "c1", *arguments) == 1
+    message, told, hint = capsys.readouterr().err.splitlines()
+    assert message == "error: this append to an event store is not as it must be"
+    assert told.startswith(detail)
+    assert hint.startswith("hint: write headrace events append ")
+
+
 def test_an_error_is_three_lines_on_stderr(home: StandInHome, capsys: pytest.CaptureFixture[str]) -> None:
     assert code_of("query", "nonsense") == 1
     said = capsys.readouterr()

@@ -12,7 +12,7 @@ from headrace.cli.homes import choose_home
 from headrace.cli.opening import errors_reported, opened, read_sql, through_owner
 from headrace.cli.options import DebugOption, HomeOption, JsonOption
 from headrace.cli.show import show_json, show_rows
-from headrace.errors import EventsRejected, Rejection
+from headrace.errors import EventsRejected
 from headrace.face import home_of
 
 events = typer.Typer(
@@ -162,8 +162,10 @@ def _events(event_type: str | None, data: str | None, file: str | None) -> list[
             raise ValueError("give one event or --file FILE, not both")
         listed = json.loads(read_sql(file))
     except (ValueError, RecursionError) as error:
-        hint = 'headrace events append Customer c1 CustomerCreated \'{"name": "Ada"}\''
-        raise EventsRejected([Rejection("events", 0, str(error))], hint=hint) from None
+        what = "DATA" if file is None else file
+        said = str(error) if type(error) is ValueError else f"{what} is not JSON: {error}"
+        hint = 'write headrace events append Customer c1 CustomerCreated \'{"name": "Ada"}\''
+        raise EventsRejected.of_the_call("an event store", said, hint=hint) from None
     return cast("list[dict[str, Any]]", listed if isinstance(listed, list) else [listed])
 
 
