@@ -55,7 +55,21 @@ def test_a_view_stands_in_for_all_but_administrators() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "all:*", "read:a b", "read:../x", "read:a=b=c", "write:a=b", "read:a*=b", "read:a=b*", "read:a=", "x"],
+    [
+        "",
+        "all:*",
+        "admin:",
+        "read:",
+        "read:=a",
+        "read:a b",
+        "read:../x",
+        "read:a=b=c",
+        "write:a=b",
+        "read:a*=b",
+        "read:a=b*",
+        "read:a=",
+        "x",
+    ],
 )
 def test_what_is_no_grant_is_refused(text: str) -> None:
     with pytest.raises(SetupError, match="is no grant"):

@@ -46,8 +46,9 @@ class Grant:
 
 def read_grant(text: str) -> Grant:
     """The grant that a text such as read:sales_* or read:customers=customers_public is."""
-    role, _, rest = text.strip().lower().partition(":")
-    relations, equal, stand_in = (rest or EVERYTHING).partition("=")
+    role, colon, rest = text.strip().lower().partition(":")
+    # A role alone is for everything; nothing after the colon, such as a variable that is not set, is for nothing.
+    relations, equal, stand_in = (rest if colon else EVERYTHING).partition("=")
     if role not in ROLES:
         raise _no_grant(text, f"there is no role {role}; there are {', '.join(ROLES)}")
     for name in (relations, stand_in) if equal else (relations,):
