@@ -10,6 +10,7 @@ import queue
 import random
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -105,8 +106,17 @@ class Runner:
         """Tell no further; a batch under way is waited for, but not for long."""
         self._stopped.set()
         self._wake.set()
-        if wait and self._thread is not threading.current_thread() and self._thread.ident is not None:
-            self._thread.join(_JOIN_SECONDS)
+        if wait:
+            self._join(_JOIN_SECONDS)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing of it is under way any more."""
+        return not self._thread.is_alive()
+
+    def _join(self, seconds: float | None) -> None:
+        if self._thread is not threading.current_thread() and self._thread.ident is not None:
+            self._thread.join(seconds)
 
     @property
     def status(self) -> Status:
@@ -138,8 +148,11 @@ class Runner:
 
     def _run(self) -> None:
         if self._before is not None:
-            self._before.stop()
-            self._before = None
+            # However long its batch takes: two at once would write one file, and the position would go back.
+            self._before.stop(wait=False)
+            self._error = "it waits for the end of a batch that was under way before"
+            self._before._join(None)
+            self._before = self._error = None
         attempts = 0
         while not self._stopped.is_set():
             began_at = time.monotonic()
@@ -244,7 +257,9 @@ class Runner:
         self._state, self._error = state, told
         self._totals["failures"] += 1
         unforeseen = not isinstance(error, HeadraceError | SinkEnded)
-        _log.error("changefeed %s has stopped: %s", self.feed.name, told, exc_info=error if unforeseen else None)
+        _log.error("changefeed %s has stopped: %s", self.feed.name, told)
+        if unforeseen:
+            _log.error("%s", self._without_secrets("".join(traceback.format_exception(error))))
         core, feed = self._core, self.feed
 
         def work_out() -> Call:
@@ -265,7 +280,10 @@ class Runner:
             said = str(error)
         else:
             said = f"{type(error).__name__}: {error}"
-        return told_without_secrets(said, self.feed, self._target)
+        return self._without_secrets(said)
+
+    def _without_secrets(self, text: str) -> str:
+        return told_without_secrets(text, self.feed, self._target)
 
 
 def _may_pass(error: Exception) -> bool:

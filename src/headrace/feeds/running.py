@@ -21,7 +21,7 @@ from headrace.feeds.options import read_options
 from headrace.feeds.progress import ProgressFiles
 from headrace.feeds.runner import Runner, State, Status
 from headrace.feeds.sinks import SINKS
-from headrace.feeds.target import target_of
+from headrace.feeds.target import target_of, told_without_secrets
 from headrace.ledger.readers import Readers
 
 _log = logging.getLogger("headrace.feeds")
@@ -79,9 +79,14 @@ class Feeds:
     def wait_for_stopped(self) -> None:
         """Wait until those that were paused or dropped have ended; not while it is one's turn to make epochs."""
         with self._lock:
-            stopping, self._stopping = self._stopping, {}
+            stopping = dict(self._stopping)
         for runner in stopping.values():
             runner.stop()
+        with self._lock:
+            # One whose sink does not answer is still waited for by the next of its name.
+            for name, runner in stopping.items():
+                if runner.has_ended and self._stopping.get(name) is runner:
+                    del self._stopping[name]
 
     def restart(self, name: str) -> None:
         """Begin anew with a feed, where it is; it may have stopped by itself."""
@@ -111,11 +116,14 @@ class Feeds:
         sink, catalog = SINKS.get(feed.sink), self._loop.core.catalog
         if sink is None or feed.table not in catalog:
             return
+        target = None
         try:
-            sink.forget(target_of(feed, sink, catalog.get(feed.table), self._fence))
+            target = target_of(feed, sink, catalog.get(feed.table), self._fence)
+            sink.forget(target)
         except Exception as error:
             # It is dropped; what its sink still has of it is in nobody's way.
-            _log.warning("the sink of changefeed %s was not told that it is dropped: %s", feed.name, error)
+            told = told_without_secrets(str(error), feed, target)
+            _log.warning("the sink of changefeed %s was not told that it is dropped: %s", feed.name, told)
 
     def replay(self, name: str, rows: Sequence[Mapping[str, Any]], seconds: float = 60.0) -> dict[int, str]:
         """Have a feed's sink take parked events after all; by sequence, why some are refused again."""
