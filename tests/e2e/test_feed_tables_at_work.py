@@ -12,8 +12,9 @@ import psycopg
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
+from headrace.state.hashing import identity
 from tests.bare_home import BareHome
-from tests.feed_batches import ITEMS
+from tests.feed_batches import ITEMS, rows_of
 from tests.feed_database import Database, item
 
 OPTIONS = "flush_interval_ms = 10, batch_size = 50, max_retries = 1"
@@ -126,3 +127,69 @@ def test_columns_that_a_relation_gets_later(home: BareHome, database: Database) 
     home.execute("RESYNC CHANGEFEED f")
     until(lambda: equal(home, database))
     assert [row[3] for row in database.rows()] == ["new"] * 10
+
+
+def test_a_scan_that_is_cut_short_while_its_first_row_is_refused_loses_no_other(
+    home: BareHome, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    until(lambda: equal(home, database))
+    until(lambda: feed(home)["lag"] == 0)
+    monkeypatch.setattr("headrace.feeds.blocked.pause_after", lambda _: 60.0)
+    # The first row in the order of a scan, which is that of its identities, is one that PostgreSQL does not take.
+    bad = [item(number, "a\0b") for number in range(1_000, 50_000)]
+    low, _ = identity(rows_of(ITEMS, bad).columns, len(bad))
+    home.apply({"items": [{"insert": bad[int(low.argmin())]}]})
+    held = home.core.relations()["items"][0].all()
+    assert held.rows.column(0)[int(held.low.argmin())].as_py() >= 1_000
+    home.execute("RESYNC CHANGEFEED f")
+    until(lambda: ("beside",) in database.run("SELECT scan FROM {}.headrace_feeds") and feed(home)["waiting"] == 1)
+    home.execute("PAUSE CHANGEFEED f")
+    monkeypatch.setattr("headrace.feeds.blocked.pause_after", lambda _: 0.01)
+    home.execute("RESUME CHANGEFEED f")
+    until(lambda: ("resync", "success") in database.run("SELECT kind, state FROM {}.headrace_feed_runs"))
+    until(lambda: feed(home)["lag"] == 0)
+    assert [row[0] for row in database.rows()] == list(range(500))
+
+
+def test_a_database_that_was_put_back_to_an_older_copy_is_noticed(home: BareHome, database: Database) -> None:
+    until(lambda: equal(home, database))
+    until(lambda: feed(home)["lag"] == 0)
+    home.execute("PAUSE CHANGEFEED f")
+    for table in ("items", "headrace_feeds"):
+        database.run(f"CREATE TABLE {{0}}.copy_of_{table} AS SELECT * FROM {{0}}.{table}")
+    home.execute("RESUME CHANGEFEED f")
+    changed(home, 1)
+    until(lambda: equal(home, database))
+    home.execute("PAUSE CHANGEFEED f")
+    for table in ("items", "headrace_feeds"):
+        database.run(f"DELETE FROM {{0}}.{table}")
+        database.run(f"INSERT INTO {{0}}.{table} SELECT * FROM {{0}}.copy_of_{table}")
+    home.execute("RESUME CHANGEFEED f")
+    until(lambda: feed(home)["state"] == "Error")
+    assert "RESYNC CHANGEFEED f" in feed(home)["error"]
+    home.execute("RESYNC CHANGEFEED f")
+    until(lambda: equal(home, database))
+    changed(home, 2)
+    until(lambda: equal(home, database))
+
+
+def test_two_feeds_do_not_share_a_table(home: BareHome, database: Database) -> None:
+    until(lambda: equal(home, database))
+    home.create_table("others", ITEMS, ("id",))
+    home.apply({"others": [{"insert": item(9_999)}]})
+    home.execute(
+        "CREATE CHANGEFEED g FOR TABLE others INTO POSTGRES 'env:ITEMS_LOCATION' WITH (flush_interval_ms = 10)"
+    )
+
+    def second() -> dict[str, Any]:
+        return next(one for one in home.execute("SHOW CHANGEFEEDS").to_pylist() if one["name"] == "g")
+
+    until(lambda: second()["error"] is not None)
+    assert "changefeed f delivers to" in second()["error"]
+    assert equal(home, database)
+    # The first is not disturbed, also when it connects again; the second goes on when the first is dropped.
+    home.execute("PAUSE CHANGEFEED f; RESUME CHANGEFEED f")
+    changed(home, 1)
+    until(lambda: equal(home, database))
+    home.execute("DROP CHANGEFEED f; RESUME CHANGEFEED g")
+    until(lambda: [row[0] for row in database.rows()] == [9_999])

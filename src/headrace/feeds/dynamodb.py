@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 from headrace.errors import FeedError
 from headrace.feeds.batch import Batch, Mark
 from headrace.feeds.json_events import key_texts
+from headrace.feeds.progress import further
 from headrace.feeds.sink import Delivery, EventsRefused, SinkEnded, SinkUnavailable, Target
 from headrace.feeds.told import Told
 from headrace.json_forms import json_column
@@ -49,11 +50,13 @@ class _State:
     scan_after: int | None = None
 
     def at(self, mark: Mark) -> _State:
-        return self if self.mark is not None and mark <= self.mark else replace(self, mark=mark)
+        return self if self.mark is not None and not further(mark, self.mark) else replace(self, mark=mark)
 
 
 class DynamoDelivery:
     """An open table."""
+
+    keeps_marks = True
 
     def __init__(self, target: Target) -> None:
         self._target = target

@@ -82,6 +82,13 @@ class Kept:
         counts = {"delivered": before.delivered + delivered, "parked": before.parked + parked}
         self.note(replace(before, mark=safe, **counts), now)
 
+    def confirm(self, sequence: int) -> None:
+        """Take that the sink has all up to an event; it is written with what is noted next."""
+        before = self.progress
+        assert before is not None
+        if sequence > before.confirmed:
+            self.progress = replace(before, confirmed=sequence)
+
     def _protect(self, force: bool = False) -> None:
         """Have the log kept from where the feed would go on."""
         assert self.progress is not None

@@ -55,6 +55,8 @@ _SETTINGS = (
 class PostgresDelivery:
     """An open target; connected when it is needed, and again after a failure."""
 
+    keeps_marks = True
+
     def __init__(self, target: Target, described: Described, step: Step = lambda _: None) -> None:
         self._target = target
         self._described = described
@@ -253,6 +255,7 @@ class PostgresDelivery:
         """Take the feed over, and make or check its table."""
         lock_definitions(cursor)
         there = is_there(cursor, self._names.schema, self._described.table)
+        self._book.refuse_second(cursor, self._place)
         state = self._book.take_over(cursor, self._place, made=not there)
         self._lost = ""
         if state.target != self._place:

@@ -9,7 +9,8 @@ from psycopg import Connection, Cursor, errors, sql
 
 from headrace.feeds.batch import Mark
 from headrace.feeds.postgres_target import Names
-from headrace.feeds.sink import SinkEnded, Target
+from headrace.feeds.progress import further
+from headrace.feeds.sink import SinkEnded, SinkUnavailable, Target
 from headrace.feeds.told import Told
 
 _KEPT_RUNS = 200
@@ -29,7 +30,7 @@ class State:
 
     def at(self, mark: Mark) -> State:
         """The state at a mark, or where it is if that is further."""
-        return self if self.mark is not None and mark <= self.mark else replace(self, mark=mark)
+        return self if self.mark is not None and not further(mark, self.mark) else replace(self, mark=mark)
 
 
 @dataclass
@@ -72,6 +73,30 @@ class Book:
             pass
         finally:
             connection.rollback()
+
+    def refuse_second(self, cursor: Cursor[Any], target: str) -> None:
+        """Refuse a table that another feed delivers to: each would take away what the other wrote.
+
+        A feed of the same name that was dropped while the database did not answer has nobody at work, and goes.
+        """
+        other = cursor.execute(
+            sql.SQL(
+                "SELECT f.feed, f.feed_id, f.feed = %(feed)s AND a.pid IS NULL FROM {feeds} f "
+                "LEFT JOIN pg_stat_activity a ON a.pid = f.backend AND a.backend_start = f.backend_started_at "
+                "WHERE f.target = %(target)s AND f.feed_id <> %(id)s AND NOT EXISTS "
+                "(SELECT FROM {feeds} WHERE feed_id = %(id)s AND target = %(target)s) ORDER BY 3 LIMIT 1"
+            ).format(feeds=self.names.feeds),
+            {"feed": self.target.feed, "target": target, "id": self.target.feed_id},
+        ).fetchone()
+        if other is None:
+            return
+        feed, feed_id, is_over = other
+        if not is_over:
+            raise SinkUnavailable(
+                f"changefeed {feed} delivers to {target} already: give this one another table, or drop that one; if "
+                f"it is there no more, DELETE FROM headrace_feeds WHERE feed_id = '{feed_id}'"
+            )
+        Book(self.names, replace(self.target, feed_id=feed_id)).forget(cursor)
 
     def take_over(self, cursor: Cursor[Any], target: str, *, made: bool) -> State:
         """Become the one who delivers the feed; `SinkEnded` if there is a later owner."""

@@ -18,6 +18,8 @@ from headrace.storage.objects import Location
 
 FOLDER = "feeds"
 _KEPT = ("scan_epoch", "scanning", "reset_due", "reserved", "scans", "delivered", "parked", "done")
+# Files of earlier releases lack these.
+_LATER = ("begun", "confirmed")
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,10 @@ class Progress:
     parked: int = 0
     # Whether all that the feed is to tell was told.
     done: bool = False
+    # Whether the sink knows that the scan has begun: what it took of it since then may be more than the mark says.
+    begun: bool = False
+    # The last event that the sink confirmed with all before it: one that keeps marks knows at least this one.
+    confirmed: int = 0
 
 
 def further(one: Mark, other: Mark) -> bool:
@@ -74,7 +80,7 @@ class ProgressFiles:
         """Note how far this owner is, durably; then those before it need their files no more."""
         mark = progress.mark
         content: dict[str, Any] = {"epoch": mark.epoch, "event": mark.event, "sequence": mark.sequence}
-        content |= {name: getattr(progress, name) for name in _KEPT}
+        content |= {name: getattr(progress, name) for name in (*_KEPT, *_LATER)}
         try:
             if not self._swept:
                 make_folder(self.folder)
@@ -116,4 +122,5 @@ class ProgressFiles:
 
 def _read(content: dict[str, Any]) -> Progress:
     mark = Mark(int(content["epoch"]), int(content["event"]), int(content["sequence"]))
-    return Progress(mark, **{name: content[name] for name in _KEPT})
+    later = {name: content[name] for name in _LATER if name in content}
+    return Progress(mark, **{name: content[name] for name in _KEPT}, **later)

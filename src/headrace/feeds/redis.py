@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 from headrace.errors import FeedError
 from headrace.feeds.batch import Batch, Mark
 from headrace.feeds.json_events import key_texts
+from headrace.feeds.progress import further
 from headrace.feeds.sink import Delivery, SinkEnded, SinkUnavailable, Target
 from headrace.feeds.told import Told
 from headrace.json_forms import json_column
@@ -37,11 +38,13 @@ class _State:
     scanning: bool = False
 
     def at(self, mark: Mark) -> _State:
-        return self if self.mark is not None and mark <= self.mark else replace(self, mark=mark)
+        return self if self.mark is not None and not further(mark, self.mark) else replace(self, mark=mark)
 
 
 class RedisDelivery:
     """An open Redis."""
+
+    keeps_marks = True
 
     def __init__(self, target: Target) -> None:
         self._target = target

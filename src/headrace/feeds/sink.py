@@ -59,7 +59,8 @@ class Delivery(Protocol):
     """An open sink of one feed, used by one thread.
 
     One that has the attribute `tells_resets = True` is also given batches of a single RESET, as a log tells them; for
-    any other, `begin_scan` says as much.
+    any other, `begin_scan` says as much. One that has `keeps_marks = True` keeps the mark of a batch with the batch: if
+    it knows less than it has confirmed, it was put back to an older copy, and the feed says so and ends.
     """
 
     def known_mark(self) -> Mark | None:

@@ -126,11 +126,35 @@ class Telling:
             progress = replace(_anew(progress, self._core.epoch), scans=feed.scans, done=False)
         elif progress.scanning and not self._is_readable(progress.scan_epoch or 0):
             progress = _anew(progress, self._core.epoch)
-        known = None if progress.reset_due else self._delivery.known_mark()
-        if known is not None and further(known, progress.mark):
-            progress = replace(progress, mark=known, scanning=progress.scanning and known.epoch == progress.scan_epoch)
+        progress = self._with_known(progress, self._delivery.known_mark())
         self._kept.note(progress, now=True)
         return progress
+
+    def _with_known(self, progress: Progress, known: Mark | None) -> Progress:
+        """Where the feed is by its home and by its sink; an error if one of them is an older copy of itself."""
+        if progress.reset_due:
+            # What comes next has numbers that the sink has never seen.
+            sequence = max(progress.mark.sequence, known.sequence if known is not None else 0)
+            return replace(progress, mark=replace(progress.mark, sequence=sequence))
+        if known is not None and known.epoch > self._core.epoch:
+            raise self._parted(
+                f"it has events of epoch {known.epoch}, and the home is at epoch {self._core.epoch}: "
+                "the home was put back to an older copy"
+            )
+        keeps = bool(getattr(self._delivery, "keeps_marks", False))
+        if keeps and progress.confirmed > (known.sequence if known is not None else 0):
+            told = f"up to event {known.sequence}" if known is not None else "not at all"
+            raise self._parted(f"it knows the feed {told}, and has confirmed event {progress.confirmed} before")
+        if known is None or not further(known, progress.mark):
+            return progress
+        return replace(progress, mark=known, scanning=progress.scanning and known.epoch == progress.scan_epoch)
+
+    def _parted(self, how: str) -> FeedError:
+        return FeedError(
+            f"the sink of changefeed {self._feed.name} does not hold what the feed has told",
+            detail=f"{how[0].upper()}{how[1:]}.",
+            hint=f"RESYNC CHANGEFEED {self._feed.name} tells all rows anew",
+        )
 
     def _is_readable(self, epoch: int) -> bool:
         """Whether the relation can be read at an epoch, and has the columns that it has now."""
@@ -167,14 +191,16 @@ class Telling:
         except (EpochExpired, KeyError):
             # It has gone in just this moment; what is to be done then is found out at the beginning.
             raise Again from None
-        begun = progress.mark.event if progress.mark.epoch == epoch else 0
-        if not begun:
+        last = begun = progress.mark.event if progress.mark.epoch == epoch else 0
+        # Once, also where its first rows wait: those that the sink took behind them are not told to it again.
+        if not begun and not progress.begun:
             self._send_out(lambda: self._delivery.begin_scan(schema))
-        last = begun
+            self._kept.note(replace(self._progress, begun=True), now=True)
         for events in scan_events(state, schema, epoch, self._committed_at(epoch), begun):
             last = int(events.places[-1])
             self._push(events)
             while self._count >= self._options.batch_size:
+                self._wait_for_room()
                 self._deliver_batch()
             if not self._count:
                 self._mark_all(Mark(epoch, last, self._sequence))
@@ -216,7 +242,7 @@ class Telling:
                         feed = self._feed.name
                         raise FeedError(
                             f"{name} was dropped at epoch {step.epoch}, and changefeed {feed} has nothing to tell",
-                            hint=f"DROP CHANGEFEED {feed}, or create {name} again and RESYNC CHANGEFEED {feed}",
+                            hint=f"DROP CHANGEFEED {feed}, or create {name} again and RESUME CHANGEFEED {feed}",
                         )
                     if isinstance(step, Reset):
                         raise self._begun_anew(step)
@@ -310,14 +336,22 @@ class Telling:
     def _drain(self) -> None:
         """Deliver all that waits, refused events included: they arrive, or are parked."""
         while self._count:
-            if self._is_full:
-                self._wait(_LOOK_SECONDS)
-                self._look()
-                continue
+            self._wait_for_room()
             self._deliver_batch()
         while self._blocked.keys:
-            self._wait(_LOOK_SECONDS)
-            self._look()
+            self._wait_and_look()
+
+    def _wait_for_room(self) -> None:
+        """Wait while as many events are refused, and wait, as may."""
+        while self._is_full:
+            self._wait_and_look()
+
+    def _wait_and_look(self) -> None:
+        # New epochs wake it, and are none of its business here.
+        self._ways.wake.clear()
+        self._refuse_stopped()
+        self._wait(_LOOK_SECONDS)
+        self._look()
 
     def _deliver_batch(self) -> None:
         self._look()
@@ -413,6 +447,7 @@ class Telling:
     def _send(self, batch: Batch, after: Mark) -> None:
         given = batch if batch.after == after else replace(batch, after=after)
         self._send_out(lambda: self._delivery.deliver(given))
+        self._kept.confirm(after.sequence)
 
     def _send_out(self, send: Callable[[], None]) -> None:
         """Talk to the sink as the owner of the home, or not at all."""
@@ -453,7 +488,7 @@ class Telling:
 def _anew(progress: Progress, epoch: int) -> Progress:
     """The progress of a feed that is to tell all rows anew, as they are at an epoch."""
     mark = Mark(epoch, 0, progress.mark.sequence)
-    return replace(progress, mark=mark, scan_epoch=epoch, scanning=True, reset_due=True)
+    return replace(progress, mark=mark, scan_epoch=epoch, scanning=True, reset_due=True, begun=False, confirmed=0)
 
 
 def _joined(tables: Sequence[pa.Table]) -> pa.Table:

@@ -1,0 +1,239 @@
+"""Where feeds are when others are not where they were: slow sinks, older copies, dropped relations; without Spark."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.feeds.batch import Batch, Mark
+from headrace.feeds.progress import Progress, ProgressFiles
+from headrace.feeds.sink import Target
+from headrace.feeds.sinks import SINKS
+from headrace.feeds.telling import Telling
+from headrace.statements.create import drop_relation
+from tests.bare_home import BareHome
+from tests.feed_receiver import Door, Receiver
+from tests.spark.test_changefeeds import feed, until
+from tests.unit.test_feed_delivery import COLUMNS, create, numbers
+
+
+class MarkingReceiver(Receiver):
+    """One that keeps marks with what it was told, as a database does."""
+
+    mark: Mark | None = None
+
+    def open(self, target: Target) -> Any:
+        super().open(target)
+        return MarkingDoor(self)
+
+
+class MarkingDoor(Door):
+    keeps_marks = True
+
+    def __init__(self, receiver: MarkingReceiver) -> None:
+        super().__init__(receiver)
+        self._marks = receiver
+
+    def known_mark(self) -> Mark | None:
+        return self._marks.mark
+
+    def deliver(self, batch: Batch) -> None:
+        super().deliver(batch)
+        self._marks.mark = batch.after
+
+
+@pytest.fixture
+def receiver(monkeypatch: pytest.MonkeyPatch) -> MarkingReceiver:
+    one = MarkingReceiver()
+    monkeypatch.setitem(SINKS, "webhook", one)  # pyright: ignore[reportArgumentType]
+    monkeypatch.setattr("headrace.feeds.blocked._FIRST_PAUSE", 0.01)
+    return one
+
+
+@pytest.fixture
+def table(tmp_path: Path, receiver: MarkingReceiver) -> Iterator[BareHome]:
+    home = BareHome(tmp_path / "home")
+    home.create_table("t", COLUMNS, ("id",))
+    yield home
+    home.close()
+
+
+def put(home: BareHome, key: int, n: int = 0) -> None:
+    home.apply({"t": [{"insert": {"id": key, "n": n}}]})
+
+
+def kept(home: BareHome) -> Progress:
+    found = ProgressFiles(home.core.path, home.core.catalog.feeds["f"].id).read()
+    assert found is not None
+    return found
+
+
+def test_a_batch_that_takes_longer_than_a_pause_does_not_take_the_position_back(
+    table: BareHome, receiver: MarkingReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.feeds.runner._JOIN_SECONDS", 0.01)
+    create(table)
+    put(table, 0)
+    until(lambda: numbers(receiver) == [1])
+    free = threading.Event()
+    held: list[int] = []
+    deliver = MarkingDoor.deliver
+
+    def stuck(self: MarkingDoor, batch: Batch) -> None:
+        if batch.sequences[0] == 2 and not held:
+            held.append(2)
+            free.wait(20)
+        deliver(self, batch)
+
+    monkeypatch.setattr(MarkingDoor, "deliver", stuck)
+    put(table, 1)
+    until(lambda: bool(held))
+    table.execute("PAUSE CHANGEFEED f")
+    table.execute("RESUME CHANGEFEED f; PAUSE CHANGEFEED f; RESUME CHANGEFEED f")
+    put(table, 1, 1)
+    time.sleep(0.3)
+    # Nothing of the same feed overtakes it.
+    assert numbers(receiver) == [1]
+    assert "batch that was under way" in feed(table)["error"]
+    free.set()
+    until(lambda: feed(table)["last_sequence"] == 3)
+    assert numbers(receiver) == [1, 2, 3]
+    until(lambda: kept(table).mark.sequence == 3)
+    assert threading.active_count() < 50
+
+
+def test_a_sink_that_was_put_back_to_an_older_copy_is_noticed(
+    table: BareHome, receiver: MarkingReceiver, tmp_path: Path
+) -> None:
+    create(table)
+    put(table, 0)
+    until(lambda: feed(table)["last_sequence"] == 1)
+    copy = receiver.mark
+    put(table, 1)
+    until(lambda: feed(table)["last_sequence"] == 2)
+    table.execute("PAUSE CHANGEFEED f")
+    receiver.mark = copy
+    table.execute("RESUME CHANGEFEED f")
+    until(lambda: feed(table)["state"] == "Error")
+    assert "knows the feed up to event 1, and has confirmed event 2" in feed(table)["error"]
+    assert "RESYNC CHANGEFEED f" in feed(table)["error"]
+    put(table, 2)
+    table.execute("RESYNC CHANGEFEED f")
+    until(lambda: feed(table)["last_sequence"] == 6)
+    assert [one["operation"] for one in receiver.events()[2:]] == ["RESET", "INSERT", "INSERT", "INSERT"]
+    # One that has lost all says so, too, before there is anything new to tell.
+    table.execute("PAUSE CHANGEFEED f")
+    receiver.mark = None
+    table.execute("RESUME CHANGEFEED f")
+    until(lambda: feed(table)["state"] == "Error")
+    assert "knows the feed not at all" in feed(table)["error"]
+
+
+def test_a_home_that_was_put_back_to_an_older_copy_is_noticed(
+    table: BareHome, receiver: MarkingReceiver, tmp_path: Path
+) -> None:
+    create(table)
+    put(table, 0)
+    until(lambda: feed(table)["last_sequence"] == 1)
+    table.close()
+    shutil.copytree(tmp_path / "home", tmp_path / "copy")
+    table = BareHome(tmp_path / "home")
+    for key in range(1, 6):
+        put(table, key)
+    until(lambda: feed(table)["last_sequence"] == 6)
+    table.close()
+    again = BareHome(tmp_path / "copy")
+    try:
+        until(lambda: feed(again)["state"] == "Error")
+        assert "the home was put back to an older copy" in feed(again)["error"]
+        again.execute("RESYNC CHANGEFEED f")
+        # Under numbers that the sink has never seen.
+        until(lambda: feed(again)["last_sequence"] == 8)
+        told = [(one["sequence"], one["operation"]) for one in receiver.events()]
+        assert told[6:] == [(7, "RESET"), (8, "INSERT")]
+    finally:
+        again.close()
+
+
+def test_a_dropped_relation_ends_its_feed_and_one_made_again_is_told_with_a_reset(
+    table: BareHome, receiver: MarkingReceiver
+) -> None:
+    create(table)
+    put(table, 0)
+    until(lambda: feed(table)["last_sequence"] == 1)
+    table.loop.define(lambda: drop_relation(table.core, table.core.catalog.table("t")))
+    until(lambda: feed(table)["state"] == "Error")
+    assert "t was dropped" in feed(table)["error"]
+    table.create_table("t", COLUMNS, ("id",))
+    put(table, 7)
+    # It is another relation: somebody says that the feed is to go on with it.
+    assert feed(table)["state"] == "Error"
+    table.execute("RESUME CHANGEFEED f")
+    until(lambda: feed(table)["last_sequence"] == 3)
+    assert [one["operation"] for one in receiver.events()] == ["INSERT", "RESET", "INSERT"]
+    # A feed that was not at work meanwhile sees a relation that was replaced.
+    table.execute("PAUSE CHANGEFEED f")
+    table.replace_table("t", COLUMNS, ("id",))
+    table.execute("RESUME CHANGEFEED f")
+    until(lambda: [one["operation"] for one in receiver.events()][3:] == ["RESET"])
+
+
+def test_a_scan_whose_rows_are_refused_holds_no_more_of_them_than_any_feed(
+    table: BareHome, receiver: MarkingReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.feeds.blocked.pause_after", lambda _: 60.0)
+    monkeypatch.setattr("headrace.feeds.telling._LEAST_HELD", 40)
+    table.apply({"t": [{"insert": {"id": key, "n": 0}} for key in range(500)]})
+    receiver.refuses = lambda _: "never"
+    create(table, ", batch_size = 4")
+    until(lambda: feed(table)["waiting"] >= 40)
+    time.sleep(0.5)
+    assert feed(table)["waiting"] == 40
+    assert receiver.batches == 10
+
+
+def test_a_feed_that_waits_for_refused_events_before_a_reset_sleeps(
+    table: BareHome, receiver: MarkingReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.feeds.blocked.pause_after", lambda _: 60.0)
+    looks: list[float] = []
+    look = Telling._look  # pyright: ignore[reportPrivateUsage]
+
+    def counted(telling: Telling) -> None:
+        looks.append(time.monotonic())
+        look(telling)
+
+    receiver.refuses = lambda event: "never" if event["new_row"] == {"id": 13, "n": 0} else None
+    create(table)
+    put(table, 13)
+    until(lambda: feed(table)["waiting"] == 1)
+    table.execute("ALTER TABLE t RENAME COLUMN n TO m")
+    time.sleep(0.2)
+    monkeypatch.setattr(Telling, "_look", counted)
+    table.apply({"t": [{"insert": {"id": 1, "m": 1}}]})
+    time.sleep(1.0)
+    assert len(looks) < 10
+
+
+def test_no_secret_stands_in_the_log_of_what_nobody_foresaw(
+    table: BareHome, receiver: MarkingReceiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("FEED_PASSWORD", "hunter33")
+
+    def fail(target: Target) -> Any:
+        raise RuntimeError(f"no way with {target.options['password']}")
+
+    monkeypatch.setattr(receiver, "open", fail)
+    monkeypatch.setattr(receiver, "forget", fail)
+    create(table, ", password = 'env:FEED_PASSWORD'")
+    until(lambda: feed(table)["state"] == "Error")
+    table.execute("DROP CHANGEFEED f")
+    assert caplog.text.count("no way with env:FEED_PASSWORD") >= 3
+    assert "Traceback" in caplog.text
+    assert "hunter" not in caplog.text
