@@ -174,6 +174,15 @@ def test_what_postgresql_cannot_answer_comes_from_the_home(desk: Desk, monkeypat
     nowhere.close()
 
 
+def test_a_value_that_postgresql_does_not_take_is_nobody_elses_trouble(desk: Desk) -> None:
+    dice = random.Random(7)
+    desk.add([row(1, dice)])
+    desk.add([row(2, dice)], told=False)
+    assert desk.served.get("/v1/data/items?id=eq.2&note=eq.a%00b").json()["data"] == []
+    # The next is answered by the table still.
+    assert len(desk.served.get("/v1/data/items").json()["data"]) == 1
+
+
 @pytest.mark.parametrize(
     "options", [{"filter": "id > 1"}, {"mode": "upsert"}, {"initial_scan": "no"}, {"cursor": "5"}], ids=str
 )

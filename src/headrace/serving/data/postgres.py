@@ -145,6 +145,10 @@ class Tables:
             async with pool.connection() as connection:
                 cursor = await connection.execute(statement, parameters)
                 return await cursor.fetchall()
+        except (psycopg.DataError, psycopg.ProgrammingError) as error:
+            # It is of this question, such as a NUL in a text: others are answered.
+            _log.info("the serving PostgreSQL does not take a question, and the home does: %s", type(error).__name__)
+            return None
         except (PoolTimeout, TooManyRequests, psycopg.Error) as error:
             if not self.rests:
                 _log.warning("the serving PostgreSQL does not answer, and the home does: %s", type(error).__name__)
