@@ -184,6 +184,19 @@ def test_a_dropped_relation_ends_its_feed_and_one_made_again_is_told_with_a_rese
     until(lambda: [one["operation"] for one in receiver.events()][3:] == ["RESET"])
 
 
+def test_a_sink_that_refuses_a_reset_is_told_of_by_its_own_words(table: BareHome, receiver: MarkingReceiver) -> None:
+    create(table)
+    put(table, 0)
+    until(lambda: feed(table)["last_sequence"] == 1)
+    receiver.refuses = lambda event: "unknown operation" if event["operation"] == "RESET" else None
+    table.execute("RESYNC CHANGEFEED f")
+    until(lambda: feed(table)["state"] == "Error")
+    assert feed(table)["error"] == "the sink refuses that all is told anew: unknown operation"
+    receiver.refuses = lambda _: None
+    table.execute("RESUME CHANGEFEED f")
+    until(lambda: [one["operation"] for one in receiver.events()][1:] == ["RESET", "INSERT"])
+
+
 def test_a_scan_whose_rows_are_refused_holds_no_more_of_them_than_any_feed(
     table: BareHome, receiver: MarkingReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

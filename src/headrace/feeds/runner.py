@@ -256,7 +256,7 @@ class Runner:
         state: State = "Paused" if self._options.on_error == "pause" else "Error"
         self._state, self._error = state, told
         self._totals["failures"] += 1
-        unforeseen = not isinstance(error, HeadraceError | SinkEnded)
+        unforeseen = not isinstance(error, HeadraceError | SinkEnded | EventsRefused)
         _log.error("changefeed %s has stopped: %s", self.feed.name, told)
         if unforeseen:
             _log.error("%s", self._without_secrets("".join(traceback.format_exception(error))))
@@ -278,6 +278,9 @@ class Runner:
             said = error.in_a_line()
         elif isinstance(error, SinkUnavailable | SinkEnded):
             said = str(error)
+        elif isinstance(error, EventsRefused):
+            # Any other event would wait, or be parked.
+            said = f"the sink refuses that all is told anew: {next(iter(error.refused.values()), '')}"
         else:
             said = f"{type(error).__name__}: {error}"
         return self._without_secrets(said)
