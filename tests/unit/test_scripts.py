@@ -24,6 +24,7 @@ class Home:
         self.host = Host(table("t"))
         self.loop = Loop(self.host)
         self.core = self.host
+        self.audit = None
         self.raises: dict[int, BaseException] = {}
         self.ran: list[int] = []
 
