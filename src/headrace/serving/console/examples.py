@@ -167,7 +167,6 @@ async def examples(request: Request) -> Response:
 
 @router.post(
     "/v1/examples/medallion/start",
-    status_code=202,
     response_model=ExampleBody,
     responses=refusals(400, 404, 408, 409, 413, 422, 503),
     openapi_extra=body(Begin.model_json_schema(), JSON, description="How large it is to be."),
@@ -177,7 +176,7 @@ async def start(request: Request, service: OfService) -> Response:
     refuse_definitions(service)
     sent = await read_model(request, Begin)
     _medallion(request).begin(sent.scale)
-    return JSONResponse(await run_in_threadpool(_medallion(request).told), 202)
+    return JSONResponse(await run_in_threadpool(_medallion(request).told))
 
 
 @router.post("/v1/examples/medallion/push", response_model=ReceiptBody, responses=refusals(400, 404, 422, 429, 503))
