@@ -48,7 +48,8 @@ def hidden(text: str, options: Mapping[str, Any], found: Mapping[str, Any]) -> s
     for name, value in sorted(found.items(), key=lambda one: -len(str(one[1]))):
         given = options.get(name)
         if isinstance(value, str) and given != value and len(value) >= _LEAST_HIDDEN:
-            text = text.replace(value, str(given))
+            # As it is, and as an error quotes it.
+            text = text.replace(value, str(given)).replace(repr(value)[1:-1], str(given))
     return text
 
 

@@ -79,3 +79,31 @@ def test_where_a_sink_has_no_password_a_url_may_have_none(home: BareHome) -> Non
 def test_in_an_object_store_nothing_is_kept() -> None:
     bucket = location_of("s3://bucket/home", {"region": "nowhere"})
     assert kept_apart(bucket, "redis://:pw@h/0", {}) == ("redis://:pw@h/0", {})
+
+
+def test_secrets_stay_where_the_home_is_reached_by_another_path(tmp_path: Path, home: BareHome) -> None:
+    home.execute(_INTO)
+    (file,) = kept(home)
+    home.close()
+    (tmp_path / "link").symlink_to(tmp_path / "home")
+    again = BareHome(tmp_path / "link")
+    try:
+        with pytest.raises(HeadraceError):
+            again.execute(_INTO.replace(" f ", " g ") + " WITH (mode = 'merge')")
+        assert file.read_text() == "hunt@er22"
+    finally:
+        again.close()
+
+
+@pytest.mark.parametrize("content", ["first:a\nsecond/hunter two\n", "hunter\n22\n", 'it\'s "hunter" \\ 22'])
+@pytest.mark.parametrize("sink", ["KAFKA", "FILES", "WEBHOOK", "REDIS", "POSTGRES", "DYNAMODB"])
+def test_no_error_tells_what_a_location_by_reference_is(
+    home: BareHome, tmp_path: Path, sink: str, content: str
+) -> None:
+    (tmp_path / "elsewhere").write_text(content)
+    told = ""
+    try:
+        home.execute(f"CREATE CHANGEFEED f FOR TABLE t INTO {sink} 'file:{tmp_path}/elsewhere'")
+    except HeadraceError as error:
+        told = str(error)
+    assert "hunter" not in told

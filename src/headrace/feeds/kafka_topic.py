@@ -38,12 +38,13 @@ class Topic:
 
 def split_target(location: str) -> tuple[str, str]:
     """The brokers and the topic of 'host:9092,other:9092/topic'."""
+    # Nothing of it is told: it may be what a reference refers to, which may be any file.
     servers, slash, topic = location.removeprefix("kafka://").partition("/")
     if not slash or not servers.strip() or not topic.strip():
-        raise FeedError(f"{location!r} names no topic of a broker", hint="write 'host:9092/topic'")
+        raise FeedError("the location names no topic of a broker", hint="write 'host:9092/topic'")
     if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
         raise FeedError(
-            f"{topic!r} cannot be a topic",
+            "what stands behind the first / of the location cannot be a topic",
             detail="Topics have letters, digits, dots, underlines and dashes, at most 249 of them.",
             hint="write 'host:9092/topic'",
         )

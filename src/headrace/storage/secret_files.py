@@ -50,9 +50,10 @@ def forget_others(home: Location, definitions: Iterable[Mapping[str, Any]]) -> N
     """Remove the secrets that no definition refers to, as of a feed that was dropped or was never made."""
     if not isinstance(home, Path) or not (home / FOLDER).is_dir():
         return
-    named = {str(value) for options in definitions for value in options.values()}
+    # By their names, which are random: the home may have been moved, or be reached by another path now.
+    named = {str(value).rpartition("/")[2] for options in definitions for value in options.values()}
     for path in (home / FOLDER).iterdir():
-        if _reference(path) not in named:
+        if path.name not in named:
             with suppress(OSError):
                 path.unlink()
 
