@@ -126,7 +126,13 @@ def test_options_are_read_or_refused() -> None:
     read = read_options({"batch_size": "7", "resolved": "500ms", "include_old_values": "TRUE", "cursor": 5}, FILES)
     assert (read.batch_size, read.resolved, read.include_old_values, read.initial_scan) == (7, 0.5, True, "no")
     assert read_options({"resolved": True, "flush_interval_ms": 20}, FILES).resolved == 0.02
-    for wrong in ({"batch_size": True}, {"max_retries": -1}, {"on_error": "stop"}, {"include_old_values": "maybe"}):
+    for wrong in (
+        {"batch_size": True},
+        {"batch_size": "9" * 5000},
+        {"max_retries": -1},
+        {"on_error": "stop"},
+        {"include_old_values": "maybe"},
+    ):
         with pytest.raises(FeedError, match="cannot be"):
             read_options(wrong, FILES)
 

@@ -41,6 +41,11 @@ def test_what_is_listed_may_be_named(connector: str, location: str, options: dic
 @pytest.mark.parametrize(
     ("connector", "location", "options"),
     [
+        ("", "", {"ca_cert": "/etc/passwd"}),
+        ("", "", {"client_key": "/data/other"}),
+        ("kafka", "kafka://broker/t", {"kafka.ssl.key.location": "/etc/shadow"}),
+        ("kafka", "kafka://broker/t", {"kafka.sasl.oauthbearer.token.endpoint.url": "http://169.254.169.254/"}),
+        ("", "", {"endpoint_url": "http://127.0.0.1:8000"}),
         ("files", "/data/in/../other", {}),
         ("files", "/data/inner", {}),
         ("delta", "/etc", {}),

@@ -1,14 +1,12 @@
 """Schemas of event types: registered by version, checked at append, and bounded in what they may ask.
 
-A schema may not reach outside itself, nor hold a pattern that a hostile text could make slow.
+A schema may not reach outside itself. What a check may cost grows with what is sent, and with nothing else
+(events/schema_checks.py).
 """
 
 from __future__ import annotations
 
-import importlib
 import json
-import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,21 +14,15 @@ from typing import Any, cast
 
 import jsonschema
 from jsonschema.protocols import Validator
-from jsonschema.validators import extend
 from referencing import Registry
 
 from headrace.errors import EventsRejected, HeadraceError, Rejection
 from headrace.events.event import Append
+from headrace.events.schema_checks import CHECKER, BadPattern, TooMuchWork, bounded, matching
 
 _MOST_SCHEMA = 256 * 1024
 _MOST_NODES = 5_000
 _MOST_PATTERN = 200
-# So many letters of a text a pattern is tried on, and so many open repetitions it may have: its time is their power.
-_MOST_MATCHED = 1_000
-_MOST_REPEATS = 2
-_MOST_FEW = 64
-# How Python itself reads a pattern; there is no public way to it.
-_parse_pattern: Any = importlib.import_module("re._parser").parse
 
 
 @dataclass(frozen=True)
@@ -64,7 +56,9 @@ def checked_schema(schema: object) -> str:
         raise _refused(f"it is no JSON: {str(error)[:200]}") from None
     if len(text) > _MOST_SCHEMA:
         raise _refused(f"it has {len(text):,} letters, of {_MOST_SCHEMA:,} at most")
+    words: set[str] = set()
     for number, (name, value) in enumerate(_walk(content)):
+        words.add(name)
         if number > _MOST_NODES:
             raise _refused(f"it has more than {_MOST_NODES:,} parts")
         if name in ("$ref", "$dynamicRef", "$schema", "$id") and not isinstance(value, str | Mapping):
@@ -76,6 +70,8 @@ def checked_schema(schema: object) -> str:
         if name == "patternProperties" and isinstance(value, Mapping):
             for pattern in cast("Mapping[str, Any]", value):
                 _refuse_pattern(pattern)
+    if {"patternProperties", "unevaluatedProperties"} <= words:
+        raise _refused("patternProperties and unevaluatedProperties do not go together here")
     try:
         jsonschema.Draft202012Validator.check_schema(content)
     except jsonschema.SchemaError as error:
@@ -85,6 +81,11 @@ def checked_schema(schema: object) -> str:
 
 def refuse_unfit(store: str, types: Types, closed: bool, append: Append) -> None:
     """Refuse events that are not as their schema says; of a store that is closed, also those of unknown types."""
+    with bounded(len(append.events), sum(len(one.data) for one in append.events)):
+        _refuse_unfit(store, types, closed, append)
+
+
+def _refuse_unfit(store: str, types: Types, closed: bool, append: Append) -> None:
     rejections: list[Rejection] = []
     for index, event in enumerate(append.events):
         found = types.get((event.event_type, event.schema_version))
@@ -113,6 +114,8 @@ def _fault(schema: str, data: Any) -> str | None:
     """What is wrong with an event's data, the first of it."""
     try:
         error = next(_validator(schema).iter_errors(data), None)
+    except TooMuchWork:
+        return "the schema asks for too much work, for data of this size"
     except RecursionError:
         return "the data are nested deeper than the schema can follow"
     except Exception as unresolved:
@@ -123,25 +126,11 @@ def _fault(schema: str, data: Any) -> str | None:
     return f"event_data{where}: {error.message[:300]}"
 
 
-def _pattern(_: Validator, pattern: str, instance: object, __: object) -> Iterator[jsonschema.ValidationError]:
-    """The keyword `pattern`, for texts that it is quick with."""
-    if not isinstance(instance, str):
-        return
-    if len(instance) > _MOST_MATCHED:
-        yield jsonschema.ValidationError(f"a text of {len(instance):,} letters is too long for a pattern")
-    elif not re.search(pattern, instance):
-        yield jsonschema.ValidationError(f"{instance[:100]!r} does not match {pattern!r}")
-
-
-_extend: Any = extend
-_checker: Any = _extend(jsonschema.Draft202012Validator, {"pattern": _pattern})
-
-
 @lru_cache(maxsize=1024)
 def _validator(schema: str) -> Validator:
     # An empty registry: what a schema refers to is in it or nowhere.
     registry: Any = Registry()
-    return _checker(json.loads(schema), registry=registry)
+    return CHECKER(json.loads(schema), registry=registry)
 
 
 def _walk(schema: Any) -> Iterator[tuple[str, Any]]:
@@ -165,36 +154,9 @@ def _refuse_pattern(pattern: str) -> None:
     if len(pattern) > _MOST_PATTERN:
         raise _refused(f"the pattern {pattern[:40]!r}... is longer than {_MOST_PATTERN} letters")
     try:
-        repeats = _open_repeats(_parse_pattern(pattern), inside=False)
-    except (re.error, RecursionError, OverflowError) as error:
+        matching(pattern, [""])
+    except BadPattern as error:
         raise _refused(f"the pattern {pattern[:60]!r} cannot be read: {error}") from None
-    if repeats > _MOST_REPEATS:
-        raise _refused(f"the pattern {pattern[:60]!r} may take for ever: it repeats too much, or refers back")
-
-
-def _open_repeats(parts: Any, inside: bool) -> float:
-    """How many repetitions without an end a pattern has; infinitely many if one is repeated itself, or it refers back.
-
-    A repetition of alternatives counts as such too: its time may double with every letter.
-    """
-    found = 0.0
-    for operator, argument in parts:
-        name = str(operator)
-        if name in ("GROUPREF", "GROUPREF_EXISTS", "ASSERT", "ASSERT_NOT"):
-            return math.inf
-        if name in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
-            _, most, below = argument
-            many = int(most) > _MOST_FEW
-            if many and inside:
-                return math.inf
-            found += many + _open_repeats(below, inside or int(most) > 1)
-        elif name == "SUBPATTERN":
-            found += _open_repeats(argument[-1], inside)
-        elif name == "BRANCH":
-            if inside:
-                return math.inf
-            found += sum(_open_repeats(one, inside) for one in argument[1])
-    return found
 
 
 def _refused(why: str) -> HeadraceError:

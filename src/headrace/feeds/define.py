@@ -91,7 +91,7 @@ def _checked(core: Core, catalog: Catalog, feed: Feed, sink: Sink, compiles: boo
 
 def _cursor(core: Core, cursor: str) -> int:
     """The epoch after which a feed is to begin."""
-    if cursor.isascii() and cursor.isdigit():
+    if cursor.isascii() and cursor.isdigit() and len(cursor) < 19:
         epoch = int(cursor)
     else:
         try:

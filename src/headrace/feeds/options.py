@@ -101,7 +101,8 @@ def _flag(given: Mapping[str, Any], name: str) -> bool:
 
 def _number(given: Mapping[str, Any], name: str, default: int, least: int, most: int) -> int:
     value = given.get(name, default)
-    number = int(value) if not isinstance(value, bool) and str(value).isascii() and str(value).isdigit() else -1
+    text = "" if isinstance(value, bool) else str(value)
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else -1
     if not least <= number <= most:
         raise _wrong(name, value, f"a whole number from {least} to {most}")
     return number

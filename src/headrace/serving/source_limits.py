@@ -39,9 +39,19 @@ def _places(connector: str, location: str) -> list[str]:
 def _options(options: Mapping[str, Any]) -> list[str]:
     """The registry that options name, other brokers, and what they refer to."""
     texts = {name: value for name, value in options.items() if isinstance(value, str)}
-    named = [value for name, value in texts.items() if name == "registry" or value.startswith(("env:", "file:"))]
+    named = [value for name, value in texts.items() if _names_a_place(name, value)]
     brokers = [texts[name] for name in ("kafka.bootstrap.servers", "kafka.metadata.broker.list") if name in texts]
     return [*named, *(f"kafka://{one.strip()}" for listed in brokers for one in listed.split(","))]
+
+
+def _names_a_place(name: str, value: str) -> bool:
+    """Whether an option says where something is: a file that is read, or a server that is spoken to."""
+    return (
+        name == "registry"
+        or value.startswith(("env:", "file:"))
+        or name in ("ca_cert", "client_cert", "client_key", "endpoint", "sslrootcert", "sslcert", "sslkey")
+        or name.endswith((".location", "_location", ".url", "_url"))
+    )
 
 
 def _is_within(named: str, allowed: str) -> bool:

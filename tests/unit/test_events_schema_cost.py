@@ -1,0 +1,79 @@
+"""What a schema may cost: hostile ones and hostile data end within what the data's size allows."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.errors import EventsRejected
+from tests.unit.test_events_states import SmallStore, event
+
+_DOUBLING = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(20)} | {"d20": {}}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> SmallStore:
+    made = SmallStore(tmp_path)
+    made.host.settings.event_bytes = 2_000_000
+    return made
+
+
+def test_every_pattern_is_quick_with_every_text(store: SmallStore) -> None:
+    long = "a" * 990
+    store.register_schema("X", {"properties": {"a": {"pattern": "^(a+)+$"}, "b": {"pattern": "a*a*a*a*b"}}})
+    store.register_schema("Y", {"patternProperties": {"^(a+)+$": {}}, "additionalProperties": False})
+    began = time.monotonic()
+    for name, data in (("X", {"a": f"{long}b"}), ("X", {"b": long}), ("Y", {f"{long}b": 1})):
+        with pytest.raises(EventsRejected, match=r"match|not allowed"):
+            store.append("T", "a", [event(name, **data)])
+    store.append("T", "a", [event("X", a=long, b=f"{long}b"), event("Y", **{long: 1})])
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("schema", "data"),
+    [
+        ({"$ref": "#/$defs/d0", "$defs": _DOUBLING}, {}),
+        ({"properties": {"a": {"items": {"enum": list(range(20_000))}}}}, {"a": [19_999] * 2_000}),
+    ],
+    ids=["references that double", "a long list for each part of a long one"],
+)
+def test_a_check_that_costs_more_than_its_data_may_is_refused(store: SmallStore, schema: Any, data: Any) -> None:
+    store.register_schema("X", schema)
+    began = time.monotonic()
+    with pytest.raises(EventsRejected, match="too much work"):
+        store.append("T", "a", [event("X", **data)])
+    assert time.monotonic() - began < 10
+
+
+def test_parts_of_a_list_are_told_apart_without_comparing_each_with_each(store: SmallStore) -> None:
+    store.register_schema("X", {"properties": {"a": {"uniqueItems": True}}})
+    parts: list[Any] = [{"n": n} for n in range(20_000)]
+    began = time.monotonic()
+    store.append("T", "a", [event("X", a=parts), event("X", a=[1, True, "1", [1], [True], {"a": 1}, {"a": True}])])
+    for equal in ([1, 1.0], [{"a": 1, "b": 2}, {"b": 2, "a": 1}], [[1, {}], [1.0, {}]]):
+        with pytest.raises(EventsRejected, match="non-unique"):
+            store.append("T", "a", [event("X", a=equal)])
+    assert time.monotonic() - began < 10
+
+
+def test_a_large_event_of_a_usual_schema_is_checked(store: SmallStore) -> None:
+    line = {"type": "object", "required": ["sku", "n"], "properties": {"sku": {"type": "string"}, "n": {"minimum": 0}}}
+    store.register_schema("X", {"properties": {"lines": {"type": "array", "items": line, "maxItems": 100_000}}})
+    lines = [{"sku": f"s{n}", "n": n} for n in range(5_000)]
+    store.append("T", "a", [event("X", lines=lines)])
+    with pytest.raises(EventsRejected, match=r"lines\[5000\]"):
+        store.append("T", "a", [event("X", lines=[*lines, {"sku": "x", "n": -1}])])
+
+
+def test_patterns_know_letters_by_their_numbers_and_names_by_patterns(store: SmallStore) -> None:
+    store.register_schema(
+        "X", {"properties": {"a": {"pattern": "^\\u00e9+$"}}, "patternProperties": {"^n_": {"type": "integer"}}}
+    )
+    store.append("T", "a", [event("X", a="éé", n_a=1, other="x")])
+    for bad in ({"a": "e"}, {"n_a": "x"}):
+        with pytest.raises(EventsRejected):
+            store.append("T", "a", [event("X", **bad)])
