@@ -44,6 +44,20 @@ def test_pages_by_cursor_and_by_offset(readings: Readings) -> None:
     assert api.get("/v1/data/t?select=n&id=5").json()["data"] == [{"n": 5}]
 
 
+def test_a_star_is_all_columns_and_refusals_say_what_can_be_asked(readings: Readings) -> None:
+    api = Api(readings)
+    assert api.get("/v1/data/t/5?select=*").json()["data"] == {"id": 5, "n": 5}
+    hints = {
+        "page=2": "the columns are id, n; what else is asked by is select, order, limit, offset, cursor",
+        "n=neq.3": "there are eq, gt, gte, lt, lte; any other condition is asked with POST /v1/query",
+        "select=m": "the columns are id, n; * is all of them",
+        "order=n.down": "the columns are id, n; an order is column.asc or column.desc",
+    }
+    for asked, hint in hints.items():
+        refused = api.get(f"/v1/data/t?{asked}")
+        assert (refused.status_code, refused.json()["hint"]) == (400, hint)
+
+
 def test_a_large_relation_is_only_asked_by_an_index(readings: Readings) -> None:
     api = Api(readings, data_scan_rows=50)
     refused = api.get("/v1/data/t?n=eq.3")

@@ -19,6 +19,7 @@ from headrace.serving.problems import Refusal
 from headrace.settings import Settings
 
 RESERVED = ("select", "order", "limit", "offset", "cursor")
+_FORMS = {"select": "; * is all of them", "order": "; an order is column.asc or column.desc"}
 _OPERATORS: dict[str, Operator] = {"eq": "eq", "gt": "gt", "gte": "gte", "lt": "lt", "lte": "lte"}
 # Those of PostgREST that there are not: taken for a value they would silently find nothing.
 _OTHERS = frozenset(
@@ -113,11 +114,17 @@ def _condition(shown: Shown, name: str, given: str) -> Condition:
     column = shown.columns.get(name.lower())
     if column is None:
         raise bad_parameter(
-            name, f"{shown.name} has no such column", f"the columns are {', '.join(shown.schema.names[:50])}"
+            name,
+            f"{shown.name} has no such column",
+            f"the columns are {', '.join(shown.schema.names[:50])}; what else is asked by is {', '.join(RESERVED)}",
         )
     word, dot, value = given.partition(".")
     if dot and word in _OTHERS:
-        raise bad_parameter(name, f"there is no operator {word}", f"there are {', '.join(_OPERATORS)}")
+        raise bad_parameter(
+            name,
+            f"there is no operator {word}",
+            f"there are {', '.join(_OPERATORS)}; any other condition is asked with POST /v1/query",
+        )
     operator = _OPERATORS.get(word) if dot else None
     return _compared(shown, column, operator or "eq", value if operator else given)
 
@@ -159,7 +166,7 @@ def _value(kind: DataType, text: str) -> object:
 
 
 def _fields(shown: Shown, text: str) -> tuple[str, ...]:
-    if not text:
+    if text.strip() in ("", "*"):
         return tuple(shown.schema.names)
     return tuple(dict.fromkeys(_column(shown, "select", one) for one in text.split(",")))
 
@@ -182,7 +189,7 @@ def _column(shown: Shown, parameter: str, name: str) -> str:
         raise bad_parameter(
             parameter,
             f"{shown.name} has no column {name.strip()[:100]!r}",
-            f"the columns are {', '.join(shown.schema.names[:50])}; an order is column.asc or column.desc",
+            f"the columns are {', '.join(shown.schema.names[:50])}{_FORMS[parameter]}",
         )
     return found
 
