@@ -234,6 +234,19 @@ def test_a_feed_that_waits_for_refused_events_before_a_reset_sleeps(
     assert len(looks) < 10
 
 
+def test_a_position_that_cannot_be_read_is_the_trouble_of_its_feed_alone(
+    table: BareHome, receiver: MarkingReceiver, tmp_path: Path
+) -> None:
+    create(table)
+    create(table, name="g")
+    until(lambda: feed(table)["lag"] == 0)
+    table.execute("PAUSE CHANGEFEED f")
+    (tmp_path / "home" / "feeds" / table.core.catalog.feeds["f"].id / f"{99:020d}.json").write_text("{")
+    assert feed(table, "g")["state"] == "Running"
+    assert feed(table)["state"] == "Error"
+    assert "cannot be read" in feed(table)["error"]
+
+
 def test_no_secret_stands_in_the_log_of_what_nobody_foresaw(
     table: BareHome, receiver: MarkingReceiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

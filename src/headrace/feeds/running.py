@@ -137,7 +137,13 @@ class Feeds:
         return runner.replay(rows, seconds)
 
     def status_of(self, feed: Feed) -> Status:
-        """How a feed fares."""
+        """How a feed fares; one whose position cannot be read keeps nobody from the others'."""
+        try:
+            return self._status_of(feed)
+        except HeadraceError as error:
+            return Status("Error", error=error.in_a_line())
+
+    def _status_of(self, feed: Feed) -> Status:
         runner = self._runners.get(feed.name)
         if runner is not None and runner.feed == feed:
             return runner.status
