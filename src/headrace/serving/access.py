@@ -41,6 +41,8 @@ from headrace.state.state import State
 
 T = TypeVar("T")
 ACCESS = "headrace.access"
+# A function that tells whether the sender of a request may still do what it could when the request came.
+STILL = "headrace.still"
 
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 Judge = Callable[[Access], bool]
@@ -78,6 +80,12 @@ _RULES: Sequence[tuple[re.Pattern[str], frozenset[str], Judge]] = [
 def access_in(scope: Scope) -> Access:
     """What the sender of a request may do; nothing, if nobody has judged it."""
     return scope.get(ACCESS) or Access("nobody")
+
+
+def still_holds(scope: Scope) -> bool:
+    """Whether what a request was let in for holds now: its key may have been revoked, or may do other things."""
+    still: Callable[[], bool] | None = scope.get(STILL)
+    return still is None or still()
 
 
 async def access_of(request: Request) -> Access:

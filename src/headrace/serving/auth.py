@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from headrace.access.grants import Access, unlimited
 from headrace.access.ring import KeyRing
 from headrace.errors import SetupError
-from headrace.serving.access import ACCESS, refusal_of_path
+from headrace.serving.access import ACCESS, STILL, refusal_of_path
 from headrace.serving.problems import Refusal, respond
 from headrace.serving.refusal_log import RefusalLog
 from headrace.serving.sessions import COOKIE, Sessions
@@ -138,6 +138,7 @@ class Guarded:
             if isinstance(found, Refusal):
                 return found
             access, scope[_CREDENTIALS] = found, True
+            scope[STILL] = lambda: self._access_of(headers, method) == found
         scope[_KNOWN], scope[ACCESS] = True, access
         return refusal_of_path(access, method, scope["path"])
 

@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 from headrace.reading.following import Changes, Dropped, Position, Progress, Reset, Step
 from headrace.reading.history import EpochChanges
 from headrace.reading.readings import Readings
+from headrace.serving.access import still_holds
 from headrace.serving.connections import hang_up
 from headrace.serving.problems import Refusal
 from headrace.serving.shared import Shared
@@ -172,7 +173,8 @@ class OpenStream:
 class EventStream(Response):
     """Events as they come, one at a time and in pieces: the next is made when the client has taken the last.
 
-    A client that takes no piece for `patience` seconds, or that is gone, is let go of; it can resume.
+    A client that takes no piece for `patience` seconds, or that is gone, is let go of; it can resume. So is one
+    whose key no longer holds, which is asked before each event.
     """
 
     def __init__(
@@ -194,7 +196,7 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events until the client or the server ends it."""
-        sending = asyncio.ensure_future(self._send(send))
+        sending = asyncio.ensure_future(self._send(scope, send))
         leaving = asyncio.ensure_future(hang_up(receive))
         try:
             await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -211,11 +213,14 @@ class EventStream(Response):
         ):
             raise error
 
-    async def _send(self, send: Send) -> None:
+    async def _send(self, scope: Scope, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         # A first line at once, so that a client knows that it is heard.
         await send({"type": "http.response.body", "body": self._greeting, "more_body": True})
         async for event in self._events:
+            if not still_holds(scope):
+                # As if it had ended: who asks again hears why.
+                break
             for begin in range(0, len(event), _PIECE_BYTES):
                 piece = event[begin : begin + _PIECE_BYTES]
                 async with asyncio.timeout(self._patience):
