@@ -51,7 +51,7 @@ check: setup ## lint, format, types, direction of imports, licences, secrets
 audit: setup ## known faults of the dependencies (needs PyPI's JSON API, so it is no part of check)
 	@$(BIN)/pip-audit --disable-pip --no-deps -r requirements.lock > .venv/.audit 2>&1; found=$$?; tail -20 .venv/.audit; \
 	if grep -q "could not be audited" .venv/.audit; then \
-		echo "PyPI does not tell of these here: run it where https://pypi.org/pypi/<name>/json is answered"; exit 1; fi; exit $$found
+		echo "PyPI does not tell of these here: run it where its JSON API is answered"; exit 1; fi; exit $$found
 
 standby-check: setup ## the owner is killed under load while a standby waits; writes go on, nothing is lost or doubled
 	@$(BIN)/python -m tests.checks.standby
