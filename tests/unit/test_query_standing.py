@@ -95,3 +95,24 @@ def test_who_was_quick_is_no_suspect_beside_one_that_nobody_knows(pool_of: Calla
         assert len(quick.result(120)) == 1
         assert pool._standings.of(f"late {go}") == "quick"
         assert pool._standings.of(f"fall {fall}") == "harmful"
+
+
+def test_one_that_is_to_be_alone_has_another_process_made_for_the_rest(
+    pool_of: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Long after the last process was lost.
+    monkeypatch.setattr(query_processes, "_TROUBLE_SECONDS", 0.0)
+    pool = pool_of()
+    assert pool.ask("echo x") == ["x"]
+    pool._standings.note("echo y", "harmful")
+    assert pool.ask("echo y") == ["y"]
+
+
+def test_who_was_quick_is_asked_again_at_once_when_its_process_is_killed(
+    pool_of: Callable[..., Pool], tmp_path: Path
+) -> None:
+    pool = pool_of()
+    vanish = f"vanish once {tmp_path / 'gone'}"
+    pool._standings.note(vanish, "quick")
+    assert pool.ask(vanish) == []
+    assert pool._standings.of(vanish) == "quick"

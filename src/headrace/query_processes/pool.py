@@ -15,9 +15,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -174,6 +174,8 @@ class QueryProcesses:
         self._failures = 0
         self._trouble_at: float | None = None
         self._quick_at: float | None = None
+        # How many wait for a process that they are to have alone.
+        self._alone_waiting = 0
         self._standings = Standings()
         self._closed = False
 
@@ -232,9 +234,10 @@ class QueryProcesses:
                     raise lost() from None
                 if gone.ending in ("memory", "unknown"):
                     with self._changed:
-                        alone = alone or lost_before or query.process.is_suspect(query)
+                        suspect = query.process.is_suspect(query) and standing != "quick"
+                        alone = alone or lost_before or suspect
                     lost_before = True
-                    if alone:
+                    if alone and gone.ending == "memory":
                         standing = "harmful"
                         self._standings.note(question.sql, standing)
             finally:
@@ -252,7 +255,7 @@ class QueryProcesses:
 
     def _enter(self, alone: bool, standing: Standing, stop: Stop) -> _RunningQuery:
         """A part in a process; waits until there is one."""
-        with self._changed:
+        with self._changed, self._counted(alone):
             self._tend()
             while True:
                 if standing == "quick":
@@ -268,6 +271,15 @@ class QueryProcesses:
                 if self._failures >= _FAILURES and not self._processes:
                     raise not_run()
                 self._changed.wait(_LOOK_SECONDS)
+
+    @contextmanager
+    def _counted(self, alone: bool) -> Generator[None, None, None]:
+        """Inside, somebody waits for a process; one who is to be alone needs another one for the rest."""
+        self._alone_waiting += alone
+        try:
+            yield
+        finally:
+            self._alone_waiting -= alone
 
     def _free(self, standing: Standing, but: _Process | None = None) -> _Process | None:
         """The process that a query may go into now: the one with fewest, among those that are clear if any is."""
@@ -286,8 +298,10 @@ class QueryProcesses:
     def _wants_two(self) -> bool:
         """Whether one process is for those that are known to be quick and ask these days, and one for the others.
 
-        That is so while a query goes on for long, and for a minute after a process was lost.
+        That is so while a query goes on for long or is to be alone, and for a minute after a process was lost.
         """
+        if self._alone_waiting:
+            return True
         return self._troubled or (_recent(self._quick_at) and any(process.crowded for process in self._processes))
 
     def _free_alone(self) -> _Process | None:
