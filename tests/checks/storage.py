@@ -25,6 +25,9 @@ def orphans(home: Location) -> list[Location]:
         named.update(_named(log.parent))
     named.update(_large_deltas(home))
     named.update((home / "owner").glob("*"))
+    # Who may do what and who did it, how far feeds are, and secrets: each kept by itself, beside the ledger.
+    for folder in ("access", "feeds", "secrets", "event-keys"):
+        named.update((home / folder).rglob("*"))
     return sorted((path for path in home.rglob("*") if path not in named and path.is_file()), key=str)
 
 
