@@ -26,9 +26,15 @@ $(READY): requirements.lock requirements-java.lock pyproject.toml src/headrace/s
 	@touch $@
 	@echo "Ready."
 
+# Two processes, each with a Spark of its own: the one has the engine, the other servers that it mostly waits for.
+# What the second says is shown when both are done.
+JAVA := $(BIN)/python -m pytest -m "java and not soak and not slow and not cluster" --durations=15
+ENGINE := tests/spark tests/property tests/golden
 test: test-fast ## every test but the slow ones; those without a JVM first
-	@$(BIN)/python -m pytest tests/unit $(filter-out tests/unit,$(patsubst %/,%,$(wildcard tests/*/))) \
-		-m "java and not soak and not slow and not cluster" --durations=15
+	@said=$$(mktemp); \
+	$(JAVA) $(ENGINE) > $$said 2>&1 & engine=$$!; trap 'kill $$engine' INT TERM; \
+	$(JAVA) $(filter-out $(ENGINE),$(patsubst %/,%,$(wildcard tests/*/))); servers=$$?; \
+	wait $$engine; engine=$$?; cat $$said; rm $$said; exit $$((servers | engine))
 
 # Three processes on two cores, for many tests wait; what the others say is shown when all are done.
 FAST := $(BIN)/python -m pytest tests/unit -m "not java and not soak and not slow" -q
