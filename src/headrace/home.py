@@ -12,9 +12,9 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from headrace.access.audit import Audit
-from headrace.catalog.catalog import ViewDefinition
+from headrace.catalog.catalog import Catalog, ViewDefinition
 from headrace.definitions.adopt import adopt
-from headrace.definitions.catch_up import can_catch_up, catch_up, newer_heads
+from headrace.definitions.catch_up import can_catch_up, catch_up, changes_rows_alone, newer_heads
 from headrace.definitions.recover import recover
 from headrace.epoch.calls import Call
 from headrace.epoch.core import Core
@@ -31,7 +31,7 @@ from headrace.ledger.ledger import Ledger
 from headrace.ledger.migrations import migrate, pending
 from headrace.ledger.readers import Readers
 from headrace.owner.control import Control, Verb
-from headrace.owner.ownership import Ownership
+from headrace.owner.ownership import Ownership, take_ownership
 from headrace.query_processes.for_others import reading_verbs
 from headrace.query_processes.queries import read_plain_text
 from headrace.reading.explain import Explanation, explain_view
@@ -98,7 +98,7 @@ class Home:
             self._executors = ExecutorWatch(self._spark_sessions, patience, self.renewal.note_stopped)
         try:
             with sessions.catalyst.active():
-                outdated = self._load(ownership)
+                self._outdated = self._load(ownership)
         except BaseException:
             self._let_go()
             raise
@@ -109,14 +109,36 @@ class Home:
         self._control: Control | None = None
         try:
             if ownership is not None:
-                self._begin_to_own(ownership, outdated)
+                self._begin_to_own(ownership)
         except BaseException:
             self.close()
             raise
 
-    def _begin_to_own(self, ownership: Ownership, outdated: Sequence[ViewDefinition]) -> None:
+    def take_over(self) -> None:
+        """Own a home that was open for reading, now that its owner is gone; raises HomeBusy if it is not.
+
+        All that a reader has stays: the views' rules, and the state that it has followed so far.
+        """
+        self.core.refuse_closed()
+        ownership = take_ownership(self.path, self.settings.owner_timeout)
+        try:
+            with self.loop.turn, self.core.sessions.catalyst.active():
+                self.core.ledger.open()
+                self.core.ledger.claim(ownership.fence)
+                self._move()
+                self.readers.begin_to_own()
+                self.feeds.begin_to_own(ownership.fence)
+                self.core.begin_to_own(ownership)
+            self._ownership = ownership
+            self._begin_to_own(ownership)
+        except BaseException:
+            self._ownership = ownership
+            self.close()
+            raise
+
+    def _begin_to_own(self, ownership: Ownership) -> None:
         """What only an owner does: tidy up, answer others, fold, follow the clock."""
-        core = self.core
+        core, outdated = self.core, self._outdated
         sweep_after_crash(self.path, core.ledger, base_schemas_of(core.all_stores(), core.catalog))
         forget_secrets(core)
         self._control = self._listen(ownership)
@@ -141,10 +163,10 @@ class Home:
         crash_point("home claimed")
         return self._recover(opened=True)
 
-    def _recover(self, opened: bool = False) -> Sequence[ViewDefinition]:
+    def _recover(self, opened: bool = False, made: Catalog | None = None) -> Sequence[ViewDefinition]:
         if not opened:
             self.core.ledger.open()
-        recovered = recover(self.core)
+        recovered = recover(self.core, made)
         self.core.stand_at(recovered.present, recovered.receipts)
         mapped.release()
         return recovered.outdated
@@ -233,8 +255,12 @@ class Home:
         return self.core.epoch
 
     def _refresh(self) -> None:
+        self.core.ledger.open()
+        self._move()
+
+    def _move(self) -> None:
+        """Be at the newest epoch of the ledger, as it was just read."""
         core = self.core
-        core.ledger.open()
         heads = newer_heads(core)
         if not heads:
             return
@@ -242,8 +268,9 @@ class Home:
             core.catch_up(catch_up(core, heads))
             return
         before = core.catalog
-        self._recover(opened=True)
-        for view in before.views():
+        kept = before if changes_rows_alone(heads) and not self._outdated else None
+        self._outdated = self._recover(opened=True, made=kept)
+        for view in before.views() if kept is None else ():
             view.context.clear()
         for name in before.relations.keys() - core.catalog.relations.keys():
             forget(core.sessions.catalyst, name)

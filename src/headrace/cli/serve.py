@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,7 +16,6 @@ from headrace.cli.options import DebugOption, HomeOption, JsonOption, MasterOpti
 from headrace.cli.project import RUN_PROJECT, run_for_others
 from headrace.cli.show import show_json
 from headrace.cli.standby import stand_by
-from headrace.errors import HomeBusy
 from headrace.offline import existing, is_there
 from headrace.project.folder import open_project
 from headrace.settings import read_settings
@@ -153,10 +151,12 @@ def serve(
         typer.echo(f"Serving {chosen.location} (epoch {hr.epoch}) on {url}; Ctrl-C ends it. The console is there too.")
         typer.echo(_to_try(list(home_of(hr).core.catalog.relations), url, keyed=bool(settings.api_keys)))
 
-    def serve_once() -> None:
+    def serve_home() -> None:
         nonlocal hr
         # A server that was started in the wrong folder would otherwise serve an empty home there.
-        with opened(chosen, write=True, create=chosen.named) as hr:
+        with opened(chosen, write=not standby, create=chosen.named and not standby) as hr:
+            if standby:
+                stand_by(home_of(hr))
             home_of(hr).offer(RUN_PROJECT, run_for_others(hr))
             app = build_app(hr, settings)
             app.state.service.answer_others()
@@ -167,13 +167,7 @@ def serve(
                 run_until_told(server, taken)
 
     with errors_reported(as_json=as_json, debug=debug):
-        while standby:
-            stand_by(chosen)
-            # Several may stand by: one takes over, and the others go on to.
-            with suppress(HomeBusy):
-                serve_once()
-                return
-        serve_once()
+        serve_home()
 
 
 def _to_try(names: list[str], url: str, *, keyed: bool) -> str:

@@ -42,8 +42,8 @@ class Recovered:
     outdated: Sequence[ViewDefinition] = ()
 
 
-def recover(core: Core) -> Recovered:
-    """What a home is at the newest epoch of its ledger."""
+def recover(core: Core, made: Catalog | None = None) -> Recovered:
+    """What a home is at the newest epoch of its ledger; views that were made already are taken from `made`."""
     heads = core.ledger.heads()
     if not heads:
         return Recovered()
@@ -64,6 +64,9 @@ def recover(core: Core) -> Recovered:
             latest[definition["name"]] = head.epoch, definition
         receipts.update(receipts_of(content))
     for epoch, definition in latest.values():
+        if made is not None and definition["kind"] == "view":
+            catalog = catalog.having(_emptied(made.view(definition["name"])))
+            continue
         relation = _defined(core, catalog, epoch, definition)
         catalog = catalog.having(relation)
         register(core.sessions.catalyst, relation.name, relation.schema)
@@ -76,6 +79,12 @@ def recover(core: Core) -> Recovered:
     whole = {name: store for name, store in stores.items() if not any(name in view.hidden for view in outdated)}
     present = replace(present, changed_at=_restore_stores(core, present, whole))
     return Recovered(present, receipts, [view.definition for view in outdated])
+
+
+def _emptied(view: View) -> View:
+    """A view with the rule that it has, over stores without a row: who reads those that it had goes on to."""
+    hidden = {name: Store(name, store.schema) for name, store in view.hidden.items()}
+    return replace(view, store=Store(view.store.name, view.store.schema), hidden=hidden)
 
 
 def _restore_stores(core: Core, present: Present, stores: Mapping[str, Store]) -> dict[str, int]:

@@ -356,6 +356,16 @@ class Core:
             for store, addition in prepared.additions:
                 store.add_prepared(addition)
             self._present = prepared.present
+        self._receipts.add(prepared.receipts)
+        self._receipts.forget(self.ledger.oldest)
+        for store, _ in prepared.additions:
+            self.tidy(store)
+
+    def begin_to_own(self, ownership: Ownership) -> None:
+        """Make epochs from now on, where only those of others were followed before."""
+        self._ownership = ownership
+        self.read_only = False
+        self.begin_following()
 
     def swap_spark(self, sessions: Sessions, views: Sequence[View]) -> None:
         """Go on with another Spark, in which these are the views; between epochs."""

@@ -43,6 +43,11 @@ class Feeds:
         # By feed and kind, what happened since this process began.
         self.totals: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
+    def begin_to_own(self, fence: int) -> None:
+        """Deliver from now on, as the owner of this number."""
+        with self._lock:
+            self._fence = fence
+
     def reconcile(self) -> None:
         """Run what the newest epoch has as running, as it is defined there, and nothing else."""
         with self._lock:
@@ -68,7 +73,9 @@ class Feeds:
             options = read_options(feed.options, sink)
         except HeadraceError as error:
             self._unable[feed.name] = feed, " ".join(part for part in (error.message, error.detail) if part)
-            _log.error("changefeed %s cannot begin: %s", feed.name, self._unable[feed.name][1])
+            _log.error(
+                "changefeed %s cannot begin: %s", feed.name, self._unable[feed.name][1], extra={"feed": feed.name}
+            )
             return
         before = self._stopping.pop(feed.name, None)
         totals = self.totals[feed.name]
@@ -123,7 +130,12 @@ class Feeds:
         except Exception as error:
             # It is dropped; what its sink still has of it is in nobody's way.
             told = told_without_secrets(str(error), feed, target)
-            _log.warning("the sink of changefeed %s was not told that it is dropped: %s", feed.name, told)
+            _log.warning(
+                "the sink of changefeed %s was not told that it is dropped: %s",
+                feed.name,
+                told,
+                extra={"feed": feed.name},
+            )
 
     def replay(self, name: str, rows: Sequence[Mapping[str, Any]], seconds: float = 60.0) -> dict[int, str]:
         """Have a feed's sink take parked events after all; by sequence, why some are refused again."""

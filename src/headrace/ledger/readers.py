@@ -30,6 +30,15 @@ class Readers:
         self._may_write = may_write
         self._lock = threading.Lock()
         self._readers: dict[str, Reader] = {}
+        self._read()
+
+    def begin_to_own(self) -> None:
+        """Take readers in from now on, beside those that the owner before took in."""
+        with self._lock:
+            self._read()
+            self._may_write = True
+
+    def _read(self) -> None:
         try:
             self._readers = {one["name"]: Reader(**one) for one in json.loads(self._path.read_text())}
         except (FileNotFoundError, NotADirectoryError):

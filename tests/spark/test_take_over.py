@@ -1,0 +1,73 @@
+"""A home that was open for reading is owned by its process when the owner is gone, and goes on as that one would."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import headrace
+from headrace import Headrace
+from headrace.cli.standby import stand_by
+from headrace.face import home_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.java
+SQL = "CREATE TABLE t (id INT, g STRING); CREATE VIEW v AS SELECT g, COUNT(*) AS n FROM t GROUP BY g"
+
+
+def rows(hr: Headrace, query: str = "SELECT * FROM v ORDER BY g") -> list[dict[str, object]]:
+    return hr.query(query).to_pylist()
+
+
+def insert(hr: Headrace, number: int, key: str | None = None) -> headrace.Receipt:
+    return hr.apply({"t": [{"insert": {"id": number, "g": "a" if number % 2 else "b"}}]}, key)
+
+
+def test_whoever_takes_over_has_all_that_was_acknowledged_and_repeats_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with headrace.open(tmp_path / "home", spark=spark) as owner:
+        owner.execute(SQL)
+        with headrace.open(tmp_path / "home", spark=spark, read_only=True) as reader:
+            with pytest.raises(headrace.HomeBusy):
+                home_of(reader).take_over()
+            with pytest.raises(headrace.ReadOnly):
+                insert(reader, 1)
+            first = insert(owner, 1, "one")
+            reader.refresh()
+            rules = [view.rule for view in home_of(reader).core.catalog.views()]
+            # Folded away before the reader saw it: its state comes from the bases, and its rules stay.
+            second = insert(owner, 2, "two")
+            owner.fold()
+            insert(owner, 3)
+            owner.close()
+            home_of(reader).take_over()
+            assert [view.rule for view in home_of(reader).core.catalog.views()] == rules
+            assert rows(reader) == [{"g": "a", "n": 2}, {"g": "b", "n": 1}]
+            # A writer that had no answer sends again what was done.
+            assert insert(reader, 1, "one").epoch == first.epoch
+            assert insert(reader, 2, "two").epoch == second.epoch
+            assert insert(reader, 4, "four").epoch == reader.epoch
+            assert rows(reader) == [{"g": "a", "n": 2}, {"g": "b", "n": 2}]
+            reader.execute("CREATE VIEW w AS SELECT COUNT(*) AS n FROM v")
+            reader.fold()
+            assert rows(reader, "SELECT * FROM w") == [{"n": 2}]
+            assert reader.verify().ok
+            with pytest.raises(headrace.HomeBusy):
+                headrace.open(tmp_path / "home", spark=spark)
+    with headrace.open(tmp_path / "home", spark=spark) as again:
+        assert rows(again) == [{"g": "a", "n": 2}, {"g": "b", "n": 2}]
+
+
+def test_who_stands_by_for_nobody_owns_the_home_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    with headrace.open(tmp_path / "home", spark=spark) as owner:
+        owner.execute(SQL)
+        insert(owner, 1)
+    with headrace.open(tmp_path / "home", spark=spark, read_only=True) as reader:
+        stand_by(home_of(reader))
+        insert(reader, 2)
+        assert rows(reader) == [{"g": "a", "n": 1}, {"g": "b", "n": 1}]
