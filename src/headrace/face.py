@@ -23,6 +23,7 @@ from headrace.spark.requirements import check_session
 from headrace.spark.session import start_spark
 from headrace.sql.flow_text import auto_cdc_text
 from headrace.storage.objects import location_of
+from headrace.tracing import begin_tracing
 
 
 def open_home(
@@ -47,6 +48,7 @@ def open_home(
     if overrides:
         chosen = read_settings(**{**chosen.model_dump(), **overrides})
     path = location_of(home, chosen.storage_options)
+    begin_tracing()
     # Before Spark is started: a refusal should not take seconds.
     ownership = None if read_only else take_ownership(path, chosen.owner_timeout)
     try:

@@ -195,4 +195,4 @@ def restore_names(core: Core, made: Sequence[Relation], known: Mapping[str, Rela
             else:
                 register(core.sessions.catalyst, one.name, old.schema)
         except Exception as error:
-            _log.warning("the analyzer was not told of %s: %s", one.name, error)
+            _log.warning("the analyzer was not told of %s: %s", one.name, error, extra={"relation": one.name})

@@ -54,6 +54,8 @@ class Call:
     failed: Work | None = None
     # What the ledger keeps with its epoch beside the changes, such as that a source has begun or gone.
     head: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    # The span in which it came into the line, where traces are sent.
+    trace: Any = None
     applied: dict[str, int] = field(default_factory=dict[str, int])
     stale: dict[str, int] = field(default_factory=dict[str, int])
     dead: dict[str, int] = field(default_factory=dict[str, int])

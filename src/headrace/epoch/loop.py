@@ -13,12 +13,14 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TypeVar
 
+from headrace import tracing
 from headrace.epoch.calls import Call, Outdated
 from headrace.epoch.core import Core
 from headrace.epoch.digest import digest_of
 from headrace.epoch.receipt import Receipt
 from headrace.epoch.run import Intake, run_epoch
 from headrace.epoch.suspects import Suspects, definition_exceeds
+from headrace.epoch.traced import traced_epoch
 from headrace.errors import HomeBroken, LedgerNotWritten, SparkLost, ViewEvaluationError
 from headrace.intake.changes import refuse_no_changes
 from headrace.state import mapped
@@ -146,6 +148,7 @@ class Loop:
 
     def enter(self, call: Call) -> Call:
         """Put a call in line: it comes after those entered before it, whoever waits for them."""
+        call.trace = tracing.here()
         with self.leaving(call), self._line:
             self._waiting.append(call)
             self._arrivals.notify()
@@ -313,16 +316,26 @@ class Loop:
         try:
             call.error = self.core.blame(error)
         except Exception:
-            _log.warning("the row that view %s fails on was not found", error.view, exc_info=True)
+            fields = {"view": error.view, "epoch": self.core.epoch + 1}
+            _log.warning("the row that view %s fails on was not found", error.view, exc_info=True, extra=fields)
 
     def _run_together(self, calls: list[Call], join: bool) -> None:
         apart = self._suspects.apart
         if join:
             self._take(calls, 1 if apart else math.inf)
-        stages = run_epoch(self.core, calls, self._join if join and not apart else None)
+        with traced_epoch(self.core, calls) as note:
+            stages = run_epoch(self.core, calls, self._join if join and not apart else None)
+            note(stages)
         self._views_seconds = stages.get("views", self._views_seconds)
         if stages:
             self.ran(self.core.epoch, stages)
+            _log.debug(
+                "epoch %d of %d calls took %.3f seconds",
+                self.core.epoch,
+                len(calls),
+                sum(stages.values()),
+                extra={"epoch": self.core.epoch},
+            )
 
     def _join(self, calls: list[Call], intake: Intake) -> None:
         """Take calls in that came while those before them were checked, or that are on their way.

@@ -139,7 +139,12 @@ def follow_view(work: Work, catalog: Catalog, frames: Frames, threads: ViewThrea
                 if isinstance(error, AnalysisException):
                     if not refuses_plan(error):
                         raise
-                    _log.warning("view %s is filled anew, for Spark refuses a plan: %s", view.name, first_line(error))
+                    _log.warning(
+                        "view %s is filled anew, for Spark refuses a plan: %s",
+                        view.name,
+                        first_line(error),
+                        extra={"view": view.name},
+                    )
                 for name in view.hidden:
                     work.deltas.pop(name, None)
         with threads.one_fill:

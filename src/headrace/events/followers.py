@@ -131,6 +131,8 @@ class Follower:
                 failures += 1
                 told = error.message if isinstance(error, HeadraceError) else f"{type(error).__name__}: {error}"
                 if told != self.error:
-                    _log.warning("%s of event store %s: %s", self.name, self._store, told)
+                    _log.warning(
+                        "%s of event store %s: %s", self.name, self._store, told, extra={"relation": self._store}
+                    )
                 self.error = told
                 self._stopped.wait(min(0.1 * 2**failures, _LONGEST_PAUSE))

@@ -119,6 +119,11 @@ class Runner:
             self._thread.join(seconds)
 
     @property
+    def _fields(self) -> dict[str, object]:
+        """What a line of the log carries: whose it is, what it tells of, and the epoch after which it is written."""
+        return {"feed": self.feed.name, "relation": self.feed.table, "epoch": self._core.epoch}
+
+    @property
     def status(self) -> Status:
         """How it fares now."""
         # Before it has begun, what those before it have noted.
@@ -166,7 +171,7 @@ class Runner:
                 continue
             except (OwnerLost, HomeBroken, HomeClosed) as error:
                 self._state, self._error = "Error", self._told(error)
-                _log.error("changefeed %s has stopped: %s", self.feed.name, self._error)
+                _log.error("changefeed %s has stopped: %s", self.feed.name, self._error, extra=self._fields)
                 return
             except Exception as error:
                 if self._stopped.is_set():
@@ -180,7 +185,13 @@ class Runner:
                 after = error.retry_after if isinstance(error, SinkUnavailable) else None
                 # Not all at once, where a server names the same instant to many.
                 pause = pause_after(attempts) if after is None else min(after, _LONGEST_PAUSE) * random.uniform(1, 1.1)
-                _log.warning("changefeed %s is tried again in %.1f seconds: %s", self.feed.name, pause, self._error)
+                _log.warning(
+                    "changefeed %s is tried again in %.1f seconds: %s",
+                    self.feed.name,
+                    pause,
+                    self._error,
+                    extra=self._fields,
+                )
                 self._stopped.wait(pause)
 
     def _tell(self) -> None:
@@ -257,9 +268,9 @@ class Runner:
         self._state, self._error = state, told
         self._totals["failures"] += 1
         unforeseen = not isinstance(error, HeadraceError | SinkEnded | EventsRefused)
-        _log.error("changefeed %s has stopped: %s", self.feed.name, told)
+        _log.error("changefeed %s has stopped: %s", self.feed.name, told, extra=self._fields)
         if unforeseen:
-            _log.error("%s", self._without_secrets("".join(traceback.format_exception(error))))
+            _log.error("%s", self._without_secrets("".join(traceback.format_exception(error))), extra=self._fields)
         core, feed = self._core, self.feed
 
         def work_out() -> Call:
@@ -271,7 +282,7 @@ class Runner:
         try:
             self._loop.change_alone(work_out)
         except Exception as failed:
-            _log.warning("that changefeed %s has stopped was not noted: %s", feed.name, failed)
+            _log.warning("that changefeed %s has stopped was not noted: %s", feed.name, failed, extra=self._fields)
 
     def _told(self, error: BaseException) -> str:
         if isinstance(error, HeadraceError):

@@ -14,6 +14,7 @@ from datetime import datetime
 
 import pyarrow as pa
 
+from headrace import tracing
 from headrace.catalog.catalog import Feed, Relation
 from headrace.epoch.core import Core
 from headrace.errors import EpochExpired, FeedError
@@ -446,7 +447,8 @@ class Telling:
 
     def _send(self, batch: Batch, after: Mark) -> None:
         given = batch if batch.after == after else replace(batch, after=after)
-        self._send_out(lambda: self._delivery.deliver(given))
+        with tracing.span("feed batch", feed=self._feed.name, events=len(given), epoch=after.epoch):
+            self._send_out(lambda: self._delivery.deliver(given))
         self._kept.confirm(after.sequence)
 
     def _send_out(self, send: Callable[[], None]) -> None:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 from fastapi.concurrency import run_in_threadpool
 
+from headrace import tracing
 from headrace.access.ring import KeyRing
 from headrace.face import Headrace, home_of
 from headrace.query_processes.pool import QueryProcesses
@@ -43,6 +44,7 @@ from headrace.serving.metrics import Measured
 from headrace.serving.oidc import OpenId
 from headrace.serving.openapi import with_keys
 from headrace.serving.service import service_for
+from headrace.serving.traced import Traced
 from headrace.settings import Settings
 from headrace.version import release
 
@@ -112,4 +114,6 @@ def build_app(hr: Headrace, settings: Settings, processes: QueryProcesses | None
     app.add_middleware(Headed)
     app.add_middleware(Lingering)
     app.add_middleware(Measured, metrics=service.metrics)
+    if (sent := tracing.traces()) is not None:
+        app.add_middleware(Traced, traces=sent)
     return app

@@ -166,7 +166,13 @@ def forget_source(source: Source, begun: bool) -> None:
     except SourceError as error:
         if begun:
             raise
-        _log.warning("%s: %s It never brought anything; %s", error.message, error.detail, error.hint)
+        _log.warning(
+            "%s: %s It never brought anything; %s",
+            error.message,
+            error.detail,
+            error.hint,
+            extra={"source": source.name},
+        )
 
 
 def _known(core: Core, name: str) -> Source:

@@ -176,7 +176,7 @@ def decode(
         if isinstance(message, SchemaChange):
             decoded.schema_changes[index] = message
         if isinstance(message, Truncation) and not truncates:
-            _log.warning("a TRUNCATE of table %s is not taken", table)
+            _log.warning("a TRUNCATE of table %s is not taken", table, extra={"relation": table})
             continue
         first = None if positions is None else positions.of(message, arrival.record)
         changes = (Emptied(),) if isinstance(message, Truncation) else message.changes

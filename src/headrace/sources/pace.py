@@ -100,9 +100,9 @@ class Pace:
         """Tell once that the source is late, and once that it no longer is."""
         warning = self.warning
         if warning is not None and not self._warned:
-            _log.warning("source %s is %s", self._source, warning)
+            _log.warning("source %s is %s", self._source, warning, extra={"source": self._source})
         elif warning is None and self._warned:
-            _log.info("source %s is no longer behind", self._source)
+            _log.info("source %s is no longer behind", self._source, extra={"source": self._source})
         self._warned = warning is not None
 
     def _forget(self) -> None:

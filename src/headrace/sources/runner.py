@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from headrace import tracing
 from headrace.capture.columns.records import Records, RecordsReading
 from headrace.capture.connector import Arrival, BeginsLate, Connector, Description, Lag, Position, Reading
 from headrace.capture.messages import Message
@@ -134,7 +135,17 @@ class Runner:
             self._thread.join(seconds)
             if self._thread.is_alive():
                 # Whatever it still brings is refused: it was told to stop.
-                _log.warning("source %s has not ended within %s seconds, and is left alone", self.source.name, seconds)
+                _log.warning(
+                    "source %s has not ended within %s seconds, and is left alone",
+                    self.source.name,
+                    seconds,
+                    extra=self._fields,
+                )
+
+    @property
+    def _fields(self) -> dict[str, object]:
+        """What a line of the log carries: whose it is, and the epoch after which it is written."""
+        return {"source": self.source.name, "epoch": self._loop.core.epoch}
 
     @property
     def status(self) -> Status:
@@ -175,13 +186,19 @@ class Runner:
                 self._error = self._told(error)
                 # One that worked for a while begins with short pauses.
                 pause = _FIRST_PAUSE if time.monotonic() - began_at > _LONGEST_PAUSE else pause
-                _log.warning("source %s is tried again in %.1f seconds: %s", self.source.name, pause, self._error)
+                _log.warning(
+                    "source %s is tried again in %.1f seconds: %s",
+                    self.source.name,
+                    pause,
+                    self._error,
+                    extra=self._fields,
+                )
                 self._stopped.wait(pause * random.uniform(0.8, 1.2))
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _halt(self, error: BaseException) -> None:
         self._state, self._error = "Error", self._told(error)
-        _log.error("source %s has stopped: %s", self.source.name, self._error)
+        _log.error("source %s has stopped: %s", self.source.name, self._error, extra=self._fields)
 
     def _told(self, error: BaseException) -> str:
         # What a library says of its settings may have a secret among them, and SHOW and the log are for everybody.
@@ -189,7 +206,8 @@ class Runner:
 
     def _read(self) -> None:
         reading = self._connector.open(self._description, self._progress.position)
-        waiting = Transactions(self._reads_topic, _MOST_HELD) if self._options.get("transactions") else None
+        held = Transactions(self._reads_topic, _MOST_HELD, self.source.name)
+        waiting = held if self._options.get("transactions") else None
         try:
             if isinstance(reading, BeginsLate):
                 self._begin(reading.begins_at())
@@ -330,8 +348,8 @@ class Runner:
         call.basis = basis
         call.asks_row = False
         self._pending = prepared.received
-        self._loop.receipt_of(self._loop.enter(call))
         count = len(prepared.records)
+        self._bring(call, count)
         self._pace.committed([prepared.records.arrival(count - 1)], self._progress, reached(), count)
         self._progress = reached()
 
@@ -408,12 +426,18 @@ class Runner:
             truncates=self._schemas.takes_truncation,
         )
 
+    def _bring(self, call: Call, records: int) -> None:
+        """Have a call of so many records committed."""
+        with tracing.span("source batch", source=self.source.name, records=records):
+            epoch = self._loop.receipt_of(self._loop.enter(call)).epoch
+        _log.debug("%d records came with epoch %d", records, epoch, extra={"source": self.source.name, "epoch": epoch})
+
     def _commit(self, decoded: Decoded, ask: bool) -> None:
         """Bring records into one epoch; if it fails on a view, with the row that it is, if asked."""
         call, reached = self._call(decoded, raw=bool(self._options.get("raw", True)))
         call.asks_row = ask
         try:
-            self._loop.receipt_of(self._loop.enter(call))
+            self._bring(call, len(decoded.arrivals))
         finally:
             self._failed = call.failed
         self._advance(decoded.arrivals, reached())

@@ -74,7 +74,7 @@ class Sources:
             runner = self._made(source, self._stopping.get(name))
         except HeadraceError as error:
             self._unable[name] = source, " ".join(part for part in (error.message, error.detail) if part)
-            _log.error("source %s cannot begin: %s", name, self._unable[name][1])
+            _log.error("source %s cannot begin: %s", name, self._unable[name][1], extra={"source": name})
             return
         self._stopping.pop(name, None)
         self._runners[name] = runner

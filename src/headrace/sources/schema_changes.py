@@ -113,6 +113,10 @@ class SchemaChanges:
         """Whether a table is emptied where its source's is: that takes rows and no columns, whatever the mode."""
         return "truncate.table" in self._policy.accepted
 
+    def _fields(self, need: Need) -> dict[str, object]:
+        """What a line of the log carries."""
+        return {"source": self._source, "relation": need.table, "epoch": self._loop.core.epoch}
+
     def make(self, need: Need) -> None:
         """Make the changes that are needed, as the policy of the source says; or tell why the source cannot go on."""
         self._keep_table()
@@ -126,7 +130,7 @@ class SchemaChanges:
         if taken:
             notes += self._alter(need, taken)
         for note in notes:
-            _log.warning("source %s, table %s: %s", self._source, need.table, note)
+            _log.warning("source %s, table %s: %s", self._source, need.table, note, extra=self._fields(need))
         self._left.update((need.table, one.name.lower()) for one in need.changes)
         self._learn(need.table, need.described_by, need.columns, need.origin, "; ".join(notes))
 
@@ -258,7 +262,9 @@ class SchemaChanges:
             if error.transient or self._policy.mode == "evolve":
                 raise
             self._left.add((need.table, ""))
-            _log.warning("source %s: table %s was not made: %s", self._source, need.table, error)
+            _log.warning(
+                "source %s: table %s was not made: %s", self._source, need.table, error, extra=self._fields(need)
+            )
 
     def _alter(self, need: Need, changes: Sequence[ColumnChange]) -> list[str]:
         """Have the table follow the changes, all in one epoch; what was not taken, in words."""

@@ -51,8 +51,9 @@ class _Progress:
 class Transactions:
     """The records of one source that wait for the rest of their transactions."""
 
-    def __init__(self, reads_topic: Callable[[str], bool], most: int) -> None:
+    def __init__(self, reads_topic: Callable[[str], bool], most: int, source: str = "") -> None:
         self._reads_topic = reads_topic
+        self._fields = {"source": source}
         self._most = most
         self._held: list[Piece] = []
         self._open: dict[str, _Progress] = {}
@@ -87,6 +88,7 @@ class Transactions:
                 "%d records wait for the end of their transaction, the first of %s: they are committed in parts",
                 len(self._held),
                 next((one.transaction for one in self._held if one.transaction), ""),
+                extra=self._fields,
             )
             taken = [True] * len(self._held)
         ready = [piece for piece, now in zip(self._held, taken, strict=True) if now]
@@ -136,6 +138,7 @@ class Transactions:
                     name,
                     len(one.seen),
                     one.expected,
+                    extra=self._fields,
                 )
         return given_up
 

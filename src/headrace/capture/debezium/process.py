@@ -191,7 +191,7 @@ class Engine:
         for line in pipe:
             text = line.decode("utf-8", "replace").rstrip()
             self._said.append(text)
-            _log.info("%s: %s", self._name, text)
+            _log.info("%s: %s", self._name, text, extra={"source": self._name})
 
 
 def _read(pipe: IO[bytes], length: int) -> bytes:

@@ -64,7 +64,9 @@ def _described(catalog: Catalog, feed: Feed, database: str | None = None) -> Ser
     try:
         described = read_target(target_of(feed, SINKS[_SINK], catalog.get(feed.table)))
     except HeadraceError as error:
-        _log.info("changefeed %s does not say where its table is: %s", feed.name, error.message)
+        _log.info(
+            "changefeed %s does not say where its table is: %s", feed.name, error.message, extra={"feed": feed.name}
+        )
         return None
     if database is not None and database_of(described.database) != database:
         return None
