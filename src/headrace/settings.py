@@ -8,8 +8,9 @@ import os
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
+import yaml
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
@@ -18,7 +19,32 @@ from headrace.errors import SetupError
 _SHORTEST_KEY = 8
 _PREFIX = "HEADRACE_"
 # What the command line and the crash checks read.
-_OTHER_NAMES = {"HEADRACE_HOME", "HEADRACE_API_KEY", "HEADRACE_CRASH_AT"}
+_OTHER_NAMES = {"HEADRACE_HOME", "HEADRACE_API_KEY", "HEADRACE_SETTINGS", "HEADRACE_CRASH_AT"}
+# What a server takes on while it runs: the level of its log and its limits.
+RELOADED = frozenset(
+    {
+        "log_level",
+        "alert_lag",
+        "data_burst",
+        "data_offset_rows",
+        "data_page_bytes",
+        "data_page_rows",
+        "data_rate",
+        "data_scan_rows",
+        "serve_body_bytes",
+        "serve_body_time",
+        "serve_completions",
+        "serve_keep_alive",
+        "serve_pushes",
+        "serve_queries",
+        "serve_query_rows",
+        "serve_query_time",
+        "serve_room_bytes",
+        "serve_source_locations",
+        "serve_sql_characters",
+        "serve_streams",
+    }
+)
 _warned: set[str] = set()
 _log = logging.getLogger("headrace.settings")
 
@@ -358,7 +384,7 @@ class Settings(BaseSettings):
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="warning",
-        description="What headrace serve writes into its log: this and what is graver. Read anew on SIGHUP.",
+        description="What headrace serve writes into its log: this and what is graver.",
     )
     pause_garbage_collection: bool = Field(
         default=False,
@@ -402,6 +428,21 @@ def read_settings(**given: Any) -> Settings:
             hint="docs/reference/settings.md describes them; each is given to headrace.open or by the environment as "
             "HEADRACE_<NAME>, durations as 00:00:30 or PT30S",
         ) from None
+
+
+def settings_of_file(file: Path) -> dict[str, Any]:
+    """What a file of settings gives, by name; which of it cannot be is found when it is read as settings."""
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise SetupError(
+            f"the settings in {file} cannot be read", detail=f"{error}.", hint="write a line name: value for each"
+        ) from None
+    if content is None:
+        return {}
+    if not isinstance(content, dict) or not all(isinstance(name, str) for name in cast("dict[object, Any]", content)):
+        raise SetupError(f"{file} holds no settings", hint="write a line name: value for each")
+    return cast("dict[str, Any]", content)
 
 
 def told_fault(where: Sequence[str | int], kind: str, message: str, model: type[BaseModel]) -> str:

@@ -282,12 +282,51 @@ def test_the_command_begins_is_killed_begins_again_and_ends(tmp_path: Path) -> N
             for row_id in sorted(senders.sent):
                 assert senders.send(url, row_id)
             assert _ids(url, "a") == _ids(url, "b") == Counter(senders.sent)
+            _reloads(command, url, tmp_path)
             command.send_signal(signal.SIGTERM)
             _, err = command.communicate(timeout=120)
             assert command.returncode == 0, err
         finally:
             command.kill()
     assert not list(home.glob("**/owner*.sock"))
+
+
+def _reloads(command: subprocess.Popen[str], url: str, project: Path) -> None:
+    """Limits that are changed in the project's file hold after SIGHUP, or headrace reload; what cannot is named."""
+
+    def write(more: str) -> None:
+        settings = f"{{api_keys: [{KEY}], serve_definitions: true, {more}}}"
+        (project / "headrace.yml").write_text(f"name: shop\nstorage: home\nsettings: {settings}\n")
+
+    def status() -> int:
+        body = {"sql": "SELECT count(*) AS the_count_of_all_rows FROM a"}
+        return httpx.post(f"{url}/v1/query", json=body, headers={"X-API-Key": KEY}, timeout=120).status_code
+
+    assert status() == 200
+    write("serve_sql_characters: 20")
+    command.send_signal(signal.SIGHUP)
+    until = time.monotonic() + 60
+    while status() != 413:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    reload = [
+        sys.executable,
+        "-c",
+        "from headrace.cli.main import run; run()",
+        "reload",
+        "--home",
+        str(project / "home"),
+    ]
+    write("serve_sql_characters: none of them")
+    refused = subprocess.run(reload, capture_output=True, text=True, timeout=120)
+    assert refused.returncode == 1
+    assert "serve_sql_characters" in refused.stderr
+    assert status() == 413
+    write("spark_memory: 3g")
+    told = subprocess.run(reload, capture_output=True, text=True, timeout=120)
+    assert told.returncode == 0, told.stderr
+    assert "taken: serve_sql_characters; for the next start: spark_memory" in told.stdout
+    assert status() == 200
 
 
 def _url(command: subprocess.Popen[str]) -> str:

@@ -22,7 +22,7 @@ from tests.small_homes import flip, fold, make_home
 
 VERBS = [
     *("init", "check", "run", "serve", "push", "query", "changes", "explain", "verify", "status"),
-    *("fold", "backup", "restore", "demo"),
+    *("fold", "backup", "restore", "reload", "demo"),
 ]
 
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import Enum
-from typing import Protocol
 
 _log = logging.getLogger("headrace.operation")
 # What a record may carry beside its text; whoever logs gives it as extra.
@@ -22,12 +21,6 @@ class LogFormat(str, Enum):  # noqa: UP042 - typer shows the values of such a on
 
     text = "text"
     json = "json"
-
-
-class Renewable(Protocol):
-    """What can be read anew while a server runs."""
-
-    def read(self) -> None: ...
 
 
 class JsonLines(logging.Formatter):
@@ -75,15 +68,12 @@ def set_level(level: str) -> None:
 
 
 @contextmanager
-def reloading(again: Callable[[], None], certificate: Renewable | None) -> Generator[None, None, None]:
+def reloading(again: Callable[[], str]) -> Generator[None, None, None]:
     """Inside, SIGHUP reads anew what can change; what cannot be read stays as it was, and the log says so."""
 
     def reload(*_: object) -> None:
         try:
-            again()
-            if certificate is not None:
-                certificate.read()
-            _log.warning("read anew: the level of the log%s", "" if certificate is None else " and the certificate")
+            _log.warning("read anew: %s", again())
         except Exception as error:
             _log.error("not read anew: %s", error)
 

@@ -23,6 +23,7 @@ from headrace.cli.local import local
 from headrace.cli.policy import policy
 from headrace.cli.push import push
 from headrace.cli.query import query
+from headrace.cli.reload import reload
 from headrace.cli.restore import restore
 from headrace.cli.run import run as run_scripts
 from headrace.cli.serve import serve
@@ -72,6 +73,7 @@ for name, verb in (
     ("explain", explain),
     ("verify", verify),
     ("status", status),
+    ("reload", reload),
     ("fold", fold),
     ("backup", backup),
     ("restore", restore),

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from headrace.access.keys import read_keys
-from headrace.cli.homes import ChosenHome, choose_home, with_master
+from headrace.cli.homes import ChosenHome, choose_home
 from headrace.cli.log import LogFormat, begin_log, reloading, set_level
 from headrace.cli.opening import errors_reported, opened
 from headrace.cli.options import DebugOption, HomeOption, JsonOption, MasterOption
@@ -18,7 +18,7 @@ from headrace.cli.show import show_json
 from headrace.cli.standby import stand_by
 from headrace.offline import existing, is_there
 from headrace.project.folder import open_project
-from headrace.settings import read_settings
+from headrace.settings import Settings, read_settings, settings_of_file
 
 
 def serve(
@@ -26,6 +26,16 @@ def serve(
     project: Annotated[
         Path | None,
         typer.Option("--project", metavar="FOLDER", help="Serve the home of this project, by its settings."),
+    ] = None,
+    settings_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--settings",
+            envvar="HEADRACE_SETTINGS",
+            metavar="FILE",
+            help="Settings in YAML, a line each, which go before those of the environment and of a project. Limits "
+            "and the level of the log are read anew on SIGHUP and by headrace reload.",
+        ),
     ] = None,
     host: Annotated[
         str, typer.Option(help="The address to listen on; any but this machine's own needs an API key.")
@@ -112,37 +122,49 @@ def serve(
     from headrace.serving.app import build_app
     from headrace.serving.auth import refuse_open_listening
     from headrace.serving.certificate import certificate_of
+    from headrace.serving.reload import reload
     from headrace.serving.server import Server, run_until_told
     from headrace.spark.make_class_archive import Making
 
     with errors_reported(as_json=as_json, debug=debug):
         begin_log(log_format, read_settings().log_level)
-        if project is None:
-            chosen = choose_home(home)
-        else:
-            opened_project = open_project(project)
-            chosen = ChosenHome(home or opened_project.home, opened_project.content.settings, named=True)
-        chosen = with_master(chosen, master)
-        settings = chosen.settings or read_settings()
-        if api_key:
-            given = {**settings.model_dump(exclude_unset=True), "api_keys": (*settings.api_keys, *api_key)}
-            settings = read_settings(**given)
-        if definitions:
-            settings = read_settings(**{**settings.model_dump(exclude_unset=True), "serve_definitions": True})
+
+        def chosen_now() -> ChosenHome:
+            return choose_home(home) if project is None else _of_project(project, home)
+
+        def settings_now() -> Settings:
+            """As the files and the options of this server say."""
+            found = chosen_now().settings or read_settings()
+            given = {} if settings_file is None else settings_of_file(settings_file)
+            settings = read_settings(**{**found.model_dump(exclude_unset=True), **given})
+            added: dict[str, Any] = {
+                "api_keys": (*settings.api_keys, *(api_key or ())),
+                "commands": (*settings.commands, *(commands or ())),
+                "serve_definitions": settings.serve_definitions or definitions,
+            }
+            if master is not None:
+                added["spark_master"] = master
+            return read_settings(**{**settings.model_dump(exclude_unset=True), **added})
+
+        settings = settings_now()
+        chosen = replace(chosen_now(), settings=settings)
+        set_level(settings.log_level)
         there = is_there(chosen.location, settings)
         has_keys = there and bool(read_keys(existing(chosen.location, settings)).keys)
-        if commands:
-            given = {**settings.model_dump(exclude_unset=True), "commands": (*settings.commands, *commands)}
-            settings = read_settings(**given)
         refuse_open_listening(host, settings.api_keys, has_keys)
         certificate = certificate_of(tls_cert, tls_key)
-        chosen = replace(chosen, settings=settings)
 
     hr: Any = None
+    app: Any = None
 
-    def settings_again() -> None:
-        """What can change while a server runs: the level of its log; keys are looked for all the time."""
-        set_level(read_settings().log_level)
+    def read_again() -> str:
+        """What can change while a server runs; keys and policies are looked for all the time."""
+        found = settings_now()
+        if certificate is not None:
+            certificate.read()
+        set_level(found.log_level)
+        told = "the level of the log" if app is None else str(reload(app, found))
+        return told + ("" if certificate is None else "; and the certificate")
 
     def listening(url: str) -> None:
         if as_json:
@@ -152,22 +174,29 @@ def serve(
         typer.echo(_to_try(list(home_of(hr).core.catalog.relations), url, keyed=bool(settings.api_keys)))
 
     def serve_home() -> None:
-        nonlocal hr
+        nonlocal hr, app
         # A server that was started in the wrong folder would otherwise serve an empty home there.
-        with opened(chosen, write=not standby, create=chosen.named and not standby) as hr:
+        with reloading(read_again), opened(chosen, write=not standby, create=chosen.named and not standby) as hr:
             if standby:
                 stand_by(home_of(hr))
             home_of(hr).offer(RUN_PROJECT, run_for_others(hr))
+            home_of(hr).offer("reload", lambda: {"told": read_again()})
             app = build_app(hr, settings)
             app.state.service.answer_others()
             app.state.service.rehearse()
             server = Server(app, host, port, listening, certificate)
             taken = server.bind()
-            with reloading(settings_again, certificate), Making(settings):
+            with Making(settings):
                 run_until_told(server, taken)
 
     with errors_reported(as_json=as_json, debug=debug):
         serve_home()
+
+
+def _of_project(project: Path, home: str | None) -> ChosenHome:
+    """The home of a project, or the one that is named, with the project's settings."""
+    opened_project = open_project(project)
+    return ChosenHome(home or opened_project.home, opened_project.content.settings, named=True)
 
 
 def _to_try(names: list[str], url: str, *, keyed: bool) -> str:

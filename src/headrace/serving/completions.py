@@ -40,6 +40,10 @@ class Completions:
         self._under_way: dict[str, Future[Receipt]] = {}
         self._over: OrderedDict[str, tuple[Completion, int]] = OrderedDict()
 
+    def limit(self, kept: int) -> None:
+        """Remember so many from now on; older ones go with the next that is over."""
+        self._kept = kept
+
     def issue(self, submission: Future[Receipt]) -> str:
         """A token for a submission; whoever has it may ask what became of it."""
         token = secrets.token_urlsafe(18)

@@ -34,6 +34,11 @@ class Pushes:
         self._taken = 0
         self._held_bytes = 0
 
+    def limit(self, slots: int, body_bytes: int, room_bytes: int) -> None:
+        """Let so many in from now on."""
+        with self._lock:
+            self.body_bytes, self._slots, self._room_bytes = body_bytes, slots, room_bytes
+
     @property
     def under_way(self) -> int:
         """How many requests have a slot."""

@@ -42,6 +42,13 @@ from headrace.settings import Settings
 from headrace.statements.engine import Engine
 
 
+@dataclass
+class Held:
+    """The settings of now: a reload replaces them as a whole."""
+
+    settings: Settings
+
+
 @dataclass(frozen=True)
 class Service:
     """One server's parts; routes get it from `Depends(service_of)`.
@@ -52,7 +59,7 @@ class Service:
     home: Home
     engine: Engine
     readings: Readings
-    settings: Settings
+    held: Held
     metrics: Metrics
     submissions: Submissions
     completions: Completions
@@ -62,6 +69,19 @@ class Service:
     queries: ServedQueries
     streams: Streams
     rehearsal: Rehearsal
+
+    @property
+    def settings(self) -> Settings:
+        """As they are now; a route that asks twice may be given two answers."""
+        return self.held.settings
+
+    def limit(self, settings: Settings) -> None:
+        """Hold to the limits of these settings from now on; what is under way goes on."""
+        self.held.settings = settings
+        self.pushes.limit(settings.serve_pushes, settings.serve_body_bytes, settings.serve_room_bytes)
+        self.completions.limit(settings.serve_completions)
+        self.statements.limit(settings.serve_queries)
+        self.streams.limit(settings.serve_streams)
 
     def rehearse(self) -> None:
         """Have the first push and the first query find what they need; the server is ready when they would."""
@@ -105,7 +125,7 @@ def service_for(home: Home, settings: Settings, processes: QueryProcesses) -> Se
         home,
         home.engine,
         home.core,
-        settings,
+        Held(settings),
         metrics,
         Submissions(home.loop, metrics),
         Completions(settings.serve_completions),

@@ -53,6 +53,10 @@ class StatementRunner:
         self._lock = threading.Lock()
         self._running: dict[Future[Any], Stops] = {}
 
+    def limit(self, slots: int) -> None:
+        """Run so many at once from now on."""
+        self._slots = slots
+
     @property
     def under_way(self) -> int:
         """How many queries run."""

@@ -44,6 +44,10 @@ class Streams:
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="headrace-stream")
         self.shared = Shared(self._read, _TEXT_BYTES)
 
+    def limit(self, slots: int) -> None:
+        """Let so many be open from now on; those that are stay so."""
+        self._slots = slots
+
     @property
     def open(self) -> int:
         """How many are open."""

@@ -29,6 +29,10 @@ class Rates:
         self._clock = clock
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
 
+    def limit(self, rate: float | None, burst: int) -> None:
+        """Answer so many from now on."""
+        self._rate, self._burst = rate, burst
+
     def take(self, sender: str) -> dict[str, str]:
         """The headers that tell a sender what is left; 429 if nothing is."""
         if self._rate is None:
