@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headrace.serving.problems import Refusal
@@ -117,7 +116,7 @@ class Lingering:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on; if its answer closes the connection, end it when the client has stopped to send."""
-        if scope["type"] != "http" or "expect" in Headers(scope=scope):
+        if scope["type"] != "http" or any(name == b"expect" for name, _ in scope["headers"]):
             await self._app(scope, receive, send)
             return
         whole = closing = False
@@ -131,7 +130,9 @@ class Lingering:
         async def sent(message: Message) -> None:
             nonlocal closing
             if message["type"] == "http.response.start":
-                closing = Headers(raw=message["headers"]).get("connection", "").lower() == "close"
+                closing = any(
+                    name.lower() == b"connection" and value.lower() == b"close" for name, value in message["headers"]
+                )
             elif closing and not message.get("more_body", False):
                 await send({**message, "more_body": True})
                 if not whole:

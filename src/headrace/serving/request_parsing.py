@@ -1,4 +1,4 @@
-"""Requests as they come off a connection: heads of a bounded length, and an upgrade that is not taken changes nothing."""
+"""Requests as they come off a connection: heads have an end, and an upgrade that is not taken changes nothing."""
 
 from __future__ import annotations
 

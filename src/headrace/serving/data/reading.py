@@ -97,7 +97,7 @@ async def from_table(tables: Tables, table: ServingTable, question: Question) ->
         page.rows,
         page.more,
         lambda index: written_cursor(
-            position_of(shown, access, page.places[index]), _name(shown, asked, access, "table")
+            position_of(shown, access, page.place(index)), _name(shown, asked, access, "table")
         ),
     )
 
@@ -111,5 +111,5 @@ def _told(question: Question, table: ServingTable, epoch: int, sequence: int, la
 
 def _name(shown: Shown, asked: Asked, access: Access, place: str) -> str:
     """What a cursor is good for: either place, but where rows that are equal in the order are told apart otherwise."""
-    texts = any(isinstance(shown.schema[one.name].dataType, StringType) for one in access.order)
+    texts = any(isinstance(shown.kinds[one.name], StringType) for one in access.order)
     return question_of(shown, asked, access, place if texts or not shown.keyed else "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from urllib.parse import parse_qsl
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
@@ -74,7 +75,7 @@ def install(app: FastAPI) -> None:
 
 async def rows(request: Request) -> Response:
     """A page of a relation's rows."""
-    return await page_of(request, request.path_params["relation"], request.query_params.multi_items())
+    return await page_of(request, request.path_params["relation"], _given(request))
 
 
 async def page_of(request: Request, relation: str, parameters: Iterable[tuple[str, str]]) -> Response:
@@ -93,6 +94,11 @@ async def page_of(request: Request, relation: str, parameters: Iterable[tuple[st
     return Response(body, headers=answer.headers | limits, media_type=MEDIA_TYPE)
 
 
+def _given(request: Request) -> list[tuple[str, str]]:
+    """The parameters of a request, each as often as it is given."""
+    return parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
+
+
 async def row(request: Request) -> Response:
     """The row of a key."""
     relation, key = request.path_params["relation"], request.path_params["key"]
@@ -100,7 +106,7 @@ async def row(request: Request) -> Response:
     data: DataApi = request.app.state.data
     limits = data.rates.take(caller_of(request))
     newest, shown = _relation(request, service, data, relation)
-    given = request.query_params.multi_items()
+    given = _given(request)
     for name, _ in given:
         if name != "select":
             raise bad_parameter(name, "A row is asked for by its key", "only select may stand beside it")
