@@ -137,6 +137,13 @@ def _python_column(column: pa.ChunkedArray) -> list[Any]:
         return column.to_pylist()
     if pa.types.is_decimal(kind):
         return [None if value is None else f"{value:f}" for value in column.to_pylist()]
+    if pa.types.is_date32(kind) or (pa.types.is_timestamp(kind) and kind.unit == "us" and kind.tz in (None, "UTC")):
+        # Arrow itself looks the zone up for each value.
+        zone = "+00:00" if pa.types.is_timestamp(kind) and kind.tz else ""
+        values = column.to_numpy(zero_copy_only=False).tolist()
+        if any(type(value) is int for value in values):
+            raise OverflowError("a year that Python cannot hold")
+        return [None if value is None else value.isoformat() + zone for value in values]
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         return [None if value is None else value.isoformat() for value in column.to_pylist()]
     if pa.types.is_nested(kind) and _has_plain_keys(kind):

@@ -17,7 +17,6 @@ from pyspark.sql.types import StructType
 from headrace.reading.access import Access, Condition
 from headrace.reading.ranks import of_rank, ranks
 from headrace.reading.walk import Walk, arrangement_of, is_made
-from headrace.state.arrow_types import arrow_type
 from headrace.state.delta import Delta, gather
 from headrace.state.hashing import hash_columns
 from headrace.state.state import State
@@ -59,7 +58,7 @@ class Wanted:
 
 def read_page(state: State, schema: StructType, wanted: Wanted) -> Page:
     """The rows that are wanted."""
-    reading = _Reading(schema, wanted)
+    reading = _Reading(schema, state.schema, wanted)
     if wanted.access.kind == "index":
         return _along_index(state, reading, wanted)
     return reading.page(_found(state, reading, wanted), wanted.offset)
@@ -96,14 +95,14 @@ def _along_index(state: State, reading: _Reading, wanted: Wanted) -> Page:
         skipped = walk.skip(wanted.offset)
     left = wanted.offset - skipped
     held: list[Delta] = []
-    page = reading.nothing()
-    while not page.more:
+    page = None
+    while page is None or not page.more:
         found = walk.next(left + wanted.limit + 1, reading.columns)
         if found is None:
             break
         held.append(found)
         page = reading.page(held[0] if len(held) == 1 else _joined(held), left)
-    return page
+    return reading.nothing() if page is None else page
 
 
 def _joined(parts: Sequence[Delta]) -> Delta:
@@ -119,16 +118,17 @@ def _joined(parts: Sequence[Delta]) -> Delta:
 class _Reading:
     """What is looked at in each row, and how a page is cut from candidates."""
 
-    def __init__(self, schema: StructType, wanted: Wanted) -> None:
+    def __init__(self, schema: StructType, types: pa.Schema, wanted: Wanted) -> None:
         self.schema = schema
         self.places = {name: index for index, name in enumerate(schema.names)}
+        self._types = types
         self._wanted = wanted
         names = [*wanted.fields, *(one.name for one in wanted.access.order), *(one.column for one in wanted.conditions)]
         self._read = list(dict.fromkeys(names))
         self.columns = [self.places[name] for name in self._read]
 
     def type_of(self, name: str) -> pa.DataType:
-        return arrow_type(self.schema.fields[self.places[name]].dataType)
+        return self._types.field(self.places[name]).type
 
     def array(self, name: str, value: Any) -> pa.Array:
         return pa.array([value], self.type_of(name))
@@ -167,10 +167,11 @@ class _Reading:
             if len(told) == most:
                 break
         cut = slice(skipped, skipped + wanted.limit)
-        rows = found.rows.select([self._read.index(name) for name in wanted.fields]).take(
-            pa.array(told[cut], pa.int64())
-        )
-        return Page(rows.rename_columns(list(wanted.fields)), positions[cut], len(told) == most)
+        rows = pa.table([by_name[name] for name in wanted.fields], names=wanted.fields)
+        # Along an index they mostly come as they are wanted.
+        if told[cut] != list(range(rows.num_rows)):
+            rows = rows.take(pa.array(told[cut], pa.int64()))
+        return Page(rows, positions[cut], len(told) == most)
 
     def _fitting(self, by_name: Mapping[str, pa.ChunkedArray], count: int) -> list[int]:
         """The rows that meet every condition exactly; an index may have found some that do not."""
