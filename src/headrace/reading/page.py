@@ -38,8 +38,13 @@ class Page:
     """Rows in order, the place of each, and whether others follow."""
 
     rows: pa.Table
-    positions: Sequence[Position]
+    position: Callable[[int], Position]
     more: bool
+
+    @property
+    def positions(self) -> list[Position]:
+        """The places of all rows."""
+        return [self.position(index) for index in range(self.rows.num_rows)]
 
 
 @dataclass(frozen=True)
@@ -135,7 +140,7 @@ class _Reading:
 
     def nothing(self) -> Page:
         rows = pa.table([pa.array([], self.type_of(name)) for name in self._wanted.fields], names=self._wanted.fields)
-        return Page(rows, [], False)
+        return Page(rows, _nowhere, False)
 
     def page(self, found: Delta, skipped: int) -> Page:
         """The rows of the page among those found, which are all up to some place in the order."""
@@ -153,25 +158,33 @@ class _Reading:
             chosen.sort(key=lambda row: (low[row], high[row]))
         for column, values in reversed(list(zip(wanted.access.order, order, strict=True))):
             chosen.sort(key=_largest_null(values), reverse=column.descending)
+        # The rows, and how often each has been told with it.
         told: list[int] = []
-        positions: list[Position] = []
+        times: list[int] = []
         most = skipped + wanted.limit + 1
         for row in chosen:
-            place = tuple(values[row] for values in order)
-            times = 0 if wanted.after is None else _told(wanted, place, (low[row], high[row]), wanted.after)
-            for time in range(times, weights[row]) if times >= 0 else ():
-                told.append(row)
-                positions.append(Position(place, (0, 0) if wanted.keyed else (low[row], high[row]), time + 1))
-                if len(told) == most:
-                    break
+            before = 0
+            if wanted.after is not None:
+                place = tuple(values[row] for values in order)
+                before = _told(wanted, place, (low[row], high[row]), wanted.after)
+            if before >= 0:
+                count = min(weights[row] - before, most - len(told))
+                told.extend([row] * count)
+                times.extend(range(before + 1, before + count + 1))
             if len(told) == most:
                 break
+
+        def position(index: int) -> Position:
+            row = told[skipped + index]
+            place = tuple(values[row] for values in order)
+            return Position(place, (0, 0) if wanted.keyed else (low[row], high[row]), times[skipped + index])
+
         cut = slice(skipped, skipped + wanted.limit)
         rows = pa.table([by_name[name] for name in wanted.fields], names=wanted.fields)
         # Along an index they mostly come as they are wanted.
         if told[cut] != list(range(rows.num_rows)):
             rows = rows.take(pa.array(told[cut], pa.int64()))
-        return Page(rows, positions[cut], len(told) == most)
+        return Page(rows, position, len(told) == most)
 
     def _fitting(self, by_name: Mapping[str, pa.ChunkedArray], count: int) -> list[int]:
         """The rows that meet every condition exactly; an index may have found some that do not."""
@@ -181,6 +194,10 @@ class _Reading:
             value = ranks(pa.chunked_array([self.array(one.column, one.value)]))[0]
             chosen = [row for row in chosen if values[row] is not None and _meets(one.operator, values[row], value)]
         return chosen
+
+
+def _nowhere(_: int) -> Position:
+    raise IndexError("a page without rows")
 
 
 def _largest_null(values: Sequence[Any]) -> Callable[[int], tuple[bool, Any]]:

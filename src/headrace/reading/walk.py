@@ -110,7 +110,8 @@ class Walk:
             )
         found = self._arrangement.rows(self._start, stop, columns)
         self._over = bool(stop >= self._end)
-        self._start = _following(stop)
+        if not self._over:
+            self._start = _following(stop)
         return found
 
     def _signed_rows(self, stop: SortKeys) -> int:

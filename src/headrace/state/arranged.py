@@ -245,12 +245,14 @@ class Arrangement:
 
     def rows(self, starts: SortKeys, ends: SortKeys, columns: Sequence[int]) -> Delta:
         """The rows of the closed ranges of keys, which must not overlap."""
-        schema = pa.schema([pa.field(f"c{i}", self.schema.field(index).type) for i, index in enumerate(columns)])
         found: list[Delta] = []
         for run, part in zip(self.runs, self.parts, strict=True):
             positions = part.positions[spans(*_range(part, starts, ends))]
             if len(positions):
                 found.append(gather(project(run.delta, columns), positions))
+        if len(found) == 1:
+            return found[0]
+        schema = pa.schema([pa.field(f"c{i}", self.schema.field(index).type) for i, index in enumerate(columns)])
         return concat(schema, found)
 
     def sizes(self, partitions: SortKeys) -> Positions:

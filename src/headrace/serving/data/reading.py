@@ -58,15 +58,16 @@ async def from_state(direct: Direct, question: Question, scan_rows: int) -> Answ
     headers = headers_of(freshness, tag)
     if is_known(question.known_tags, tag):
         return Answer(freshness.epoch, headers, unchanged=True)
-    name = _name(shown, asked, access, "state")
-    after = read_cursor(asked.cursor, shown, access, name) if asked.cursor else None
+    after = None
+    if asked.cursor:
+        after = read_cursor(asked.cursor, shown, access, _name(shown, asked, access, "state"))
     page = await direct.page(newest.content, shown, asked, access, after)
     return Answer(
         freshness.epoch,
         headers,
         json_rows(page.rows),
         page.more,
-        lambda index: written_cursor(page.positions[index], name),
+        lambda index: written_cursor(page.position(index), _name(shown, asked, access, "state")),
     )
 
 
