@@ -124,13 +124,17 @@ def _topic(life: Life, place: Place) -> list[list[Line]]:
 
 
 def _gaps(events: Sequence[Line], last: int, parked: set[int]) -> list[str]:
-    """What is missing; numbers may jump where a RESET says that all before it does not count."""
+    """What is missing; a RESET says that all before it does not count.
+
+    So numbers jump there, and an event that was refused and waited when it came is never told.
+    """
     told = {one["sequence"] for one in events} | parked
     resets = {one["sequence"] for one in events if one["operation"] == "RESET"}
+    anew = max(resets, default=0)
     faults: list[str] = []
     expected = 1
     for sequence in sorted(told):
-        if sequence != expected and sequence not in resets:
+        if sequence != expected and sequence not in resets and sequence > anew:
             faults.append(f"events {expected} to {sequence - 1} are missing")
         expected = sequence + 1
     if expected - 1 < last:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import tempfile
 import threading
@@ -24,6 +25,8 @@ from tests.checks.feed_places import MOST_BYTES, UNWANTED, Addresses
 from tests.redis_server import MISSING, PROGRAM, RedisServer
 
 _LOOK_SECONDS = 0.03
+# A server that is killed is no news.
+logging.getLogger("psycopg").setLevel(logging.ERROR)
 _SCRIPT = """
 local rows = {}
 for _, name in ipairs(redis.call('KEYS', ARGV[1])) do rows[#rows + 1] = {name, redis.call('HGETALL', name)} end

@@ -6,7 +6,7 @@ forked. Each life changes the source, pauses, resumes, alters, tells anew, and h
 be down; most are killed with kill -9 at a random instant, and so are the servers. The last one has the sinks well
 again, waits until all is told, and then it is judged:
 
-- no event is missing, but for those that are parked, and numbers jump at a RESET alone;
+- no event is missing since the last RESET, but for those that are parked;
 - a number stands for the same event whenever it is told again;
 - events of a key come in order, and after a step back all that follow come again;
 - the table that is rebuilt from the feed equals the relation at every resolved mark, and at the end; so do the tables
@@ -213,7 +213,7 @@ class _Home:
             one.join()
         if self._servers is not None:
             self._servers.forget(self.addresses)
-        if self._check.tally.faults and os.environ.get("KEEP"):
+        if any(one.startswith(f"seed {self._seed}:") for one in self._check.tally.faults) and os.environ.get("KEEP"):
             shutil.copytree(self.folder, Path(os.environ["KEEP"]) / f"seed-{self._seed}", dirs_exist_ok=True)
         shutil.rmtree(self.folder, ignore_errors=True)
         self._check.tally.seeds += 1

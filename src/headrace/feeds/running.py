@@ -121,11 +121,11 @@ class Feeds:
         ProgressFiles(self._loop.core.path, feed.id).forget()
         self.totals.pop(feed.name, None)
         sink, catalog = SINKS.get(feed.sink), self._loop.core.catalog
-        if sink is None or feed.table not in catalog:
+        if sink is None:
             return
         target = None
         try:
-            target = target_of(feed, sink, catalog.get(feed.table), self._fence)
+            target = target_of(feed, sink, catalog.relations.get(feed.table), self._fence)
             sink.forget(target)
         except Exception as error:
             # It is dropped; what its sink still has of it is in nobody's way.
@@ -169,7 +169,7 @@ class Feeds:
             return Status(state, error=error)
         if progress.done and state == "Running":
             state = "Done"
-        lag = max(0, self._loop.core.epoch - progress.mark.epoch)
+        lag = progress.lag(self._loop.core.epoch)
         return Status(state, progress.mark, progress.delivered, progress.parked, lag, error)
 
 

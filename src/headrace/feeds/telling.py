@@ -79,6 +79,7 @@ class Telling:
         self._kept = kept
         self._blocked = blocked
         self._filter = row_filter
+        self._keeps_marks = bool(getattr(delivery, "keeps_marks", False))
         self._key = [relation.schema.names.index(name) for name in target.key]
         self._pending: list[Events] = []
         self._count = 0
@@ -142,8 +143,7 @@ class Telling:
                 f"it has events of epoch {known.epoch}, and the home is at epoch {self._core.epoch}: "
                 "the home was put back to an older copy"
             )
-        keeps = bool(getattr(self._delivery, "keeps_marks", False))
-        if keeps and progress.confirmed > (known.sequence if known is not None else 0):
+        if self._keeps_marks and progress.confirmed > (known.sequence if known is not None else 0):
             told = f"up to event {known.sequence}" if known is not None else "not at all"
             raise self._parted(f"it knows the feed {told}, and has confirmed event {progress.confirmed} before")
         if known is None or not further(known, progress.mark):
@@ -304,7 +304,8 @@ class Telling:
             self._deliver_batch()
             return
         if not self._count:
-            if epoch > self._mark.epoch:
+            if epoch > self._mark.epoch or (epoch == self._mark.epoch and self._mark.event):
+                # All of the epoch is told, and not just so many events of it.
                 self._mark_all(Mark(epoch, 0, self._sequence))
             self._resolve()
             self._kept.note(self._progress)
@@ -449,7 +450,8 @@ class Telling:
         given = batch if batch.after == after else replace(batch, after=after)
         with tracing.span("feed batch", feed=self._feed.name, events=len(given), epoch=after.epoch):
             self._send_out(lambda: self._delivery.deliver(given))
-        self._kept.confirm(after.sequence)
+        if self._keeps_marks:
+            self._kept.confirm(after.sequence)
 
     def _send_out(self, send: Callable[[], None]) -> None:
         """Talk to the sink as the owner of the home, or not at all."""
