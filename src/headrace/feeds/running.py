@@ -21,7 +21,7 @@ from headrace.feeds.options import read_options
 from headrace.feeds.progress import ProgressFiles
 from headrace.feeds.runner import Runner, State, Status
 from headrace.feeds.sinks import SINKS
-from headrace.feeds.target import target_of, told_without_secrets
+from headrace.feeds.target import shown_location, target_of, told_without_secrets
 from headrace.ledger.readers import Readers
 
 _log = logging.getLogger("headrace.feeds")
@@ -211,7 +211,7 @@ def _row(feed: Feed, status: Status) -> dict[str, Any]:
         "error": status.error,
         "created": datetime.fromisoformat(feed.created),
         "sink": feed.sink,
-        "location": feed.location,
+        "location": shown_location(feed),
         "options": json.dumps(dict(feed.options), sort_keys=True),
         "epoch": status.mark.epoch,
         "waiting": status.waiting,

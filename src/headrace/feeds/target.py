@@ -69,6 +69,18 @@ def refuse_plain_secrets(location: str, options: Mapping[str, Any], sink: Sink) 
         )
 
 
+def shown_location(feed: Feed) -> str:
+    """Where a feed goes, for whoever may observe: what gives access to a webhook often stands in its query."""
+    if feed.sink != "webhook" or is_referred(feed.location):
+        return feed.location
+    try:
+        parts = urlsplit(feed.location)
+    except ValueError:
+        return "***"
+    query = "&".join(f"{one.partition('=')[0]}=***" for one in parts.query.split("&") if one)
+    return parts._replace(query=query).geturl()
+
+
 def told_without_secrets(text: str, feed: Feed, target: Target | None) -> str:
     """A text in which nothing stands that a reference refers to."""
     if target is None:
