@@ -28,6 +28,7 @@ from pyspark.sql import DataFrame
 import headrace
 from headrace import local
 from headrace.capture.columns.debezium import ColumnDecoder
+from headrace.capture.columns.records import Records
 from headrace.capture.connector import Description
 from headrace.capture.kafka import KafkaReading
 from headrace.capture.options import read_options
@@ -57,11 +58,8 @@ def _consumer(bootstrap: str, home: Path, records: int, seconds: float, rate: in
         catalog = hr._home.core.catalog  # pyright: ignore[reportPrivateUsage]
         decoders = {name: ColumnDecoder(catalog.table(name).contract, options) for name in ROWS}
     reading = KafkaReading(Description("readers", f"{bootstrap}/{PREFIX}.*", {}, ""), {})
-    # The first records of a process pay for what is learned once, in both readers.
-    taken, began = 0, time.perf_counter()
-    while taken < records:
-        polled = reading.poll_records(_BATCH, 5_000, 0.5)
-        taken += len(polled)
+
+    def decode(polled: Records) -> None:
         for table, decoder in decoders.items():
             mine = [index for index, topic in enumerate(polled.topics) if topic.endswith(f".{table}")]
             if mine:
@@ -70,12 +68,20 @@ def _consumer(bootstrap: str, home: Path, records: int, seconds: float, rate: in
                     for part in (polled.values, polled.keys)
                 )
                 decoder.decode(values, keys)
+
+    # The first records of a process pay for what is learned once, in both readers.
+    taken, began = 0, time.perf_counter()
+    while taken < records:
+        polled = reading.poll_records(_BATCH, 5_000, 0.5)
+        taken += len(polled)
+        decode(polled)
     backlog = time.perf_counter() - began
     delays: list[float] = []
     writer = _Writer(bootstrap, seconds, rate)
     writer.start()
     while writer.is_alive() or len(delays) < writer.written:
         polled = reading.poll_records(_BATCH, 5_000, 0.5)
+        decode(polled)
         now = time.time()
         delays += [now - millis / 1000 for millis in polled.timestamps]
     reading.close()
@@ -158,8 +164,14 @@ def main() -> None:
     writer.start()
     while writer.is_alive() or count[0] < began_at + writer.written:
         time.sleep(0.01)
+    print(
+        json.dumps({"backlog_seconds": backlog, "records_per_second": records / backlog, **_told(delays)}), flush=True
+    )
+    # A batch that is under way when its query is stopped ends with an error of Spark's own, and this process with it.
+    while query.status["isTriggerActive"]:
+        time.sleep(0.01)
     query.stop()
-    print(json.dumps({"backlog_seconds": backlog, "records_per_second": records / backlog, **_told(delays)}))
+    query.awaitTermination(30)
     spark.stop()
 
 

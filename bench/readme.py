@@ -147,6 +147,15 @@ def _as_they_come(results: Mapping[str, Any]) -> list[str]:
             f"For the same {database['transactions']:,} transactions PostgreSQL used {database['without']:.1f} s of",
             f"CPU without capture and {database['with']:.1f} s with it.",
         ]
+    if (readers := results.get("readers")) is not None:
+        ours, theirs = readers["consumer"], readers["read_stream"]
+        found += [
+            "The reader of Kafka by itself, up to columns in the driver, took",
+            f"{ours['records_per_second']:,.0f} records/s of a backlog and brought {readers['rate']} a second",
+            f"{ours['median']:.2f} s after their write (99th percentile {ours['p99']:.2f} s); Structured Streaming",
+            f"took {theirs['records_per_second']:,.0f}/s of the same topics and needed {theirs['median']:.2f} s",
+            f"({theirs['p99']:.2f} s).",
+        ]
     return found
 
 

@@ -1,4 +1,4 @@
-"""A home of tables alone, without Spark: its ledger, owner, epochs, followers and feeds are the real ones.
+"""A home of tables alone, without Spark: its ledger, owner, epochs, sources, followers and feeds are the real ones.
 
 What would ask Spark is not there: views, filters, and statements with expressions. So a process opens it in
 milliseconds, and can be killed as often as a test wants.
@@ -63,8 +63,13 @@ class BareHome:
         core.stand_at(recovered.present, recovered.receipts)
         core.begin_following()
         self.feeds = Feeds(self.loop, self.readers, self._ownership.fence)
-        self.engine = Engine(self.loop, Sources(self.loop), self.feeds)
-        self.loop.defined = self.feeds.reconcile
+        self.sources = Sources(self.loop)
+        self.engine = Engine(self.loop, self.sources, self.feeds)
+        self.loop.defined = self._reconcile
+        self._reconcile()
+
+    def _reconcile(self) -> None:
+        self.sources.reconcile()
         self.feeds.reconcile()
 
     @property
@@ -97,6 +102,7 @@ class BareHome:
         return found
 
     def close(self) -> None:
+        self.sources.close()
         self.feeds.close()
         with self.loop.turn:
             self.core.closed = True

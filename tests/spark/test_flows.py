@@ -217,6 +217,30 @@ def test_flows_are_shown_kept_and_dropped_with_their_targets(tmp_path: Path, spa
         assert "t" not in [one["name"] for one in hr.execute("SHOW VIEWS").to_pylist()]
 
 
+def test_what_is_wrong_with_a_flow_is_told_in_the_words_of_its_statement(flows: Any) -> None:
+    flow = "CREATE FLOW g AS AUTO CDC INTO u FROM STREAM(s) KEYS (id) SEQUENCE BY seq"
+    for statement, told in (
+        (flow.replace("(id)", "(idd)"), "s has no column idd, which KEYS of flow g names"),
+        (flow + " COLUMNS (id, bb)", "s has no column bb, which COLUMNS of flow g names"),
+        (
+            flow + " STORED AS SCD TYPE 2 TRACK HISTORY ON (bb)",
+            "s has no column bb, which TRACK HISTORY ON of flow g names",
+        ),
+        (flow.replace("STREAM(s)", "STREAM(ss)"), "there is no table or view ss, which flow g is to follow"),
+        (flow.replace("BY seq", "BY sequ"), "SEQUENCE BY of flow g: unknown column"),
+        (flow.replace("SEQUENCE", "APPLY AS DELETE WHEN op = 'gone' + SEQUENCE"), "APPLY AS DELETE WHEN of flow g: "),
+        (flow.replace("SEQUENCE", "APPLY AS TRUNCATE WHEN oops = 1 SEQUENCE"), "APPLY AS TRUNCATE WHEN of flow g: "),
+    ):
+        with pytest.raises(HeadraceError) as refused:
+            flows.execute(f"\n\n   {statement}")
+        assert refused.value.message.startswith(told), refused.value
+        assert "__flow" not in str(refused.value)
+        # Whatever place is told is one of the statement, which has three lines.
+        assert refused.value.line in (3, None), refused.value
+        assert "line 1" not in str(refused.value)
+        assert "u" not in [one["name"] for one in flows.execute("SHOW VIEWS").to_pylist()]
+
+
 RAW = ("event_id", "operation", "before", "after", "source_at", "position")
 HOW_TO = Path(__file__).parents[2] / "docs/how-to/keep-history-of-a-captured-table.md"
 

@@ -65,10 +65,28 @@ def test_a_slot_that_is_named_is_not_dropped() -> None:
         (described(heartbeat_seconds="often"), "heartbeat_seconds"),
         (described(**{"debezium.topic.prefix": "x"}), "topic.prefix"),
         (described(**{"debezium.offset.storage": "x"}), "offset.storage"),
-        (described(**{"debezium.converters": "x"}), "load code"),
-        (described(**{"debezium.database.sslfactory": "x"}), "load code"),
-        (described(**{"debezium.signal.kafka.bootstrap.servers": "x"}), "load code"),
-        (described(**{"debezium.snapshot.mode.custom.name": "x"}), "load code"),
+        *(
+            (described(**{f"debezium.{name}": "x"}), "load code")
+            for name in (
+                "converters",
+                "database.sslfactory",
+                "driver.socketFactory",
+                "driver.autoDeserialize",
+                "database.initial.statements",
+                "signal.kafka.bootstrap.servers",
+                "signal.data.collection",
+                "snapshot.mode.custom.name",
+                "sourceinfo.struct.maker",
+                "topic.naming.strategy",
+                "transaction.metadata.factory",
+                "openlineage.integration.config.file.path",
+                "lsn.flush.mode",
+                "slot.drop.on.stop",
+                "read.only",
+                "a.setting.of.a.later.release",
+            )
+        ),
+        (described(**{"debezium.max.batch.sizes": 1}), "did you mean debezium.max.batch.size?"),
     ],
 )
 def test_what_cannot_be_is_refused(description: Description, says: str) -> None:

@@ -61,6 +61,9 @@ def test_what_is_listed_may_be_named(connector: str, location: str, options: dic
         ("kafka", "broker:9092/t", {"registry": "https://registry:8081/apis/ccompat/../other"}),
         ("postgres", "postgresql://reader@db:5433/shop", {}),
         ("postgres", "postgresql://reader@db.mine/shop", {}),
+        ("postgres", "postgresql://reader@db/shop?sslrootcert=/etc/passwd", {}),
+        ("postgres", "postgresql://reader@db/shop", {"debezium.database.sslkey": "/etc/shadow"}),
+        ("mysql", "postgresql://reader@db/shop", {"debezium.database.ssl.truststore": "/etc/shadow"}),
     ],
 )
 def test_what_is_not_listed_is_refused(connector: str, location: str, options: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,7 @@ class FilesReading:
 
     def _waiting(self) -> list[str]:
         try:
-            found = [one for one in self._folder.glob(self._pattern) if _is_ours(one)]
+            found = [one for one in self._folder.iterdir() if fnmatchcase(one.name, self._pattern) and _is_ours(one)]
         except OSError as error:
             raise SourceUnavailable(f"the folder {self._folder} cannot be read", detail=f"{error}.") from error
         return sorted(one.name for one in found if self._taken.get(one.name) != _DONE)
@@ -162,7 +163,7 @@ def _check(description: Description) -> None:
     if not Path(description.location).expanduser().is_dir():
         raise SourceError(f"there is no folder {description.location}", hint="name the folder that the files come into")
     pattern = str(description.options.get("pattern", "*"))
-    if not pattern or "/" in pattern or "\\" in pattern or pattern == "..":
+    if pattern in ("", ".", "..") or any(letter in pattern for letter in "/\\\0"):
         raise SourceError(f"pattern cannot be {pattern!r}", hint="it is for the names of files in the folder: '*.csv'")
     if len(str(description.options.get("delimiter", ","))) != 1:
         raise SourceError("delimiter is one letter", hint="write delimiter = ';'")

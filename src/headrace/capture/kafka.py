@@ -21,6 +21,7 @@ from typing import Any
 
 from headrace.capture.columns.records import Records
 from headrace.capture.connector import Arrival, Connector, Description, Lag, Position
+from headrace.capture.kafka_refusals import Refusals
 from headrace.capture.kafka_settings import PROGRAMS, given_settings, kafka_library
 from headrace.capture.record import Record, moment_of
 from headrace.errors import LogTruncated, SourceError, SourceUnavailable
@@ -65,6 +66,7 @@ class KafkaReading:
         # When the last record of each partition was written that was read.
         self._read_at: dict[tuple[str, int], datetime] = {}
         asked = {**given_settings(description.options), "bootstrap.servers": self._servers}
+        self._refusals = Refusals(self._kafka, self._servers, description.name, asked)
         # Asked for the ids of topics, which a consumer does not tell.
         self._admin: Any = importlib.import_module("confluent_kafka.admin").AdminClient(asked, logger=LINES)
         self._consumer: Any = self._kafka.Consumer(
@@ -78,6 +80,7 @@ class KafkaReading:
                 "fetch.wait.max.ms": 50,
                 # Whole transactions of a producer, or nothing of them.
                 "isolation.level": "read_committed",
+                "error_cb": self._refusals.hear,
             },
             logger=LINES,
         )
@@ -145,6 +148,7 @@ class KafkaReading:
             error = message.error()
             if error is not None:
                 self._refuse(error, message)
+        self._refusals.raise_heard()
         return [message for message in messages if message.error() is None]
 
     def confirm(self, position: Position) -> None:
@@ -211,6 +215,10 @@ class KafkaReading:
         try:
             yield
         except self._kafka.KafkaException as error:
+            # Calls back whoever waits for it to be said why.
+            with suppress(self._kafka.KafkaException):
+                self._consumer.poll(0)
+            self._refusals.raise_heard()
             raise SourceUnavailable(
                 f"Kafka at {self._servers} does not answer",
                 detail=f"{error.args[0]}.",

@@ -24,10 +24,11 @@ from headrace.state.arranged import (
     Order,
     OrderColumn,
     SortKeys,
-    key_width,
-    partition_bounds,
+    ends_of,
     sort_keys,
+    starts_of,
 )
+from headrace.state.arrow_types import arrow_type
 from headrace.state.delta import Delta
 from headrace.state.run import Run
 from headrace.state.state import State
@@ -61,14 +62,14 @@ class Walk:
     """The way along one index among the rows of looked-up values, where conditions on its first column can hold."""
 
     def __init__(self, state: State, schema: StructType, access: Access, conditions: Sequence[Condition]) -> None:
-        types = dict(zip(schema.names, state.schema.types, strict=True))
+        types = {one.name: arrow_type(one.dataType) for one in schema.fields}
         values = {one.column: one.value for one in conditions if one.operator == "eq"}
         self._access = access
         self._arrangement = arrangement_of(state, schema, access)
         self._equal = [pa.array([values[name]], types[name]) for name in access.equal]
         self._along = access.order[: len(self._arrangement.order.columns)]
-        width = key_width(state.schema, self._arrangement.order)
-        self._start, self._end = partition_bounds(self._equal, width)
+        place = self._key([pa.nulls(1, types[one.name]) for one in self._along])
+        self._start, self._end = starts_of(place), ends_of(place)
         self._over = False
         # Whether every row between the bounds meets all conditions.
         self.exact = True
@@ -99,9 +100,7 @@ class Walk:
         """The next stretch, of at least so many rows unless it is the last; None behind the last."""
         if self._over or self._start > self._end:
             return None
-        stop = self._end
-        if self._signed_rows(stop) > 2 * rows:
-            stop = min(self._arrangement.ahead(self._start, rows, inclusive=True), self._end)
+        stop = min(self._arrangement.ahead(self._start, rows, inclusive=True), self._end)
         if self._signed_rows(stop) > 2 * rows + _MOST_EQUAL:
             raise QueryError(
                 "too many rows are equal in the index to be brought into order",
@@ -110,8 +109,7 @@ class Walk:
             )
         found = self._arrangement.rows(self._start, stop, columns)
         self._over = bool(stop >= self._end)
-        if not self._over:
-            self._start = _following(stop)
+        self._start = _following(stop)
         return found
 
     def _signed_rows(self, stop: SortKeys) -> int:

@@ -34,7 +34,7 @@ class Server(uvicorn.Server):
                 app,
                 http=connections,
                 # Whatever else is installed: the limits on connections are tried with this one.
-                loop="uvloop",
+                loop="asyncio",
                 host=host,
                 port=port,
                 lifespan="on",

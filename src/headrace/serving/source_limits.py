@@ -6,11 +6,13 @@ import os.path
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from headrace.serving.problems import Refusal
 
 _PORTS = {"http": 80, "https": 443, "postgresql": 5432, "postgres": 5432, "mysql": 3306, "mariadb": 3306, "kafka": 9092}
+
+_FILES = frozenset({"sslrootcert", "sslcert", "sslkey", "truststore", "keystore"})
 
 
 def refuse_unlisted(allowed: Sequence[str] | None, connector: str, location: str, options: Mapping[str, Any]) -> None:
@@ -33,7 +35,13 @@ def _places(connector: str, location: str) -> list[str]:
     if connector == "kafka" and location:
         servers = location.removeprefix("kafka://").partition("/")[0]
         return [f"kafka://{one.strip()}" for one in servers.split(",")]
-    return [location] if location else []
+    try:
+        asked = parse_qsl(urlsplit(location).query)
+    except ValueError:
+        asked = []
+    # Of a database the URL may name files too: a key, and who signs certificates.
+    files = [value for name, value in asked if name in _FILES]
+    return [location, *files] if location else []
 
 
 def _options(options: Mapping[str, Any]) -> list[str]:
@@ -49,7 +57,9 @@ def _names_a_place(name: str, value: str) -> bool:
     return (
         name == "registry"
         or value.startswith(("env:", "file:"))
-        or name in ("ca_cert", "client_cert", "client_key", "endpoint", "sslrootcert", "sslcert", "sslkey")
+        or name in ("ca_cert", "client_cert", "client_key", "endpoint")
+        # As of a driver: 'sslkey', or 'debezium.database.sslkey'.
+        or name.rpartition(".")[2] in _FILES
         or name.endswith((".location", "_location", ".url", "_url"))
     )
 

@@ -9,12 +9,13 @@ from headrace.catalog.make import make_table, table_contract
 from headrace.definitions.adopt import adopt, restore_names
 from headrace.epoch.core import Core
 from headrace.epoch.work import Work
-from headrace.errors import RelationNameError
+from headrace.errors import QueryError, RelationNameError, StatementError
 from headrace.feeds.parked import refuse_drop as refuse_drop_of_parked
 from headrace.interrupts import interrupts_held
-from headrace.sources.system_tables import refuse_drop
+from headrace.sources.system_tables import raw_name, refuse_drop
 from headrace.sql.flows import AutoCdc
 from headrace.sql.syntax import CreateTable, CreateView, Drop, DropFlow
+from headrace.statements.flow_errors import refuse_unknown, told_of
 
 
 def create_table(core: Core, statement: CreateTable) -> None:
@@ -57,7 +58,14 @@ def create_view(core: Core, statement: CreateView) -> None:
             raise RelationNameError(
                 f"{statement.name} exists already", hint="write CREATE OR REPLACE VIEW to change it"
             )
-    adopt(core, views=[view_of(core, statement)])
+    if statement.flow is None:
+        adopt(core, views=[view_of(core, statement)])
+        return
+    refuse_unknown(core, statement.flow)
+    try:
+        adopt(core, views=[view_of(core, statement)])
+    except (QueryError, StatementError) as error:
+        raise told_of(core, statement.flow, error, statement.line, statement.column) from error
 
 
 def drop(core: Core, statement: Drop) -> None:
@@ -120,6 +128,15 @@ def _refuse_flow(core: Core, flow: AutoCdc, existing: Relation | None) -> None:
 
 def _is_target(flow: AutoCdc) -> RelationNameError:
     return RelationNameError(f"{flow.target} is the target of flow {flow.name}", hint=f"write DROP FLOW {flow.name}")
+
+
+def drop_empty_raw(core: Core, source: str) -> None:
+    """Drop what a source that is gone kept of all that came, if nothing is in it and nobody reads it."""
+    kept = core.catalog.relations.get(raw_name(source))
+    if not isinstance(kept, Table) or not kept.system or not kept.store.snapshot().is_empty:
+        return
+    if not core.catalog.users(kept.name) and all(feed.table != kept.name for feed in core.catalog.feeds.values()):
+        drop_relation(core, kept)
 
 
 def drop_relation(core: Core, relation: Relation) -> None:

@@ -63,7 +63,7 @@ from headrace.sql.statements import (
 )
 from headrace.statements.audited import noted
 from headrace.statements.changes import ChangeStatement, ReadRows, work_out
-from headrace.statements.create import create_table, create_view, drop, drop_flow
+from headrace.statements.create import create_table, create_view, drop, drop_empty_raw, drop_flow
 from headrace.statements.engine import Engine
 from headrace.statements.secrets import (
     altered_without_secrets,
@@ -189,7 +189,13 @@ def _run_statement(engine: Engine, statement: Statement) -> Ran:
         dropped = core.catalog.sources.get(statement.name) if statement.verb == "drop" else None
         begun = dropped is not None and bool(progress_of(core, dropped.name).position)
         advance = asked_of(core, statement)
-        changed = _define(engine, lambda: change_source(engine.loop, engine.sources, statement, advance))
+
+        def change() -> None:
+            change_source(engine.loop, engine.sources, statement, advance)
+            if dropped is not None:
+                drop_empty_raw(core, dropped.name)
+
+        changed = _define(engine, change)
         engine.sources.wait_for_stopped()
         if dropped is not None:
             forget_source(dropped, begun)

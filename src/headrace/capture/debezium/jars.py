@@ -32,20 +32,21 @@ _COMMON = (
     "debezium-openlineage-api",
     "debezium-util",
 )
+_BINLOG = (
+    "antlr4-runtime",
+    "debezium-connector-binlog",
+    "debezium-ddl-parser",
+    "debezium-storage-file",
+    "mysql-binlog-connector-java",
+    # Events of a binlog may be compressed.
+    "zstd-jni",
+)
 CONNECTORS = {
     "postgresql": ("debezium-connector-postgres", "postgresql", "protobuf-java"),
-    "mariadb": (
-        "antlr4-runtime",
-        "debezium-connector-binlog",
-        "debezium-connector-mariadb",
-        "debezium-ddl-parser",
-        "debezium-storage-file",
-        "mariadb-java-client",
-        "mysql-binlog-connector-java",
-        # Events of a binlog may be compressed.
-        "zstd-jni",
-    ),
+    "mariadb": (*_BINLOG, "debezium-connector-mariadb", "mariadb-java-client"),
+    "mysql": (*_BINLOG, "debezium-connector-mysql", "mysql-connector-j"),
 }
+_LOCKS = ("kafka.lock", "debezium.lock", "mysql.lock")
 
 
 def class_path(connector: str) -> list[Path]:
@@ -56,7 +57,7 @@ def class_path(connector: str) -> list[Path]:
 def lock_of(connector: str) -> str:
     """The lines of the locks of Kafka and Debezium that a connector needs."""
     wanted = {*_KAFKA, *_COMMON, *CONNECTORS[connector]}
-    texts = [files("headrace.local").joinpath(name).read_text() for name in ("kafka.lock", "debezium.lock")]
+    texts = [files("headrace.local").joinpath(name).read_text() for name in _LOCKS]
     lines = [line for text in texts for line in text.splitlines()]
     return "\n".join(line for line in lines if any(jar.artifact in wanted for jar in parse_lock(line)))
 

@@ -8,9 +8,9 @@ from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from headrace.capture.connector import Description
+from headrace.capture.debezium.allowed import PREFIX, refuse_others
 from headrace.errors import SourceError
 
-PREFIX = "debezium."
 SNAPSHOTS = ("initial", "never", "always", "when_needed")
 HEARTBEAT_SECONDS = 60
 
@@ -20,13 +20,8 @@ OPTIONS: Mapping[str, str] = {
     "snapshot": "Whether the tables are read before their changes: 'initial' (the default), 'never', 'always' (at each "
     "start), 'when_needed' (also when the log no longer has what comes next).",
     "heartbeat_seconds": "How often the position moves on while no table changes: 60 if nobody says, 0 for never.",
-    "debezium.*": "Any setting of the connector, such as 'debezium.max.batch.size'.",
+    "debezium.*": "A setting of the connector of those that a statement may bring, such as 'debezium.max.batch.size'.",
 }
-# What decides where a source goes on is ours: given, it would be read by nobody, or break what is promised.
-_OURS = ("topic.prefix", "connector.class", "name", "offset.", "schema.history.", "tombstones.on.delete", "database.")
-# What names a class that the connector's process would load, or has it speak to others than its database.
-_PROGRAMS = ("converters", "transforms", "predicates", "post.processors", "signal.", "notification.", "openlineage.")
-_PROGRAM_ENDS = (".custom.name", "sslfactory", "socketfactory", "factory", ".strategy", ".struct.maker", ".class")
 
 
 def read_url(description: Description, schemes: tuple[str, ...], port: int) -> SplitResult:
@@ -80,7 +75,7 @@ def named_tables(description: Description, schema: str, wanted: Sequence[str]) -
 
 def usual(description: Description, url: SplitResult, port: int, schema: str) -> dict[str, str]:
     """The settings that every connector has; those that are given go before what is usual."""
-    _refuse_ours(description.options)
+    refuse_others(list(given(description.options)))
     snapshot = str(description.options.get("snapshot", "initial"))
     seconds = description.options.get("heartbeat_seconds", HEARTBEAT_SECONDS)
     if not isinstance(seconds, int) or isinstance(seconds, bool) or seconds < 0:
@@ -126,20 +121,3 @@ def _snapshot(name: str) -> str:
     if name not in SNAPSHOTS:
         raise SourceError(f"snapshot cannot be {name!r}", hint=f"it is one of {', '.join(SNAPSHOTS)}")
     return {"never": "no_data"}.get(name, name)
-
-
-def _refuse_ours(options: Mapping[str, Any]) -> None:
-    for name in given(options):
-        if name.startswith(_PROGRAMS) or name.lower().endswith(_PROGRAM_ENDS):
-            raise SourceError(
-                f"option {PREFIX}{name} cannot be given",
-                detail="By it the process of the connector would load code or speak to others, which no statement may "
-                "ask.",
-                hint="leave it out",
-            )
-        if name.startswith(_OURS) and not name.startswith(("database.ssl", "database.tcp", "database.connection")):
-            raise SourceError(
-                f"option {PREFIX}{name} cannot be given",
-                detail="It decides where the source goes on, or where its database is, which its statement tells.",
-                hint="leave it out",
-            )
