@@ -137,8 +137,9 @@ crash: setup ## kill -9 and errors at every named point, kill -9 at KILLS=200 ra
 	@$(BIN)/python -m tests.checks.crash --kills $(KILLS)
 
 feeds-check: SEEDS = 200
-feeds-check: setup ## changefeeds through SEEDS=200 random lives: kills, failing sinks, pauses, alterations; and two owners
+feeds-check: setup ## changefeeds through SEEDS=200 random lives: kills, also of Kafka, PostgreSQL, Redis; failing sinks; two owners
 	@$(BIN)/python -m tests.checks.feeds --seeds $(SEEDS)
+	@$(BIN)/python -m tests.checks.feeds --spark --seeds 10
 	@$(BIN)/python -m tests.checks.feeds --stop --seeds 10
 
 siege: MINUTES = 10

@@ -55,7 +55,7 @@ class Api:
         self.app.state.service = SimpleNamespace(readings=readings, settings=chosen)
         self.app.state.data = routes.data_api(chosen)
         problems.install(self.app)
-        self.app.include_router(routes.router)
+        routes.install(self.app)
         self.app.include_router(openapi.router)
         self.app.add_middleware(Guarded, credentials=credentials)
 

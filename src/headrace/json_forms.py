@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 
 _UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
@@ -135,13 +136,36 @@ def _python_column(column: pa.ChunkedArray) -> list[Any]:
     kind = column.type
     if pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind):
         return column.to_pylist()
+    if pa.types.is_decimal128(kind) and kind.precision <= 18 and kind.scale >= 0 and not column.null_count:
+        return [text for chunk in column.chunks for text in _short_decimals(chunk)]
     if pa.types.is_decimal(kind):
         return [None if value is None else f"{value:f}" for value in column.to_pylist()]
+    if pa.types.is_date32(kind) or (pa.types.is_timestamp(kind) and kind.unit == "us" and kind.tz in (None, "UTC")):
+        # Arrow itself looks the zone up for each value.
+        zone = "+00:00" if pa.types.is_timestamp(kind) and kind.tz else ""
+        values = column.to_numpy(zero_copy_only=False).tolist()
+        # The smallest of all times is NumPy's NULL.
+        if any(type(value) is int for value in values) or values.count(None) != column.null_count:
+            raise OverflowError("a year that Python cannot hold")
+        return [None if value is None else value.isoformat() + zone for value in values]
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         return [None if value is None else value.isoformat() for value in column.to_pylist()]
     if pa.types.is_nested(kind) and _has_plain_keys(kind):
         return [json_form(value) for value in column.to_pylist(maps_as_pydicts="strict")]
     return [json_form(value) for value in column.to_pylist()]
+
+
+def _short_decimals(array: pa.Array) -> list[str]:
+    """Decimals of one machine word, without NULL, as their digits: Python's own take four times as long."""
+    words = np.frombuffer(array.buffers()[1], dtype=np.int64)[2 * array.offset : 2 * (array.offset + len(array)) : 2]
+    scale = array.type.scale
+    if not scale:
+        return [str(number) for number in words.tolist()]
+    # With a zero before the point, and a sign before that.
+    return [
+        f"{text[:-scale]}.{text[-scale:]}"
+        for text in (f"{number:0{scale + 1 + (number < 0)}d}" for number in words.tolist())
+    ]
 
 
 def _readable(value: Any) -> Any:

@@ -6,9 +6,19 @@ from tests.checks.feeds import FeedsCheck
 
 
 def test_lives_that_are_killed_lose_nothing() -> None:
-    with FeedsCheck() as check:
+    with FeedsCheck(servers=False) as check:
         for seed in (1, 2):
             check.seed(seed)
         check.two_owners(3)
     assert check.tally.faults == []
     assert check.tally.events["log"] > 0
+
+
+def test_real_servers_hold_what_the_relations_did_over_kills_and_two_owners() -> None:
+    with FeedsCheck() as check:
+        check.seed(1)
+        check.two_owners(1)
+    assert check.tally.faults == []
+    assert check.tally.events["once"] > 0
+    assert check.tally.twice["once"] == 0
+    assert check.tally.events["heap"] > 0

@@ -24,6 +24,7 @@ CREATE TABLE people (id INT PRIMARY KEY, name STRING, ssn STRING, city STRING);
 CREATE TABLE orders (id INT PRIMARY KEY, amount INT);
 CREATE TABLE hidden (id INT PRIMARY KEY, what STRING);
 CREATE VIEW people_public AS SELECT id, left(name, 1) AS name, city FROM people WHERE city <> 'Oslo';
+CREATE VIEW hints AS SELECT id, length(what) AS size FROM hidden;
 INSERT INTO people VALUES (1, 'Ann', '{SECRET}', 'Rome'), (2, 'Bob', '{SECRET}', 'Oslo');
 INSERT INTO orders VALUES (1, 10);
 INSERT INTO hidden VALUES (1, '{SECRET}');
@@ -51,7 +52,7 @@ def door(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]
 
     path = tmp_path_factory.mktemp("door") / "home"
     grants = {
-        "reader": ["read:people", "read:people_public", "read:orders"],
+        "reader": ["read:people", "read:people_public", "read:orders", "read:hints"],
         "all_reader": ["read:*"],
         "writer": ["write:orders", "read:people"],
         "people_writer": ["write:people"],
@@ -105,6 +106,7 @@ HIDDEN = [
     "SELECT * FROM HIDDEN VERSION AS OF 2",
     "EXPLAIN SELECT * FROM hidden",
     "EXPLAIN hidden",
+    "EXPLAIN hints",
     "DESCRIBE hidden",
     "SELECT ssn FROM people",
     "INSERT INTO orders SELECT 2, CAST(ssn AS INT) FROM people",
@@ -143,6 +145,15 @@ def test_what_a_key_may_not_do_is_refused_and_nothing_is_told(door: Door, who: s
     assert SECRET not in answer.text
     assert "what" not in answer.json().get("detail", "").split()
     assert door.hr.epoch == epoch
+
+
+def test_a_view_may_be_read_without_telling_what_it_reads(door: Door) -> None:
+    with door.as_("reader") as reader, door.as_("admin") as admin:
+        assert _query(reader, "SELECT * FROM hints").json()["rows"] == [{"id": 1, "size": len(SECRET)}]
+        assert "people" in _query(reader, "EXPLAIN people_public").text
+        views = {row["name"]: row["reads"] for row in _query(reader, "SHOW VIEWS").json()["rows"]}
+        assert views == {"people_public": "people", "hints": ""}
+        assert "hidden" in _query(admin, "EXPLAIN hints").text
 
 
 def test_a_change_never_copies_what_is_masked(door: Door) -> None:

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 import headrace
-from tests.e2e.test_feed_redis import PROGRAM, Store, free_port, running
+from tests.e2e.test_feed_redis import Store
 from tests.feed_database import Database
+from tests.redis_server import MISSING, PROGRAM, RedisServer
 
 _MADE = """
 CREATE TABLE orders (id BIGINT PRIMARY KEY, city STRING, amount DECIMAL(10,2), at TIMESTAMP);
@@ -98,14 +99,13 @@ def test_a_server_that_is_away_for_a_while(shop: Any, database: Database) -> Non
     shop.execute("DROP CHANGEFEED o")
 
 
-@pytest.mark.skipif(PROGRAM is None, reason="needs redis-server (apt-get install redis-server)")
+@pytest.mark.skipif(PROGRAM is None, reason=MISSING)
 def test_hashes_of_a_view(home: Any, tmp_path: Path) -> None:
-    port = free_port()
     folder = tmp_path / "redis"
     folder.mkdir()
     home.execute(_MADE)
-    with running(folder, port):
-        store = Store(port)
+    with RedisServer(folder) as server:
+        store = Store(server)
         home.execute(f"CREATE CHANGEFEED r FOR TABLE orders INTO REDIS '{store.url}' WITH (flush_interval_ms = 10)")
         until(lambda: len(store.client.keys("orders:*")) == 3)
         assert store.client.hgetall('orders:{"id":1}') == {

@@ -12,7 +12,7 @@ from standardwebhooks import Webhook
 import headrace
 from headrace.errors import FeedError
 from tests.e2e.test_capture_kafka import until
-from tests.e2e.test_feed_kafka_sink import committed
+from tests.kafka_reading import committed
 from tests.webhook_receivers import receiving, status
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import confluent_kafka
 import pytest
 
 from headrace.feeds.batch import Mark
 from headrace.feeds.kafka import KafkaSink
 from headrace.feeds.kafka_progress import Progress, read_progress
 from headrace.feeds.sink import EventsRefused, SinkUnavailable
+from tests.kafka_reading import committed
 from tests.part_batches import batch, inserts, reset, target, with_gaps
 
 if TYPE_CHECKING:
@@ -35,32 +35,6 @@ def servers() -> Iterator[Servers]:
 
     with local.start(connect=False, postgres=False) as started:
         yield started
-
-
-def committed(servers: Servers, topic: str, isolation: str = "read_committed") -> list[Any]:
-    """All messages of a topic that a reader sees, each partition's in its order."""
-    settings = {"bootstrap.servers": servers.bootstrap, "group.id": "t", "isolation.level": isolation}
-    consumer = confluent_kafka.Consumer({**settings, "enable.partition.eof": True, "enable.auto.commit": False})
-    try:
-        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
-        consumer.assign([confluent_kafka.TopicPartition(topic, one, 0) for one in partitions])
-        found: list[Any] = []
-        ended: set[int] = set()
-        until = time.monotonic() + 60
-        while len(ended) < len(partitions):
-            assert time.monotonic() < until
-            message = consumer.poll(0.5)
-            if message is None:
-                continue
-            error: Any = message.error()
-            if error is None:
-                found.append(message)
-            else:
-                assert error.code() == confluent_kafka.KafkaError._PARTITION_EOF, error
-                ended.add(int(message.partition() or 0))
-        return found
-    finally:
-        consumer.close()
 
 
 def sequences(messages: list[Any]) -> list[int]:
@@ -212,6 +186,7 @@ CHILD = """
 import sys, time
 from headrace.feeds.kafka import KafkaSink
 from headrace.feeds.kafka_sending import Sending
+from tests.kafka_reading import committed
 from tests.part_batches import inserts, target
 location, at = sys.argv[1], sys.argv[2]
 if at == "before commit":

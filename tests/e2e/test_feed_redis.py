@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import signal
-import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -21,41 +15,19 @@ from headrace.errors import FeedError
 from headrace.feeds.batch import Mark
 from headrace.feeds.redis import RedisSink
 from headrace.feeds.sink import SinkEnded, SinkUnavailable
-from headrace.local.ports import free_port
 from tests.feed_batches import ITEMS, batch_of, target_of
 from tests.feed_database import item
+from tests.redis_server import MISSING, PROGRAM, RedisServer
 
-PROGRAM = shutil.which("redis-server")
-pytestmark = pytest.mark.skipif(PROGRAM is None, reason="needs redis-server (apt-get install redis-server)")
-
-
-@contextmanager
-def running(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    command = [str(PROGRAM), "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--appendonly", "yes"]
-    process = subprocess.Popen([*command, "--appendfsync", "always"], stdout=subprocess.DEVNULL)
-    try:
-        until = time.monotonic() + 20
-        with redis.Redis(port=port) as client:
-            while True:
-                try:
-                    client.ping()
-                    break
-                except redis.RedisError:
-                    assert time.monotonic() < until
-                    time.sleep(0.05)
-        yield process
-    finally:
-        process.kill()
-        process.wait()
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason=MISSING)
 
 
 class Store:
     """A Redis of its own, and feeds into it."""
 
-    def __init__(self, port: int) -> None:
-        self.port = port
-        self.url = f"redis://127.0.0.1:{port}/0"
-        self.client = redis.Redis(port=port, decode_responses=True)
+    def __init__(self, server: RedisServer) -> None:
+        self.url = server.url
+        self.client = redis.Redis(port=server.port, decode_responses=True)
         self.opened: list[Any] = []
 
     def open(self, columns: StructType = ITEMS, **parts: Any) -> Any:
@@ -75,9 +47,8 @@ class Store:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    port = free_port()
-    with running(tmp_path, port):
-        made = Store(port)
+    with RedisServer(tmp_path) as server:
+        made = Store(server)
         yield made
         made.close()
 
@@ -149,16 +120,14 @@ def test_an_owner_that_was_replaced_ends(store: Store) -> None:
 
 
 def test_a_server_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
-    port = free_port()
-    store = Store(port)
-    with running(tmp_path, port) as process:
+    with RedisServer(tmp_path) as server:
+        store = Store(server)
         delivery = store.open()
         delivery.deliver(batch_of([("INSERT", item(number)) for number in range(100)]))
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
+        server.kill()
         with pytest.raises(SinkUnavailable):
             delivery.deliver(batch_of([("INSERT", item(100))], 101))
-    with running(tmp_path, port):
+        server.start()
         again = store.open(fence=1)
         assert again.known_mark() == Mark(100, 1, 100)
         again.deliver(batch_of([("INSERT", item(100))], 101))

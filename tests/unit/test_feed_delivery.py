@@ -9,9 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.types import IntegerType, StructField, StructType
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
+from headrace.catalog.make import make_table
+from headrace.definitions.adopt import adopt
+from headrace.feeds.parked import find_parked, parked_table
 from headrace.feeds.sinks import SINKS
+from headrace.intake.table import TableContract
 from tests.bare_home import BareHome
 from tests.feed_receiver import Receiver
 from tests.spark.test_changefeeds import events, feed, rebuilt, until
@@ -198,3 +202,68 @@ def test_a_reset_after_a_restart_has_a_number_of_its_own(table: Any, receiver: R
     table.execute("RESYNC CHANGEFEED f")
     until(lambda: numbers(receiver) == [1, 2, 3, 4, 5])
     until(lambda: bool(receiver.resolved) and receiver.resolved[-1][0].sequence == 5)
+
+
+def test_parked_events_are_of_a_feed_and_not_of_its_name(table: Any, receiver: Receiver) -> None:
+    receiver.refuses = lambda event: "no" if event["key"]["id"] == 2 else None
+    create(table, ", max_retries = 0")
+    table.apply({"t": [{"insert": {"id": 2, "n": 1}}]})
+    until(lambda: table.query("SELECT * FROM parked_events").num_rows == 1)
+    table.execute("DROP CHANGEFEED f")
+    create(table, ", max_retries = 0")
+    until(lambda: table.query("SELECT * FROM parked_events").num_rows == 2)
+    old, new = sorted(table.query("SELECT * FROM parked_events").to_pylist(), key=lambda one: one["parked_at"])
+    # Both are the first of their feeds, and neither has taken the place of the other.
+    assert (old["feed"], old["sequence"]) == (new["feed"], new["sequence"])
+    assert (new["feed_id"], old["feed_id"] != new["feed_id"]) == (feed(table)["id"], True)
+    assert [one["feed_id"] for one in find_parked(table.core, new["feed_id"])] == [new["feed_id"]]
+    # The sink of the new one never had the events of the old one to take.
+    receiver.refuses = lambda _: None
+    receipt = table.execute("REPLAY PARKED EVENTS")
+    assert (receipt.applied, receipt.dead) == ({"parked_events": 1}, {"parked_events": 1})
+    (left,) = table.query("SELECT * FROM parked_events").to_pylist()
+    assert (left["feed_id"], "was dropped" in left["reason"]) == (old["feed_id"], True)
+    assert table.execute("DISCARD PARKED EVENTS").applied == {"parked_events": 1}
+
+
+def test_a_home_of_an_earlier_release_parks_by_name(table: Any, receiver: Receiver) -> None:
+    columns = [StructField("feed", StringType(), False), StructField("sequence", LongType(), False)]
+    later = [one for one in parked_table().schema.fields if one.name not in ("feed", "sequence", "feed_id")]
+    contract = TableContract("parked_events", StructType([*columns, *later]), ("feed", "sequence"))
+    table.loop.define(lambda: adopt(table.core, [make_table(contract, system=True)]))
+    receiver.refuses = lambda event: "no" if event["key"]["id"] == 2 else None
+    create(table, ", max_retries = 0")
+    table.apply({"t": [{"insert": {"id": one, "n": 1}} for one in range(3)]})
+    until(lambda: table.query("SELECT * FROM parked_events").num_rows == 1)
+    assert len(find_parked(table.core, feed(table)["id"])) == 1
+    receiver.refuses = lambda _: None
+    assert table.execute("REPLAY PARKED EVENTS").applied == {"parked_events": 1}
+    assert table.query("SELECT * FROM parked_events").num_rows == 0
+
+
+def test_a_sink_forgets_a_feed_whose_table_is_gone(table: Any, receiver: Receiver) -> None:
+    create(table)
+    table.execute("DROP TABLE t")
+    until(lambda: feed(table)["state"] == "Error")
+    table.execute("DROP CHANGEFEED f")
+    assert receiver.forgotten == ["f"]
+
+
+@pytest.mark.parametrize("scanned", [True, False])
+def test_the_lag_is_zero_only_when_all_is_told(table: Any, receiver: Receiver, scanned: bool) -> None:
+    receiver.slow = 0.1
+    rows = {"t": [{"insert": {"id": one, "n": 1}} for one in range(5)]}
+    if scanned:
+        table.apply(rows)
+        create(table, ", batch_size = 1")
+    else:
+        create(table, ", batch_size = 1")
+        until(lambda: feed(table)["lag"] == 0)
+        table.apply(rows)
+    until(lambda: feed(table)["lag"] == 0)
+    assert numbers(receiver) == [1, 2, 3, 4, 5]
+    table.execute("PAUSE CHANGEFEED f")
+    assert feed(table)["lag"] in (0, 1)
+    table.execute("RESUME CHANGEFEED f")
+    until(lambda: feed(table)["lag"] == 0)
+    assert numbers(receiver) == [1, 2, 3, 4, 5]

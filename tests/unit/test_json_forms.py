@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import decimal
 import io
 import json
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -45,6 +47,36 @@ def test_years_beyond_python(text: str) -> None:
     days = int(np.datetime64(text.lstrip("+"), "D").astype(np.int64))
     column = pa.chunked_array([pa.array([days, None], pa.int32()).cast(pa.date32())])
     assert json_column(column) == [text, None]
+
+
+@given(st.lists(st.none() | st.datetimes(), min_size=1), st.sampled_from([None, "UTC"]))
+def test_a_column_of_times_is_written_as_python_writes_them(
+    moments: list[dt.datetime | None], zone: str | None
+) -> None:
+    column = pa.chunked_array(
+        [pa.array([None, *moments], pa.timestamp("us", zone)).slice(1), pa.array([], pa.timestamp("us", zone))]
+    )
+    end = "" if zone is None else "+00:00"
+    assert json_column(column) == [None if one is None else one.isoformat() + end for one in moments]
+
+
+@pytest.mark.parametrize("ticks", [-(2**63), -(2**63) + 1, 2**63 - 1])
+def test_the_first_and_the_last_time_of_all(ticks: int) -> None:
+    column = pa.chunked_array([pa.array([ticks, None, 0], pa.int64()).cast(pa.timestamp("us", "UTC"))])
+    assert json_column(column) == [moment_text(ticks) + "+00:00", None, "1970-01-01T00:00:00+00:00"]
+
+
+@given(st.data(), st.integers(1, 38), st.booleans())
+def test_decimals_are_written_as_python_writes_them(data: st.DataObject, precision: int, nulls: bool) -> None:
+    scale = data.draw(st.integers(0, precision))
+    digits = st.integers(-(10**precision) + 1, 10**precision - 1) | st.sampled_from([0, 1, -1, 9, -9])
+    with decimal.localcontext(prec=50):
+        numbers = [Decimal(one).scaleb(-scale) for one in data.draw(st.lists(digits, min_size=1))]
+        given = [None, *numbers] if nulls else [Decimal(0), *numbers]
+        array = pa.array(given, pa.decimal128(precision, scale))
+        column = pa.chunked_array([array if nulls else array.slice(1)])
+        wanted = [f"{one:f}" for one in numbers]
+    assert json_column(column) == ([None, *wanted] if nulls else wanted)
 
 
 def broken(*values: bytes | None) -> Any:

@@ -148,3 +148,14 @@ def test_parked_events_are_listed_replayed_and_let_go(home: Any, receiver: Recei
     assert answer.json()["applied"] == {"parked_events": 2}
     assert {one["sequence"] for one in receiver.events()} >= {second["sequence"], third["sequence"]}
     assert client.get("/v1/changefeeds/f/parked").json() == []
+
+
+def test_what_stands_in_the_query_of_a_webhook_is_not_shown(home: Any, receiver: Receiver) -> None:
+    client = client_of(home)
+    sent = {"name": "f", "table": "t", "sink": "webhook", "location": "https://x/hook?sig=hunter22&a&n=1%202#x"}
+    answer = client.post("/v1/changefeeds", json=sent)
+    assert (answer.status_code, answer.json()["location"]) == (201, "https://x/hook?sig=***&a=***&n=***#x")
+    assert "hunter22" not in client.get("/v1/changefeeds").text + client.get("/v1/changefeeds/f").text
+    assert "hunter22" not in str(home.execute("SHOW CHANGEFEEDS").to_pylist())
+    # It is told there nevertheless.
+    until(lambda: [one.location for one in receiver.targets][:1] == [sent["location"]])

@@ -245,6 +245,38 @@ def test_headers_without_end_are_cut_off() -> None:
         pytest.fail("headers may be without end")
 
 
+def test_trailers_without_end_are_cut_off() -> None:
+    with serving() as (port, _), _connect(port) as client:
+        client.sendall(PUSH + b"Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nX: ")
+        for _ in range(1_000):
+            try:
+                client.sendall(b"a" * 65536)
+            except OSError:
+                return
+        pytest.fail("trailers may be without end")
+
+
+def test_a_head_that_is_too_long_is_told_so() -> None:
+    with serving() as (port, _), _connect(port) as client:
+        client.sendall(b"GET /slow?" + b"a" * 70_000)
+        head, _, content = _whole(client).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 431 ")
+        assert json.loads(content)["code"] == "headers_too_large"
+
+
+@pytest.mark.parametrize("protocol", [b"h2c", b"websocket"])
+def test_who_offers_another_protocol_loses_nothing_of_its_body(protocol: bytes) -> None:
+    offer = PUSH + b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: %s\r\nHTTP2-Settings: AAMAAABk\r\n" % protocol
+    with serving() as (port, _), _connect(port) as client:
+        client.sendall(offer + b"Content-Length: 3\r\n\r\nabc")
+        assert b'{"bytes":3}' in _answer(client)
+        client.sendall(offer + b"Transfer-Encoding: chunked\r\n\r\n4\r\nab")
+        time.sleep(0.1)
+        client.sendall(b"cd\r\n0\r\n\r\n" + offer + b"Content-Length: 5\r\nConnection: close\r\n\r\nabcde")
+        found = _whole(client)
+        assert found.index(b'{"bytes":4}') < found.index(b'{"bytes":5}')
+
+
 def test_clients_that_hang_up_leave_their_places() -> None:
     with serving() as (port, pushes):
         clients = [_connect(port) for _ in range(50)]

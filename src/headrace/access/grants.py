@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import Literal, get_args
 
 from headrace.errors import SetupError
@@ -108,7 +109,7 @@ class Access:
                 return one.stand_in
         return self.stand_ins.get(name, name)
 
-    @property
+    @cached_property
     def is_unlimited(self) -> bool:
         """Whether nothing needs to be asked."""
         return self.may_administer()

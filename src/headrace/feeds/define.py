@@ -18,7 +18,7 @@ from headrace.epoch.receipt import Receipt
 from headrace.errors import FeedError, RelationNameError
 from headrace.feeds.filter import RowFilter
 from headrace.feeds.options import FIXED, FeedOptions, read_options
-from headrace.feeds.parked import chosen_by, discard, lacks_table, parked_table, refuse_again
+from headrace.feeds.parked import chosen_by, discard, feed_of, lacks_table, parked_table, refuse_again
 from headrace.feeds.running import Feeds
 from headrace.feeds.sink import Sink
 from headrace.feeds.sinks import SINKS
@@ -169,9 +169,13 @@ def replay_parked(loop: Loop, feeds: Feeds, rows: list[dict[str, Any]]) -> Recei
     """Have sinks take parked events after all; those refused again stay, with the reason."""
     told: list[dict[str, Any]] = []
     refused: list[tuple[Mapping[str, Any], str]] = []
-    for name in dict.fromkeys(str(one["feed"]) for one in rows):
-        mine = [one for one in rows if one["feed"] == name]
-        reasons = feeds.replay(name, mine)
+    present = {one.id: one for one in loop.core.catalog.feeds.values()}
+    for feed_id in dict.fromkeys(feed_of(loop.core.catalog, one) for one in rows):
+        mine = [one for one in rows if feed_of(loop.core.catalog, one) == feed_id]
+        if feed_id not in present:
+            refused += [(one, f"changefeed {one['feed']} that it is of was dropped") for one in mine]
+            continue
+        reasons = feeds.replay(present[feed_id].name, mine)
         told += [one for one in mine if one["sequence"] not in reasons]
         refused += [(one, reasons[one["sequence"]]) for one in mine if one["sequence"] in reasons]
     receipt = discard(loop, told)

@@ -31,7 +31,7 @@ _PROBES = 5
 class KafkaTransactions:
     """An open topic, and the topic of its progress."""
 
-    tells_resets = True
+    tells_resets = keeps_marks = True
 
     def __init__(self, target: Target, topic: Topic, progress_topic: str, tombstones: bool) -> None:
         self._kafka = kafka_library()

@@ -42,13 +42,16 @@ _COLUMNS = StructType(
         StructField("attempts", _NUMBER),
         StructField("epoch", _NUMBER),
         StructField("parked_at", _TIME),
+        # Of the feed, and not of its name: one that was dropped and made anew has other events of the same numbers.
+        StructField("feed_id", _TEXT, False),
     ]
 )
+_KEY = ("feed_id", "sequence")
 
 
 def parked_table() -> Table:
     """What sinks refused, a row each."""
-    return make_table(TableContract(PARKED, _COLUMNS, ("feed", "sequence")), system=True)
+    return make_table(TableContract(PARKED, _COLUMNS, _KEY), system=True)
 
 
 def lacks_table(catalog: Catalog) -> bool:
@@ -74,7 +77,7 @@ def refuse_drop(catalog: Catalog, table: Table) -> None:
         )
 
 
-def park(loop: Loop, batch: Batch, reason: str, attempts: int) -> None:
+def park(loop: Loop, feed_id: str, batch: Batch, reason: str, attempts: int) -> None:
     """Keep one event that a sink refuses, durably; the same one again takes its own place."""
     payload = event_texts(replace(batch, envelope="ours", include_old_values=True, made={}))[0].decode()
     row = {
@@ -88,21 +91,31 @@ def park(loop: Loop, batch: Batch, reason: str, attempts: int) -> None:
         "attempts": attempts,
         "epoch": batch.epochs[0],
         "parked_at": datetime.now(UTC),
+        "feed_id": feed_id,
     }
-    loop.submit(Call({PARKED: [{"insert": row}]}))
+    known = loop.core.catalog.table(PARKED).schema.names
+    loop.submit(Call({PARKED: [{"insert": {name: value for name, value in row.items() if name in known}}]}))
 
 
-def find_parked(core: Core, feed: str | None = None, sequences: Sequence[int] | None = None) -> list[dict[str, Any]]:
-    """The parked events, in order, without work for Spark."""
+def find_parked(core: Core, feed_id: str | None = None, sequences: Sequence[int] | None = None) -> list[dict[str, Any]]:
+    """The parked events, of all feeds or of one, in order, without work for Spark."""
     relations = core.relations()
     if PARKED not in relations:
         return []
     state, schema = relations[PARKED]
     rows = HeldRows(state, schema.names).piece(BEGIN, state.count + 1).rows.to_pylist()
-    chosen = [one for one in rows if feed is None or one["feed"] == feed]
+    chosen = [one for one in rows if feed_id is None or feed_of(core.catalog, one) == feed_id]
     if sequences is not None:
         chosen = [one for one in chosen if one["sequence"] in set(sequences)]
     return sorted(chosen, key=lambda one: (one["feed"], one["sequence"]))
+
+
+def feed_of(catalog: Catalog, row: Row) -> str:
+    """The id of the feed that a parked event is of; a table of an earlier release has the feed's name alone."""
+    if "feed_id" in row:
+        return row["feed_id"]
+    feed = catalog.feeds.get(row["feed"])
+    return "" if feed is None else feed.id
 
 
 def chosen_by(core: Core, where: str) -> list[dict[str, Any]]:
@@ -118,24 +131,21 @@ def chosen_by(core: Core, where: str) -> list[dict[str, Any]]:
 
 def discard(loop: Loop, rows: Sequence[Row]) -> Receipt:
     """Let go of parked events for good."""
-    gone = [{"delete": {"feed": one["feed"], "sequence": one["sequence"]}} for one in rows]
+    gone = [{"delete": _key_of(one)} for one in rows]
     return loop.submit(Call({PARKED: gone}) if gone else Call({}, quiet=True))
 
 
 def refuse_again(loop: Loop, refused: Sequence[tuple[Row, str]]) -> Receipt:
     """Note why events are still parked."""
     changes = [
-        {
-            "update": {
-                "feed": one["feed"],
-                "sequence": one["sequence"],
-                "reason": reason[:10_000],
-                "attempts": one["attempts"] + 1,
-            }
-        }
+        {"update": {**_key_of(one), "reason": reason[:10_000], "attempts": one["attempts"] + 1}}
         for one, reason in refused
     ]
     return loop.submit(Call({PARKED: changes}) if changes else Call({}, quiet=True))
+
+
+def _key_of(row: Row) -> Row:
+    return {name: row[name] for name in (_KEY if "feed_id" in row else ("feed", "sequence"))}
 
 
 def batch_of(row: Row, target: Target, envelope: Any, include_old_values: bool) -> Batch:

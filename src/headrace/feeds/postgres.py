@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headrace.errors import FeedError
-from headrace.feeds.postgres_names import read_target
+from headrace.feeds.postgres_names import read_place, read_target
 from headrace.feeds.sink import Delivery, Target
 
 
@@ -37,7 +37,7 @@ class PostgresSink:
         """Take the feed out of headrace_feeds; its table stays."""
         from headrace.feeds.postgres_delivery import forget
 
-        forget(target, read_target(target))
+        forget(target, read_place(target))
 
 
 def _refuse_missing() -> None:

@@ -85,8 +85,20 @@ def read_target(target: Target) -> Described:
         keys=keys,
         keys_named=named is not None,
         indexes=read_indexes(str(target.options.get("indexes", "")), columns),
-        scan_table=f"headrace_scan_{hashlib.sha256(target.feed_id.encode()).hexdigest()[:16]}",
+        scan_table=_scan_table(target),
     )
+
+
+def read_place(target: Target) -> Described:
+    """Where a target is, whatever became of the relation that goes there and of its columns."""
+    database, schema, table = read_location(target.location)
+    return Described(
+        database, schema, table, "insert", (), keys_named=False, indexes=(), scan_table=_scan_table(target)
+    )
+
+
+def _scan_table(target: Target) -> str:
+    return f"headrace_scan_{hashlib.sha256(target.feed_id.encode()).hexdigest()[:16]}"
 
 
 def read_location(location: str) -> tuple[str, str | None, str]:

@@ -47,6 +47,11 @@ class Progress:
     # The last event that the sink confirmed with all before it: one that keeps marks knows at least this one.
     confirmed: int = 0
 
+    def lag(self, epoch: int) -> int:
+        """How many epochs up to one are not told whole."""
+        part = not self.done and (self.scanning or self.reset_due or self.mark.event > 0)
+        return max(0, epoch - self.mark.epoch + part)
+
 
 def further(one: Mark, other: Mark) -> bool:
     """Whether one mark is further than another: sequences only ever rise, also where all is told anew."""

@@ -130,8 +130,7 @@ class Runner:
         progress = self._kept.progress or self._files.read()
         if progress is None:
             return Status(self._state, lag=None, error=self._error)
-        lag = max(0, self._core.epoch - progress.mark.epoch)
-        waiting = self._blocked.count
+        lag, waiting = progress.lag(self._core.epoch), self._blocked.count
         return Status(
             self._state, progress.mark, progress.delivered, progress.parked, lag, self._error, waiting=waiting
         )
@@ -212,7 +211,7 @@ class Runner:
         core.check_owner()
         delivery = self._sink.open(target)
         try:
-            ways = Ways(core, self._stopped, self._wake, partial(park, self._loop), self._serve, self._count)
+            ways = Ways(core, self._stopped, self._wake, partial(park, self._loop, feed.id), self._serve, self._count)
             options = self._options
             Telling(ways, feed, options, target, relation, delivery, self._kept, self._blocked, self._filter).run()
         finally:

@@ -21,7 +21,7 @@ from headrace.feeds.options import read_options
 from headrace.feeds.progress import ProgressFiles
 from headrace.feeds.runner import Runner, State, Status
 from headrace.feeds.sinks import SINKS
-from headrace.feeds.target import target_of, told_without_secrets
+from headrace.feeds.target import shown_location, target_of, told_without_secrets
 from headrace.ledger.readers import Readers
 
 _log = logging.getLogger("headrace.feeds")
@@ -121,11 +121,11 @@ class Feeds:
         ProgressFiles(self._loop.core.path, feed.id).forget()
         self.totals.pop(feed.name, None)
         sink, catalog = SINKS.get(feed.sink), self._loop.core.catalog
-        if sink is None or feed.table not in catalog:
+        if sink is None:
             return
         target = None
         try:
-            target = target_of(feed, sink, catalog.get(feed.table), self._fence)
+            target = target_of(feed, sink, catalog.relations.get(feed.table), self._fence)
             sink.forget(target)
         except Exception as error:
             # It is dropped; what its sink still has of it is in nobody's way.
@@ -169,7 +169,7 @@ class Feeds:
             return Status(state, error=error)
         if progress.done and state == "Running":
             state = "Done"
-        lag = max(0, self._loop.core.epoch - progress.mark.epoch)
+        lag = progress.lag(self._loop.core.epoch)
         return Status(state, progress.mark, progress.delivered, progress.parked, lag, error)
 
 
@@ -211,7 +211,7 @@ def _row(feed: Feed, status: Status) -> dict[str, Any]:
         "error": status.error,
         "created": datetime.fromisoformat(feed.created),
         "sink": feed.sink,
-        "location": feed.location,
+        "location": shown_location(feed),
         "options": json.dumps(dict(feed.options), sort_keys=True),
         "epoch": status.mark.epoch,
         "waiting": status.waiting,

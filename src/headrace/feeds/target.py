@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from pyspark.sql.types import StructType
+
 from headrace.catalog.catalog import Feed, Relation, Table
 from headrace.errors import FeedError, HeadraceError
 from headrace.feeds.options import OPTIONS
@@ -27,9 +29,10 @@ def is_referred(location: str) -> bool:
     return is_reference(location) and not location.startswith("file://")
 
 
-def target_of(feed: Feed, sink: Sink, relation: Relation, fence: int = 0) -> Target:
-    """What the sink of a feed is given."""
-    key = key_of(relation)
+def target_of(feed: Feed, sink: Sink, relation: Relation | None, fence: int = 0) -> Target:
+    """What the sink of a feed is given; of a relation that is gone, its name alone."""
+    key = key_of(relation) if relation is not None else ()
+    columns = relation.schema if relation is not None else StructType([])
     return Target(
         feed.name,
         feed.id,
@@ -39,9 +42,9 @@ def target_of(feed: Feed, sink: Sink, relation: Relation, fence: int = 0) -> Tar
             for name, value in feed.options.items()
             if name not in OPTIONS
         },
-        relation.name,
-        relation.schema,
-        key or tuple(relation.schema.names),
+        relation.name if relation is not None else feed.table,
+        columns,
+        key or tuple(columns.names),
         bool(key),
         fence,
     )
@@ -64,6 +67,18 @@ def refuse_plain_secrets(location: str, options: Mapping[str, Any], sink: Sink) 
             detail="What a statement says stays in the ledger, in backups and in SHOW.",
             hint=f"say where it lies instead: {own}the whole location as 'env:NAME' or 'file:/path'",
         )
+
+
+def shown_location(feed: Feed) -> str:
+    """Where a feed goes, for whoever may observe: what gives access to a webhook often stands in its query."""
+    if feed.sink != "webhook" or is_referred(feed.location):
+        return feed.location
+    try:
+        parts = urlsplit(feed.location)
+    except ValueError:
+        return "***"
+    query = "&".join(f"{one.partition('=')[0]}=***" for one in parts.query.split("&") if one)
+    return parts._replace(query=query).geturl()
 
 
 def told_without_secrets(text: str, feed: Feed, target: Target | None) -> str:

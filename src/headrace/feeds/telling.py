@@ -19,12 +19,13 @@ from headrace.catalog.catalog import Feed, Relation
 from headrace.epoch.core import Core
 from headrace.errors import EpochExpired, FeedError
 from headrace.feeds.batch import Batch, Mark
+from headrace.feeds.beginning import begin, keeps_marks, told_anew
 from headrace.feeds.blocked import Blocked
 from headrace.feeds.cursor import Events, change_events, operations_of, reset_rows, scan_events
 from headrace.feeds.filter import RowFilter, filtered
 from headrace.feeds.kept import Kept
 from headrace.feeds.options import FeedOptions
-from headrace.feeds.progress import Progress, further
+from headrace.feeds.progress import Progress
 from headrace.feeds.sink import Delivery, EventsRefused, Target
 from headrace.reading.following import Changes, Dropped, Position, Reset, Step
 
@@ -79,6 +80,7 @@ class Telling:
         self._kept = kept
         self._blocked = blocked
         self._filter = row_filter
+        self._keeps_marks = keeps_marks(delivery)
         self._key = [relation.schema.names.index(name) for name in target.key]
         self._pending: list[Events] = []
         self._count = 0
@@ -97,7 +99,7 @@ class Telling:
 
     def run(self) -> None:
         """Tell all there is, and wait for more; returns only where a feed has told all that it is to tell."""
-        progress = self._begin()
+        progress = begin(self._core, self._feed, self._options, self._relation, self._delivery, self._kept)
         self._mark, self._sequence = progress.mark, progress.mark.sequence
         if progress.reset_due:
             progress = self._tell_reset(progress)
@@ -112,57 +114,6 @@ class Telling:
     def _progress(self) -> Progress:
         assert self._kept.progress is not None
         return self._kept.progress
-
-    def _begin(self) -> Progress:
-        """Where the feed is: as its home knows, or as the sink does, which may have taken more."""
-        feed = self._feed
-        progress = self._kept.read()
-        if progress is None:
-            scanning = self._options.initial_scan != "no"
-            epoch = feed.begins_after if scanning else None
-            progress = Progress(Mark(feed.begins_after, 0, 0), epoch, scanning, scans=feed.scans)
-            if scanning and not self._is_readable(feed.begins_after):
-                progress = _anew(progress, self._core.epoch)
-        elif progress.scans < feed.scans:
-            progress = replace(_anew(progress, self._core.epoch), scans=feed.scans, done=False)
-        elif progress.scanning and not self._is_readable(progress.scan_epoch or 0):
-            progress = _anew(progress, self._core.epoch)
-        progress = self._with_known(progress, self._delivery.known_mark())
-        self._kept.note(progress, now=True)
-        return progress
-
-    def _with_known(self, progress: Progress, known: Mark | None) -> Progress:
-        """Where the feed is by its home and by its sink; an error if one of them is an older copy of itself."""
-        if progress.reset_due:
-            # What comes next has numbers that the sink has never seen.
-            sequence = max(progress.mark.sequence, known.sequence if known is not None else 0)
-            return replace(progress, mark=replace(progress.mark, sequence=sequence))
-        if known is not None and known.epoch > self._core.epoch:
-            raise self._parted(
-                f"it has events of epoch {known.epoch}, and the home is at epoch {self._core.epoch}: "
-                "the home was put back to an older copy"
-            )
-        keeps = bool(getattr(self._delivery, "keeps_marks", False))
-        if keeps and progress.confirmed > (known.sequence if known is not None else 0):
-            told = f"up to event {known.sequence}" if known is not None else "not at all"
-            raise self._parted(f"it knows the feed {told}, and has confirmed event {progress.confirmed} before")
-        if known is None or not further(known, progress.mark):
-            return progress
-        return replace(progress, mark=known, scanning=progress.scanning and known.epoch == progress.scan_epoch)
-
-    def _parted(self, how: str) -> FeedError:
-        return FeedError(
-            f"the sink of changefeed {self._feed.name} does not hold what the feed has told",
-            detail=f"{how[0].upper()}{how[1:]}.",
-            hint=f"RESYNC CHANGEFEED {self._feed.name} tells all rows anew",
-        )
-
-    def _is_readable(self, epoch: int) -> bool:
-        """Whether the relation can be read at an epoch, and has the columns that it has now."""
-        history = self._core.catalog.history
-        then, now = (history.at(self._relation.name, one) for one in (epoch, self._core.epoch))
-        expired = epoch < self._core.ledger.oldest
-        return not expired and then is not None and now is not None and then.goes_on_as(now)
 
     # What is told beside changes.
 
@@ -284,7 +235,7 @@ class Telling:
         self._drain()
         epoch = reset.position.epoch
         assert epoch is not None
-        progress = _anew(self._progress, epoch)
+        progress = told_anew(self._progress, epoch)
         if self._options.on_reset == "ignore":
             progress = replace(progress, scanning=False)
         self._kept.note(progress, now=True)
@@ -304,7 +255,8 @@ class Telling:
             self._deliver_batch()
             return
         if not self._count:
-            if epoch > self._mark.epoch:
+            if epoch > self._mark.epoch or (epoch == self._mark.epoch and self._mark.event):
+                # All of the epoch is told, and not just so many events of it.
                 self._mark_all(Mark(epoch, 0, self._sequence))
             self._resolve()
             self._kept.note(self._progress)
@@ -449,7 +401,8 @@ class Telling:
         given = batch if batch.after == after else replace(batch, after=after)
         with tracing.span("feed batch", feed=self._feed.name, events=len(given), epoch=after.epoch):
             self._send_out(lambda: self._delivery.deliver(given))
-        self._kept.confirm(after.sequence)
+        if self._keeps_marks:
+            self._kept.confirm(after.sequence)
 
     def _send_out(self, send: Callable[[], None]) -> None:
         """Talk to the sink as the owner of the home, or not at all."""
@@ -485,12 +438,6 @@ class Telling:
             return present.committed_at
         heads = self._core.ledger.heads()
         return next((one.committed_at for one in reversed(heads) if one.epoch <= epoch), present.committed_at)
-
-
-def _anew(progress: Progress, epoch: int) -> Progress:
-    """The progress of a feed that is to tell all rows anew, as they are at an epoch."""
-    mark = Mark(epoch, 0, progress.mark.sequence)
-    return replace(progress, mark=mark, scan_epoch=epoch, scanning=True, reset_due=True, begun=False, confirmed=0)
 
 
 def _joined(tables: Sequence[pa.Table]) -> pa.Table:

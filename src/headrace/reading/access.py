@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal
 
 Operator = Literal["eq", "gt", "gte", "lt", "lte"]
@@ -49,8 +50,17 @@ def find_access(
     key: Sequence[str], indexes: Sequence[Index], conditions: Sequence[Condition], order: Sequence[IndexColumn]
 ) -> Access | None:
     """The best way by the key and the indexes that there are; None if only a scan would do."""
-    equal = {one.column for one in conditions if one.operator == "eq"}
-    ranged = {one.column for one in conditions if one.operator != "eq"}
+    compared = tuple((one.column, one.operator) for one in conditions)
+    return _found(tuple(key), tuple(indexes), compared, tuple(order))
+
+
+# Applications ask the same few questions with other values.
+@lru_cache(1_000)
+def _found(
+    key: tuple[str, ...], indexes: tuple[Index, ...], compared: tuple[tuple[str, Operator], ...], order: Index
+) -> Access | None:
+    equal = {column for column, operator in compared if operator == "eq"}
+    ranged = {column for column, operator in compared if operator != "eq"}
     wanted = tuple(one for one in order if one.name not in equal)
     if key and equal.issuperset(key):
         return Access("key", tuple(key), total(wanted, key))

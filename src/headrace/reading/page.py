@@ -17,7 +17,6 @@ from pyspark.sql.types import StructType
 from headrace.reading.access import Access, Condition
 from headrace.reading.ranks import of_rank, ranks
 from headrace.reading.walk import Walk, arrangement_of, is_made
-from headrace.state.arrow_types import arrow_type
 from headrace.state.delta import Delta, gather
 from headrace.state.hashing import hash_columns
 from headrace.state.state import State
@@ -39,8 +38,13 @@ class Page:
     """Rows in order, the place of each, and whether others follow."""
 
     rows: pa.Table
-    positions: Sequence[Position]
+    position: Callable[[int], Position]
     more: bool
+
+    @property
+    def positions(self) -> list[Position]:
+        """The places of all rows."""
+        return [self.position(index) for index in range(self.rows.num_rows)]
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class Wanted:
 
 def read_page(state: State, schema: StructType, wanted: Wanted) -> Page:
     """The rows that are wanted."""
-    reading = _Reading(schema, wanted)
+    reading = _Reading(schema, state.schema, wanted)
     if wanted.access.kind == "index":
         return _along_index(state, reading, wanted)
     return reading.page(_found(state, reading, wanted), wanted.offset)
@@ -96,14 +100,14 @@ def _along_index(state: State, reading: _Reading, wanted: Wanted) -> Page:
         skipped = walk.skip(wanted.offset)
     left = wanted.offset - skipped
     held: list[Delta] = []
-    page = reading.nothing()
-    while not page.more:
+    page = None
+    while page is None or not page.more:
         found = walk.next(left + wanted.limit + 1, reading.columns)
         if found is None:
             break
         held.append(found)
         page = reading.page(held[0] if len(held) == 1 else _joined(held), left)
-    return page
+    return reading.nothing() if page is None else page
 
 
 def _joined(parts: Sequence[Delta]) -> Delta:
@@ -119,23 +123,24 @@ def _joined(parts: Sequence[Delta]) -> Delta:
 class _Reading:
     """What is looked at in each row, and how a page is cut from candidates."""
 
-    def __init__(self, schema: StructType, wanted: Wanted) -> None:
+    def __init__(self, schema: StructType, types: pa.Schema, wanted: Wanted) -> None:
         self.schema = schema
         self.places = {name: index for index, name in enumerate(schema.names)}
+        self._types = types
         self._wanted = wanted
         names = [*wanted.fields, *(one.name for one in wanted.access.order), *(one.column for one in wanted.conditions)]
         self._read = list(dict.fromkeys(names))
         self.columns = [self.places[name] for name in self._read]
 
     def type_of(self, name: str) -> pa.DataType:
-        return arrow_type(self.schema.fields[self.places[name]].dataType)
+        return self._types.field(self.places[name]).type
 
     def array(self, name: str, value: Any) -> pa.Array:
         return pa.array([value], self.type_of(name))
 
     def nothing(self) -> Page:
         rows = pa.table([pa.array([], self.type_of(name)) for name in self._wanted.fields], names=self._wanted.fields)
-        return Page(rows, [], False)
+        return Page(rows, _nowhere, False)
 
     def page(self, found: Delta, skipped: int) -> Page:
         """The rows of the page among those found, which are all up to some place in the order."""
@@ -153,24 +158,33 @@ class _Reading:
             chosen.sort(key=lambda row: (low[row], high[row]))
         for column, values in reversed(list(zip(wanted.access.order, order, strict=True))):
             chosen.sort(key=_largest_null(values), reverse=column.descending)
+        # The rows, and how often each has been told with it.
         told: list[int] = []
-        positions: list[Position] = []
+        times: list[int] = []
         most = skipped + wanted.limit + 1
         for row in chosen:
-            place = tuple(values[row] for values in order)
-            times = 0 if wanted.after is None else _told(wanted, place, (low[row], high[row]), wanted.after)
-            for time in range(times, weights[row]) if times >= 0 else ():
-                told.append(row)
-                positions.append(Position(place, (0, 0) if wanted.keyed else (low[row], high[row]), time + 1))
-                if len(told) == most:
-                    break
+            before = 0
+            if wanted.after is not None:
+                place = tuple(values[row] for values in order)
+                before = _told(wanted, place, (low[row], high[row]), wanted.after)
+            if before >= 0:
+                count = min(weights[row] - before, most - len(told))
+                told.extend([row] * count)
+                times.extend(range(before + 1, before + count + 1))
             if len(told) == most:
                 break
+
+        def position(index: int) -> Position:
+            row = told[skipped + index]
+            place = tuple(values[row] for values in order)
+            return Position(place, (0, 0) if wanted.keyed else (low[row], high[row]), times[skipped + index])
+
         cut = slice(skipped, skipped + wanted.limit)
-        rows = found.rows.select([self._read.index(name) for name in wanted.fields]).take(
-            pa.array(told[cut], pa.int64())
-        )
-        return Page(rows.rename_columns(list(wanted.fields)), positions[cut], len(told) == most)
+        rows = pa.table([by_name[name] for name in wanted.fields], names=wanted.fields)
+        # Along an index they mostly come as they are wanted.
+        if told[cut] != list(range(rows.num_rows)):
+            rows = rows.take(pa.array(told[cut], pa.int64()))
+        return Page(rows, position, len(told) == most)
 
     def _fitting(self, by_name: Mapping[str, pa.ChunkedArray], count: int) -> list[int]:
         """The rows that meet every condition exactly; an index may have found some that do not."""
@@ -180,6 +194,10 @@ class _Reading:
             value = ranks(pa.chunked_array([self.array(one.column, one.value)]))[0]
             chosen = [row for row in chosen if values[row] is not None and _meets(one.operator, values[row], value)]
         return chosen
+
+
+def _nowhere(_: int) -> Position:
+    raise IndexError("a page without rows")
 
 
 def _largest_null(values: Sequence[Any]) -> Callable[[int], tuple[bool, Any]]:

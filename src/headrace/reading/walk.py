@@ -24,11 +24,10 @@ from headrace.state.arranged import (
     Order,
     OrderColumn,
     SortKeys,
-    ends_of,
+    key_width,
+    partition_bounds,
     sort_keys,
-    starts_of,
 )
-from headrace.state.arrow_types import arrow_type
 from headrace.state.delta import Delta
 from headrace.state.run import Run
 from headrace.state.state import State
@@ -62,14 +61,14 @@ class Walk:
     """The way along one index among the rows of looked-up values, where conditions on its first column can hold."""
 
     def __init__(self, state: State, schema: StructType, access: Access, conditions: Sequence[Condition]) -> None:
-        types = {one.name: arrow_type(one.dataType) for one in schema.fields}
+        types = dict(zip(schema.names, state.schema.types, strict=True))
         values = {one.column: one.value for one in conditions if one.operator == "eq"}
         self._access = access
         self._arrangement = arrangement_of(state, schema, access)
         self._equal = [pa.array([values[name]], types[name]) for name in access.equal]
         self._along = access.order[: len(self._arrangement.order.columns)]
-        place = self._key([pa.nulls(1, types[one.name]) for one in self._along])
-        self._start, self._end = starts_of(place), ends_of(place)
+        width = key_width(state.schema, self._arrangement.order)
+        self._start, self._end = partition_bounds(self._equal, width)
         self._over = False
         # Whether every row between the bounds meets all conditions.
         self.exact = True
@@ -100,7 +99,9 @@ class Walk:
         """The next stretch, of at least so many rows unless it is the last; None behind the last."""
         if self._over or self._start > self._end:
             return None
-        stop = min(self._arrangement.ahead(self._start, rows, inclusive=True), self._end)
+        stop = self._end
+        if self._signed_rows(stop) > 2 * rows:
+            stop = min(self._arrangement.ahead(self._start, rows, inclusive=True), self._end)
         if self._signed_rows(stop) > 2 * rows + _MOST_EQUAL:
             raise QueryError(
                 "too many rows are equal in the index to be brought into order",
@@ -109,7 +110,8 @@ class Walk:
             )
         found = self._arrangement.rows(self._start, stop, columns)
         self._over = bool(stop >= self._end)
-        self._start = _following(stop)
+        if not self._over:
+            self._start = _following(stop)
         return found
 
     def _signed_rows(self, stop: SortKeys) -> int:

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from starlette.types import Scope
 
 from headrace.access.grants import Access
-from headrace.catalog.catalog import Catalog, Relation, Table
+from headrace.catalog.catalog import Catalog, Relation, Table, View
 from headrace.errors import RelationNameError
 from headrace.query_processes.queries import words
 from headrace.reading.following import Following, Newest
@@ -126,6 +126,8 @@ def refuse_unwritten(access: Access, *tables: str) -> None:
 
 def readable(access: Access, catalog: Catalog, relation: str) -> str:
     """The name of what is read where a relation is named, or a refusal that does not tell whether there is one."""
+    if access.is_unlimited:
+        return catalog.get(relation).name
     found = catalog.relations.get(relation.lower())
     if not access.may_read(relation, system=_is_system(found)):
         raise forbidden(f"read {relation[:60]}")
@@ -197,7 +199,9 @@ def judged(statement: Statement, access: Access, catalog: Catalog) -> Statement:
     if isinstance(statement, Describe):
         return replace(statement, name=readable(access, catalog, statement.name))
     if isinstance(statement, Explain) and isinstance(statement.target, str):
-        return replace(statement, target=readable(access, catalog, statement.target))
+        found = readable(access, catalog, statement.target)
+        _refuse_explained(found, access, catalog)
+        return replace(statement, target=found)
     if isinstance(statement, Show):
         if statement.what not in ("tables", "views") and not access.may_observe():
             raise forbidden(f"SHOW {statement.what.upper()}", "It takes the role observe, or admin over everything.")
@@ -221,13 +225,32 @@ def _refuse_unread(statement: Insert | Update | Delete, access: Access, catalog:
             raise forbidden(f"run a statement that may read {name}", "A view stands in for it, or it is not for it.")
 
 
+def _refuse_explained(name: str, access: Access, catalog: Catalog) -> None:
+    """Refuse to explain a view over what somebody may not read: the plan has its name and columns."""
+    view = catalog.relations.get(name)
+    if not isinstance(view, View):
+        return
+    if not all(_may_read(one, access, catalog) for one in view.resolved.reads):
+        raise forbidden(f"EXPLAIN {name[:60]}", "The view reads what this key may not, and a plan names it.")
+
+
 def shown(rows: pa.Table, access: Access, catalog: Catalog) -> pa.Table:
-    """Those rows of SHOW TABLES and SHOW VIEWS whose relation somebody may read."""
+    """Those rows of SHOW TABLES and SHOW VIEWS whose relation somebody may read; they name no other."""
     if access.is_unlimited or "name" not in rows.column_names:
         return rows
-    names = rows.column("name").to_pylist()
-    keep = [access.may_read(name, system=_is_system(catalog.relations.get(name))) for name in names]
-    return rows.filter(pa.array(keep, pa.bool_()))
+    keep = [_may_read(name, access, catalog) for name in rows.column("name").to_pylist()]
+    rows = rows.filter(pa.array(keep, pa.bool_()))
+    if "reads" not in rows.column_names:
+        return rows
+    reads = [
+        ", ".join(name for name in told.split(", ") if _may_read(name, access, catalog))
+        for told in rows.column("reads").to_pylist()
+    ]
+    return rows.set_column(rows.column_names.index("reads"), "reads", pa.array(reads, pa.string()))
+
+
+def _may_read(name: str, access: Access, catalog: Catalog) -> bool:
+    return access.may_read(name, system=_is_system(catalog.relations.get(name)))
 
 
 def told_unknown(error: RelationNameError, access: Access) -> Exception:

@@ -101,8 +101,9 @@ def build_app(hr: Headrace, settings: Settings, processes: QueryProcesses | None
         oidc,
     ):
         app.include_router(group.router)
-    for group in (scripts, health, metrics, graph, live, examples, pages, data, data_openapi):
+    for group in (scripts, health, metrics, graph, live, examples, pages, data_openapi):
         app.include_router(group.router)
+    data.install(app)
     commands.install(app, hr, settings.commands)
     feldera.install(app, str(home_of(hr).path))
     ring = KeyRing(home_of(hr).path)

@@ -8,6 +8,7 @@ import ipaddress
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from fastapi import Request
@@ -36,6 +37,7 @@ _PORTS = {"http": 80, "https": 443}
 _KNOWN = "headrace.known"
 _CREDENTIALS = "headrace.credentials"
 
+_THIS_MACHINE = unlimited("this machine")
 Origin = tuple[str, str, int]
 
 
@@ -49,6 +51,7 @@ def refuse_open_listening(host: str, keys: Sequence[str], has_keys: bool = False
         )
 
 
+@lru_cache(1_000)
 def is_loopback(host: str) -> bool:
     """Whether a name or address means this machine."""
     if host.lower() == "localhost":
@@ -132,7 +135,7 @@ class Guarded:
             elsewhere = _foreign(headers, scope.get("scheme", "http"))
             if elsewhere is not None:
                 return elsewhere
-            access = unlimited("this machine")
+            access = _THIS_MACHINE
         else:
             found = self._access_of(headers, method)
             if isinstance(found, Refusal):
@@ -262,6 +265,7 @@ def _page_origin(url: str) -> Origin | None:
     return _origin(parts.scheme, parts.netloc)
 
 
+@lru_cache(1_000)
 def _origin(scheme: str, host: str) -> Origin | None:
     """Scheme, name and port; none of what is no plain host, such as one with a user's name before it."""
     found = _HOST.fullmatch(host)

@@ -183,8 +183,8 @@ async def parked(
     """The parked events of a changefeed, in order."""
 
     def page() -> list[dict[str, Any]]:
-        _one(service, name)
-        found = [one for one in find_parked(service.engine.core, name.lower()) if one["sequence"] > after]
+        feed_id = _one(service, name)["id"]
+        found = [one for one in find_parked(service.engine.core, feed_id) if one["sequence"] > after]
         return json_form(found[:limit])
 
     return JSONResponse(await run_in_threadpool(page))
@@ -203,8 +203,7 @@ async def act(name: FeedName, verb: Literal["replay", "discard"], request: Reque
         raise invalid([{"loc": ("sequences",), "msg": "say which: sequences, or all = true"}])
 
     def run() -> dict[str, Any]:
-        _one(service, name)
-        rows = find_parked(service.engine.core, name.lower(), chosen.sequences)
+        rows = find_parked(service.engine.core, _one(service, name)["id"], chosen.sequences)
         lacking = set(chosen.sequences or ()) - {one["sequence"] for one in rows}
         if lacking:
             raise RelationNameError(f"there is no parked event {min(lacking)} of changefeed {name}")

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import resource
 import time
 from collections.abc import Callable
 from typing import Any
 
-from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from headrace.serving.problems import MEDIA_TYPE, Refusal, problem_of
+from headrace.serving.problems import Refusal
+from headrace.serving.request_parsing import RequestParsing, closing_answer
 
 # Of what a client still sends after it was refused: so long, so much and so slowly is it read, and thrown away.
 _LINGER_SECONDS = 2.0
@@ -31,10 +29,10 @@ def most_connections(wanted: int) -> int:
     return wanted if files == resource.RLIM_INFINITY else max(min(wanted, files - _OWN_FILES), 1)
 
 
-def bounded(seconds: float, most: int) -> type[H11Protocol]:
+def bounded(seconds: float, most: int) -> type[RequestParsing]:
     """The protocol of connections of which there are so many, each for so long without a request's head or a reader."""
 
-    class Bounded(H11Protocol):
+    class Bounded(RequestParsing):
         """Lets go of a client that says nothing, or its headers too slowly, or does not read, and of one too many."""
 
         _waiting: asyncio.TimerHandle | None = None
@@ -104,12 +102,7 @@ def _full(most: int) -> bytes:
         detail=f"{most} may be, which is the limit.",
         hint="close some, or come back after the seconds that Retry-After names",
     )
-    content = json.dumps(problem_of(refusal)).encode()
-    head = (
-        f"HTTP/1.1 503 Service Unavailable\r\nContent-Type: {MEDIA_TYPE}\r\nContent-Length: {len(content)}\r\n"
-        "Retry-After: 5\r\nConnection: close\r\n\r\n"
-    )
-    return head.encode() + content
+    return closing_answer("503 Service Unavailable", refusal, "Retry-After: 5\r\n")
 
 
 class Lingering:
@@ -123,7 +116,7 @@ class Lingering:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on; if its answer closes the connection, end it when the client has stopped to send."""
-        if scope["type"] != "http" or "expect" in Headers(scope=scope):
+        if scope["type"] != "http" or any(name == b"expect" for name, _ in scope["headers"]):
             await self._app(scope, receive, send)
             return
         whole = closing = False
@@ -137,7 +130,9 @@ class Lingering:
         async def sent(message: Message) -> None:
             nonlocal closing
             if message["type"] == "http.response.start":
-                closing = Headers(raw=message["headers"]).get("connection", "").lower() == "close"
+                closing = any(
+                    name.lower() == b"connection" and value.lower() == b"close" for name, value in message["headers"]
+                )
             elif closing and not message.get("more_body", False):
                 await send({**message, "more_body": True})
                 if not whole:

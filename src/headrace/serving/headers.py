@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 # Data: whatever a browser takes it for, nothing of it runs, is framed, or loads anything.
@@ -20,7 +19,10 @@ _ALWAYS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
-_YEAR = "max-age=31536000"
+_YEAR = b"max-age=31536000"
+_TLS = b"strict-transport-security"
+_RAW = [(name.lower().encode(), value.encode()) for name, value in _ALWAYS.items()]
+_POLICY = b"content-security-policy"
 
 
 class Headed:
@@ -34,14 +36,16 @@ class Headed:
 
         async def headed(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(raw=message["headers"])
-                for name, value in _ALWAYS.items():
-                    headers.setdefault(name, value)
-                is_page = headers.get("content-type", "").startswith("text/html")
-                headers.setdefault("Content-Security-Policy", PAGE_POLICY if is_page else _DATA_POLICY)
-                if scope.get("scheme") == "https":
-                    headers.setdefault("Strict-Transport-Security", _YEAR)
-                message["headers"] = headers.raw
+                # As they go out, without a look at each for each: this is done for every answer.
+                headers: list[tuple[bytes, bytes]] = list(message["headers"])
+                own = {name.lower(): value for name, value in headers}
+                headers += [one for one in _RAW if one[0] not in own]
+                if _POLICY not in own:
+                    is_page = own.get(b"content-type", b"").startswith(b"text/html")
+                    headers.append((_POLICY, (PAGE_POLICY if is_page else _DATA_POLICY).encode()))
+                if scope.get("scheme") == "https" and _TLS not in own:
+                    headers.append((_TLS, _YEAR))
+                message["headers"] = headers
             await send(message)
 
         await self._app(scope, receive, headed if scope["type"] == "http" else send)

@@ -22,7 +22,6 @@ from prometheus_client import (
     ProcessCollector,
     generate_latest,
 )
-from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headrace.epoch.core import Core
@@ -139,6 +138,9 @@ class Measured:
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
         self._metrics = metrics
+        # What is looked up under a lock each time: few, since routes and methods are those that are declared.
+        self._counters: dict[tuple[str, str, int], Counter] = {}
+        self._seconds: dict[tuple[str, bool], Histogram] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on and note what became of it."""
@@ -153,7 +155,9 @@ class Measured:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 # What event streams alone say of themselves; they last for as long as one listens.
-                streams = "no-store" in Headers(raw=message["headers"]).get("cache-control", "") and status == 200
+                streams = status == 200 and any(
+                    name == b"cache-control" and b"no-store" in value for name, value in message["headers"]
+                )
             await send(message)
             whole = message["type"] == "http.response.body" and not message.get("more_body", False)
 
@@ -163,9 +167,15 @@ class Measured:
             # Only what is declared becomes a label: a stranger's paths and methods would be without number.
             method = scope["method"] if scope["method"] in _METHODS else "other"
             route = getattr(scope.get("route"), "path", "unknown")
-            self._metrics.requests.labels(method, route, str(status)).inc()
-            seconds = self._metrics.stream_seconds if streams else self._metrics.request_seconds
-            seconds.labels(route).observe(time.perf_counter() - started_at)
+            counter = self._counters.get((method, route, status))
+            if counter is None:
+                counter = self._counters[method, route, status] = self._metrics.requests.labels(method, route, status)
+            counter.inc()
+            seconds = self._seconds.get((route, streams))
+            if seconds is None:
+                histogram = self._metrics.stream_seconds if streams else self._metrics.request_seconds
+                seconds = self._seconds[route, streams] = histogram.labels(route)
+            seconds.observe(time.perf_counter() - started_at)
             if not whole and not streams:
                 self._metrics.broken_off.labels(method, route).inc()
 

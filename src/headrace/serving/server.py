@@ -34,7 +34,7 @@ class Server(uvicorn.Server):
                 app,
                 http=connections,
                 # Whatever else is installed: the limits on connections are tried with this one.
-                loop="asyncio",
+                loop="uvloop",
                 host=host,
                 port=port,
                 lifespan="on",

@@ -60,6 +60,27 @@ def sort_keys(rows: pa.Table, order: Order) -> SortKeys:
     return _joined(parts)
 
 
+def key_width(schema: pa.Schema, order: Order) -> int:
+    """How many bytes a sort key has."""
+    return PARTITION + sum(1 + _value_width(schema.field(column.index).type) for column in order.columns)
+
+
+def _value_width(kind: pa.DataType) -> int:
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return STRING
+    return 16 if pa.types.is_decimal128(kind) and kind.precision > 18 else 8
+
+
+def partition_bounds(values: Sequence[pa.Array], width: int) -> tuple[SortKeys, SortKeys]:
+    """The start and the end of the partition of these values, of sort keys of a width."""
+    low, high = identity(values, 1)
+    partition = int(low[0]).to_bytes(8, "big") + int(high[0]).to_bytes(8, "big")
+    rest = width - PARTITION
+    # Of bytes, not of a list of them: NumPy would cut the zeros at the end.
+    start, end = (np.frombuffer(partition + byte * rest, dtype=f"S{width}") for byte in (b"\0", b"\xff"))
+    return start, end
+
+
 def _joined(parts: Sequence[Bytes]) -> SortKeys:
     matrix = np.ascontiguousarray(np.concatenate(parts, axis=1))
     return matrix.view(f"S{matrix.shape[1]}").ravel()
@@ -224,12 +245,14 @@ class Arrangement:
 
     def rows(self, starts: SortKeys, ends: SortKeys, columns: Sequence[int]) -> Delta:
         """The rows of the closed ranges of keys, which must not overlap."""
-        schema = pa.schema([pa.field(f"c{i}", self.schema.field(index).type) for i, index in enumerate(columns)])
         found: list[Delta] = []
         for run, part in zip(self.runs, self.parts, strict=True):
             positions = part.positions[spans(*_range(part, starts, ends))]
             if len(positions):
                 found.append(gather(project(run.delta, columns), positions))
+        if len(found) == 1:
+            return found[0]
+        schema = pa.schema([pa.field(f"c{i}", self.schema.field(index).type) for i, index in enumerate(columns)])
         return concat(schema, found)
 
     def sizes(self, partitions: SortKeys) -> Positions:

@@ -39,8 +39,10 @@ class Freshness:
 
 def entity_tag(shown: Shown, asked: Asked, freshness: Freshness, place: str, form: str) -> str:
     """What an answer is known by: the same as long as the relation has not changed."""
-    told = repr((place, form, freshness.changed_at, asked)).encode()
-    digest = hashlib.blake2b(shown.digest + told, key=_SALT, digest_size=15).digest()
+    compared = [(one.column, one.operator, one.value) for one in asked.conditions]
+    order = [(one.name, one.descending) for one in asked.order]
+    told = (place, form, freshness.changed_at, asked.fields, compared, order, asked.limit, asked.offset, asked.cursor)
+    digest = hashlib.blake2b(shown.digest + repr(told).encode(), key=_SALT, digest_size=15).digest()
     return f'"{base64.urlsafe_b64encode(digest).decode("ascii")}"'
 
 

@@ -17,14 +17,16 @@ Parameters = list[Any]
 
 # One statement, so that how far the feed is belongs to the very rows that are read, also where there are none.
 _PAGE = """
-SELECT f.epoch, f.sequence, f.scan, f.committed_at, d.found, {picked}
-FROM (SELECT epoch, sequence, scan, committed_at FROM {feeds} WHERE feed_id = %s) f
+SELECT {picked}, d.found, f.epoch, f.sequence, f.scan, f.committed_at
+FROM ({mark}) f
 LEFT JOIN LATERAL (
     SELECT TRUE AS found, {columns} FROM {table} WHERE {conditions} ORDER BY {order} LIMIT %s OFFSET %s
 ) d ON TRUE
 ORDER BY {outer_order}
 """
-_MARK = "SELECT epoch, sequence, scan, committed_at FROM {feeds} WHERE feed_id = %s"
+_MARK = """
+SELECT epoch, sequence, scan, extract(epoch FROM committed_at)::float8 AS committed_at FROM {feeds} WHERE feed_id = %s
+"""
 
 
 def mark_sql(table: ServingTable) -> sql.Composed:
@@ -52,7 +54,7 @@ def page_sql(
     outer = [_ordered(schema, one, sql.SQL("d.{}").format(names[columns.index(one.name)])) for one in order]
     return sql.SQL(_PAGE).format(
         picked=sql.SQL(", ").join(sql.SQL("d.{}").format(name) for name in names),
-        feeds=_named(table, FEEDS),
+        mark=mark_sql(table),
         columns=sql.SQL(", ").join(
             sql.SQL("{} AS {}").format(sql.Identifier(column), name)
             for column, name in zip(columns, names, strict=True)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from pyspark.sql.types import BooleanType, DataType, DoubleType, FloatType, IntegralType
 
 from headrace.intake.reasons import BadValue
 from headrace.intake.reasons import shown as shown_value
-from headrace.intake.values import converter
 from headrace.reading.access import Access, Condition, IndexColumn, Operator, find_access, total
 from headrace.serving.data.shown import Shown
 from headrace.serving.problems import Refusal
@@ -131,29 +130,25 @@ def _condition(shown: Shown, name: str, given: str) -> Condition:
 
 def _compared(shown: Shown, column: str, operator: Operator, text: str) -> Condition:
     if not shown.is_ordered(column):
-        kind = shown.schema[column].dataType.simpleString().upper()
+        kind = shown.kinds[column].simpleString().upper()
         raise bad_parameter(column, f"Values of type {kind} are not compared here", "ask with POST /v1/query")
     if len(text) > _LONGEST_VALUE:
         raise bad_parameter(column, "its value is too long", f"{_LONGEST_VALUE} characters are the most")
-    kind = shown.schema[column].dataType
     try:
-        return Condition(column, operator, _value(kind, text))
+        return Condition(column, operator, _value(shown.kinds[column], shown.converters[column], text))
     except BadValue as error:
         raise bad_parameter(column, str(error), "write column=eq.value, gt, gte, lt or lte instead of eq") from None
 
 
-_converter = lru_cache(1_000)(converter)
-
-
-def _value(kind: DataType, text: str) -> object:
+def _value(kind: DataType, converted: Callable[[Any], Any], text: str) -> object:
     """A value from its text, which for a number or a truth is not its JSON form."""
     match kind:
         case BooleanType():
-            return _converter(kind)({"true": True, "false": False}.get(text.lower(), text))
+            return converted({"true": True, "false": False}.get(text.lower(), text))
         case IntegralType():
             if not re.fullmatch(r"[+-]?[0-9]{1,40}", text):
                 raise BadValue(f"expected an integer, got {shown_value(text)}")
-            return _converter(kind)(int(text))
+            return converted(int(text))
         case DoubleType() | FloatType():
             try:
                 number = float(text)
@@ -162,7 +157,7 @@ def _value(kind: DataType, text: str) -> object:
             # What a FLOAT can be that is written with fewer digits.
             return float(np.float32(number)) if isinstance(kind, FloatType) else number
         case _:
-            return _converter(kind)(text)
+            return converted(text)
 
 
 def _fields(shown: Shown, text: str) -> tuple[str, ...]:

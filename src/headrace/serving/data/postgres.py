@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,13 +47,13 @@ class FeedMark:
 
     epoch: int
     sequence: int
-    committed_at: datetime | None
+    committed_at: float | None
 
     def lag(self, changed_at: int) -> float:
         """Seconds since what the table holds was committed; 0 if the relation has not changed since."""
         if self.epoch >= changed_at or self.committed_at is None:
             return 0.0
-        return max((datetime.now(UTC) - self.committed_at).total_seconds(), 0.0)
+        return max(time.time() - self.committed_at, 0.0)
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,13 @@ class TableRows:
     rows: list[dict[str, Any]]
     mark: FeedMark
     more: bool
-    # Of each row what stands in the columns of the order.
-    places: Sequence[Sequence[Any]]
+    # The same rows with the columns of the order, by place, and where those stand.
+    found: Sequence[Sequence[Any]]
+    order: Sequence[int]
+
+    def place(self, index: int) -> list[Any]:
+        """What stands in the columns of the order in one row."""
+        return [self.found[index][place] for place in self.order]
 
 
 class Tables:
@@ -111,14 +116,14 @@ class Tables:
             statement, parameters = page_sql(table, shown.schema, columns, asked.conditions, access.order, place)
         given = [table.feed_id, *parameters, asked.limit + 1, asked.offset]
         found = await self._fetched(statement, given)
-        mark = _mark(found[0]) if found else None
+        mark = _mark(found[0][len(columns) + 1 :]) if found else None
         if found is None or mark is None:
             return None
-        rows = [row[5:] for row in found if row[4]]
+        if not found[0][len(columns)]:
+            found = []
         order = [columns.index(one.name) for one in access.order]
-        places = [[row[index] for index in order] for row in rows[: asked.limit]]
-        written = _json_rows(shown, asked.fields, rows[: asked.limit])
-        return TableRows(written, mark, len(rows) > asked.limit, places)
+        written = _json_rows(shown, asked.fields, found[: asked.limit])
+        return TableRows(written, mark, len(found) > asked.limit, found, order)
 
     def _first_page(
         self, table: ServingTable, shown: Shown, columns: Sequence[str], asked: Asked, access: Access
@@ -200,31 +205,36 @@ def table_access(table: ServingTable, shown: Shown, asked: Asked) -> Access | No
         return None
     ranged = {one.column for one in asked.conditions if one.operator != "eq"}
     # PostgreSQL orders text by its language, so that such an index is none for an order by bytes.
-    texts = [one for one in (*ranged, found.order[0].name) if isinstance(shown.schema[one].dataType, StringType)]
+    texts = [one for one in (*ranged, found.order[0].name) if isinstance(shown.kinds[one], StringType)]
     return None if texts and found.kind != "key" else found
 
 
 def position_of(shown: Shown, access: Access, place: Sequence[Any]) -> Position:
     """The place of a row in the order, as a cursor keeps it."""
-    types = [arrow_type(shown.schema[one.name].dataType) for one in access.order]
-    arrays = [pa.chunked_array([pa.array([value], kind)]) for value, kind in zip(place, types, strict=True)]
+    types = [arrow_type(shown.kinds[one.name]) for one in access.order]
+    # Decimals come as text, which is their JSON form.
+    values = [
+        Decimal(one) if pa.types.is_decimal(kind) and one is not None else one
+        for one, kind in zip(place, types, strict=True)
+    ]
+    arrays = [pa.chunked_array([pa.array([value], kind)]) for value, kind in zip(values, types, strict=True)]
     return Position(tuple(ranks(one)[0] for one in arrays), (0, 0), 1)
 
 
 def _values(shown: Shown, access: Access, after: Position) -> list[Any]:
-    types = [arrow_type(shown.schema[one.name].dataType) for one in access.order]
+    types = [arrow_type(shown.kinds[one.name]) for one in access.order]
     return [of_rank(rank, kind)[0].as_py() for rank, kind in zip(after.ranks, types, strict=True)]
 
 
 def _mark(row: tuple[Any, ...]) -> FeedMark | None:
-    epoch, sequence, scan, committed_at = row[:4]
+    epoch, sequence, scan, committed_at = row
     # While all is told anew into the table itself, some rows are not there yet.
     return None if epoch is None or scan == "direct" else FeedMark(epoch, sequence or 0, committed_at)
 
 
 def _json_rows(shown: Shown, fields: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
     """Rows in the one JSON form; what is text, a number or a time needs no more than its name."""
-    kinds = [shown.schema[name].dataType for name in fields]
+    kinds = [shown.kinds[name] for name in fields]
     floats = [index for index, kind in enumerate(kinds) if isinstance(kind, (FloatType, DoubleType))]
     if floats:
         singles = {index for index in floats if isinstance(kinds[index], FloatType)}
@@ -243,6 +253,10 @@ def _float(value: float, single: bool) -> Any:
 
 
 async def _configured(connection: AsyncConnection[Any]) -> None:
+    from psycopg.types.string import TextLoader
+
+    # As text a decimal has its JSON form already.
+    connection.adapters.register_loader("numeric", TextLoader)
     await connection.execute("SET TIME ZONE 'UTC'")
     await connection.execute("SET default_transaction_read_only = on")
     await connection.execute("SELECT set_config('statement_timeout', %s, false)", (_STATEMENT_MS,))

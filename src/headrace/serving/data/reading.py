@@ -58,15 +58,16 @@ async def from_state(direct: Direct, question: Question, scan_rows: int) -> Answ
     headers = headers_of(freshness, tag)
     if is_known(question.known_tags, tag):
         return Answer(freshness.epoch, headers, unchanged=True)
-    name = _name(shown, asked, access, "state")
-    after = read_cursor(asked.cursor, shown, access, name) if asked.cursor else None
+    after = None
+    if asked.cursor:
+        after = read_cursor(asked.cursor, shown, access, _name(shown, asked, access, "state"))
     page = await direct.page(newest.content, shown, asked, access, after)
     return Answer(
         freshness.epoch,
         headers,
         json_rows(page.rows),
         page.more,
-        lambda index: written_cursor(page.positions[index], name),
+        lambda index: written_cursor(page.position(index), _name(shown, asked, access, "state")),
     )
 
 
@@ -97,7 +98,7 @@ async def from_table(tables: Tables, table: ServingTable, question: Question) ->
         page.rows,
         page.more,
         lambda index: written_cursor(
-            position_of(shown, access, page.places[index]), _name(shown, asked, access, "table")
+            position_of(shown, access, page.place(index)), _name(shown, asked, access, "table")
         ),
     )
 
@@ -111,5 +112,5 @@ def _told(question: Question, table: ServingTable, epoch: int, sequence: int, la
 
 def _name(shown: Shown, asked: Asked, access: Access, place: str) -> str:
     """What a cursor is good for: either place, but where rows that are equal in the order are told apart otherwise."""
-    texts = any(isinstance(shown.schema[one.name].dataType, StringType) for one in access.order)
+    texts = any(isinstance(shown.kinds[one.name], StringType) for one in access.order)
     return question_of(shown, asked, access, place if texts or not shown.keyed else "")

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
 from headrace.catalog.catalog import Catalog, Relation, Table
 from headrace.errors import FeedError, RelationNameError, SetupError
 from headrace.feeds.postgres_names import read_indexes
+from headrace.intake.values import converter
 from headrace.reading.access import Index, IndexColumn
 from headrace.serving.data.tables import ServingTable, as_index, declared_by_feeds, serving_table
 from headrace.serving.problems import Refusal
@@ -41,9 +43,19 @@ class Shown:
         told = f"{self.name}\0{self.schema.json()}\0{self.key}"
         return hashlib.blake2b(told.encode(), digest_size=16).digest()
 
+    @cached_property
+    def kinds(self) -> Mapping[str, DataType]:
+        """The type of each column."""
+        return {field.name: field.dataType for field in self.schema.fields}
+
+    @cached_property
+    def converters(self) -> Mapping[str, Callable[[Any], Any]]:
+        """Of each column that can be compared, what makes a value of its JSON form."""
+        return {name: converter(kind) for name, kind in self.kinds.items() if isinstance(kind, ORDERED)}
+
     def is_ordered(self, column: str) -> bool:
         """Whether values of a column can be compared."""
-        return isinstance(self.schema[column].dataType, ORDERED)
+        return isinstance(self.kinds[column], ORDERED)
 
 
 class ShownRelations:

@@ -1,0 +1,80 @@
+"""Where a feed goes on: as its home knows, or as the sink does, which may have taken more, or be an older copy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headrace.catalog.catalog import Feed, Relation
+from headrace.epoch.core import Core
+from headrace.errors import FeedError
+from headrace.feeds.batch import Mark
+from headrace.feeds.kept import Kept
+from headrace.feeds.options import FeedOptions
+from headrace.feeds.progress import Progress, further
+from headrace.feeds.sink import Delivery
+
+
+def begin(core: Core, feed: Feed, options: FeedOptions, relation: Relation, delivery: Delivery, kept: Kept) -> Progress:
+    """How far a feed is that has an open sink, noted; an error if home and sink do not fit."""
+    progress = kept.read()
+    if progress is None:
+        scanning = options.initial_scan != "no"
+        epoch = feed.begins_after if scanning else None
+        progress = Progress(Mark(feed.begins_after, 0, 0), epoch, scanning, scans=feed.scans)
+        if scanning and not _is_readable(core, relation, feed.begins_after):
+            progress = told_anew(progress, core.epoch)
+    elif progress.scans < feed.scans:
+        progress = replace(told_anew(progress, core.epoch), scans=feed.scans, done=False)
+    elif progress.scanning and not _is_readable(core, relation, progress.scan_epoch or 0):
+        progress = told_anew(progress, core.epoch)
+    progress = _with_known(core, feed, delivery, progress)
+    kept.note(progress, now=True)
+    return progress
+
+
+def keeps_marks(delivery: Delivery) -> bool:
+    """Whether a sink keeps the mark of a batch with the batch."""
+    return bool(getattr(delivery, "keeps_marks", False))
+
+
+def told_anew(progress: Progress, epoch: int) -> Progress:
+    """The progress of a feed that is to tell all rows anew, as they are at an epoch."""
+    mark = Mark(epoch, 0, progress.mark.sequence)
+    return replace(progress, mark=mark, scan_epoch=epoch, scanning=True, reset_due=True, begun=False, confirmed=0)
+
+
+def _with_known(core: Core, feed: Feed, delivery: Delivery, progress: Progress) -> Progress:
+    """Where the feed is by its home and by its sink; an error if one of them is an older copy of itself."""
+    known = delivery.known_mark()
+    if progress.reset_due:
+        # What comes next has numbers that the sink has never seen.
+        sequence = max(progress.mark.sequence, known.sequence if known is not None else 0)
+        return replace(progress, mark=replace(progress.mark, sequence=sequence))
+    if known is not None and known.epoch > core.epoch:
+        raise _parted(
+            feed,
+            f"It has events of epoch {known.epoch}, and the home is at epoch {core.epoch}: "
+            "the home was put back to an older copy.",
+        )
+    if keeps_marks(delivery) and progress.confirmed > (known.sequence if known is not None else 0):
+        told = f"up to event {known.sequence}" if known is not None else "not at all"
+        raise _parted(feed, f"It knows the feed {told}, and has confirmed event {progress.confirmed} before.")
+    if known is None or not further(known, progress.mark):
+        return progress
+    return replace(progress, mark=known, scanning=progress.scanning and known.epoch == progress.scan_epoch)
+
+
+def _parted(feed: Feed, how: str) -> FeedError:
+    return FeedError(
+        f"the sink of changefeed {feed.name} does not hold what the feed has told",
+        detail=how,
+        hint=f"RESYNC CHANGEFEED {feed.name} tells all rows anew",
+    )
+
+
+def _is_readable(core: Core, relation: Relation, epoch: int) -> bool:
+    """Whether a relation can be read at an epoch, and has the columns that it has now."""
+    history = core.catalog.history
+    then, now = (history.at(relation.name, one) for one in (epoch, core.epoch))
+    expired = epoch < core.ledger.oldest
+    return not expired and then is not None and now is not None and then.goes_on_as(now)
