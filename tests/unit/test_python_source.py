@@ -47,7 +47,7 @@ def test_a_position_is_what_was_yielded_and_nothing_of_those_before() -> None:
 
 
 def test_a_function_that_never_yields_holds_up_nobody_who_closes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.sources.running.STOP_SECONDS", 0.2)
+    monkeypatch.setattr("headrace.sources.runner.STOP_SECONDS", 0.2)
     sleeping, over = threading.Event(), threading.Event()
 
     class Sleeps:
@@ -71,7 +71,7 @@ def test_a_function_that_never_yields_holds_up_nobody_who_closes(monkeypatch: py
     decoders = Decoders(host, source, connector)  # pyright: ignore[reportArgumentType]
     runner = Runner(loop, source, connector, Description("s", ""), lambda _: "t", decoders, read)
     sources = Sources(loop)
-    sources._runners["s"] = runner  # pyright: ignore[reportPrivateUsage]
+    sources._runners._running["s"] = runner  # pyright: ignore[reportPrivateUsage]
     runner.start()
     assert sleeping.wait(10)
     began = time.monotonic()

@@ -110,6 +110,11 @@ class Runner:
             self._join(_JOIN_SECONDS)
 
     @property
+    def runs(self) -> Feed:
+        """The feed that it tells."""
+        return self.feed
+
+    @property
     def has_ended(self) -> bool:
         """Whether nothing of it is under way any more."""
         return not self._thread.is_alive()

@@ -59,6 +59,8 @@ _LONGEST_PAUSE = 30.0
 _LAG_SECONDS = 2.0
 _MOST_RECORDS = 10_000
 _LET_GO_SECONDS = 10.0
+# Whoever closes a home or stops a source waits no longer for one that does not answer, such as a function that sleeps.
+STOP_SECONDS = 20.0
 _MOST_HELD = 1_000_000
 # So often a backlog is made anew because its tables have been defined otherwise meanwhile.
 _ATTEMPTS = 3
@@ -128,19 +130,34 @@ class Runner:
         """Begin to read, where the last committed epoch ends."""
         self._thread.start()
 
-    def stop(self, wait: bool = True, seconds: float | None = None) -> None:
-        """Finish the epoch under way, and read no further; who waits may do so no longer than some seconds."""
+    @property
+    def runs(self) -> Source:
+        """The source that it reads."""
+        return self.source
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing of it is under way any more."""
+        return not self._thread.is_alive()
+
+    def stop(self, wait: bool = True) -> None:
+        """Finish the epoch under way, and read no further; who waits does so no longer than some seconds."""
         self._stopped.set()
-        if wait and self._thread is not threading.current_thread() and self._thread.ident is not None:
-            self._thread.join(seconds)
-            if self._thread.is_alive():
-                # Whatever it still brings is refused: it was told to stop.
-                _log.warning(
-                    "source %s has not ended within %s seconds, and is left alone",
-                    self.source.name,
-                    seconds,
-                    extra=self._fields,
-                )
+        if wait:
+            self._join(STOP_SECONDS)
+
+    def _join(self, seconds: float | None) -> None:
+        if self._thread is threading.current_thread() or self._thread.ident is None:
+            return
+        self._thread.join(seconds)
+        if self._thread.is_alive():
+            # Whatever it still brings is refused: it was told to stop.
+            _log.warning(
+                "source %s has not ended within %s seconds, and is left alone",
+                self.source.name,
+                seconds,
+                extra=self._fields,
+            )
 
     @property
     def _fields(self) -> dict[str, object]:
@@ -167,7 +184,8 @@ class Runner:
 
     def _run(self) -> None:
         if self._before is not None:
-            self._before.stop()
+            self._before.stop(wait=False)
+            self._before._join(None)
             self._before = None
         pause = _FIRST_PAUSE
         while not self._stopped.is_set():

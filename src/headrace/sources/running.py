@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 from collections import Counter, defaultdict
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -18,7 +17,7 @@ from headrace.capture.options import read_options
 from headrace.catalog.catalog import Source
 from headrace.epoch.core import Core
 from headrace.epoch.loop import Loop
-from headrace.errors import HeadraceError
+from headrace.epoch.runners import Runners
 from headrace.intake.table import TableContract
 from headrace.reading.point_read import rows_where
 from headrace.sources.bulk import Backlog
@@ -33,8 +32,6 @@ _log = logging.getLogger("headrace.sources")
 # From so many records on that come at once, they are a backlog, and so many of one are taken into an epoch at most.
 _LARGE = 5_000
 _MOST_AT_ONCE = 100_000
-# Whoever closes a home or stops a source waits no longer for one that does not answer, such as a function that sleeps.
-STOP_SECONDS = 20.0
 
 
 class Sources:
@@ -42,69 +39,16 @@ class Sources:
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
-        self._runners: dict[str, Runner] = {}
-        self._stopping: dict[str, Runner] = {}
-        # Those that cannot even begin, as without their secret, as they are defined, and why.
-        self._unable: dict[str, tuple[Source, str]] = {}
-        self._lock = threading.Lock()
-        self._closed = False
+        self._runners: Runners[Source, Runner] = Runners(self._wanted, self._made, _say_unable)
+        self.reconcile = self._runners.reconcile
+        self.restart = self._runners.restart
+        self.wait_for_stopped = self._runners.wait_for_stopped
+        self.close = self._runners.close
         # By source and outcome, changes since this process began.
         self.totals: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
-    def reconcile(self) -> None:
-        """Run what the newest epoch has as running, as it is defined there, and nothing else."""
-        with self._lock:
-            if self._closed:
-                return
-            wanted = {one.name: one for one in self._loop.core.catalog.sources.values() if one.state == "Running"}
-            for name, runner in list(self._runners.items()):
-                if wanted.get(name) != runner.source:
-                    # Not waited for: a definition may be under way, whose turn the runner waits for.
-                    runner.stop(wait=False)
-                    self._stopping[name] = self._runners.pop(name)
-            self._unable.clear()
-            for name, source in wanted.items():
-                if name not in self._runners:
-                    self._begin(source)
-
-    def _begin(self, source: Source) -> None:
-        """Run a source; one that cannot begin says why, and is in nobody else's way."""
-        name = source.name
-        try:
-            runner = self._made(source, self._stopping.get(name))
-        except HeadraceError as error:
-            self._unable[name] = source, " ".join(part for part in (error.message, error.detail) if part)
-            _log.error("source %s cannot begin: %s", name, self._unable[name][1], extra={"source": name})
-            return
-        self._stopping.pop(name, None)
-        self._runners[name] = runner
-        runner.start()
-
-    def wait_for_stopped(self) -> None:
-        """Wait until those that were paused or dropped have ended; not while it is one's turn to make epochs."""
-        with self._lock:
-            stopping, self._stopping = self._stopping, {}
-        for runner in stopping.values():
-            runner.stop(seconds=STOP_SECONDS)
-
-    def restart(self, name: str) -> None:
-        """Begin anew with a source, where the last committed epoch ends; it may have stopped by itself."""
-        with self._lock:
-            runner = self._runners.pop(name, None)
-            if runner is not None:
-                runner.stop(wait=False)
-                self._stopping[name] = runner
-        self.reconcile()
-
-    def close(self) -> None:
-        """Finish the epochs under way, and read no further."""
-        with self._lock:
-            self._closed = True
-            runners = [*self._runners.values(), *self._stopping.values()]
-        for runner in runners:
-            runner.stop(wait=False)
-        for runner in runners:
-            runner.stop(seconds=STOP_SECONDS)
+    def _wanted(self) -> dict[str, Source]:
+        return {one.name: one for one in self._loop.core.catalog.sources.values() if one.state == "Running"}
 
     def status_of(self, source: Source) -> Status:
         """How a source fares."""
@@ -112,9 +56,9 @@ class Sources:
         if runner is not None and runner.source == source:
             # The counts as they are committed: a replay of dead letters changes them too.
             return replace(runner.status, progress=progress_of(self._loop.core, source.name))
-        known, error = self._unable.get(source.name, (None, ""))
-        if known == source:
-            return Status("Error", progress_of(self._loop.core, source.name), error=error)
+        unable = self._runners.unable(source.name, source)
+        if unable is not None:
+            return Status("Error", progress_of(self._loop.core, source.name), error=unable)
         # As it is defined: another process may run it, or it is just about to begin here.
         state: State = "Done" if source.state == "Done" else "Paused" if source.state == "Paused" else "Running"
         return Status(state, progress_of(self._loop.core, source.name))
@@ -136,6 +80,10 @@ class Sources:
             self.totals[source.name],
             backlog_of(core, source, connector),
         )
+
+
+def _say_unable(name: str, reason: str) -> None:
+    _log.error("source %s cannot begin: %s", name, reason, extra={"source": name})
 
 
 def table_of(core: Core, source: Source, arrival: Arrival) -> str:
