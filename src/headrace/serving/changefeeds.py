@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request
@@ -15,16 +15,31 @@ from headrace.feeds.define import replay_parked
 from headrace.feeds.parked import discard, find_parked
 from headrace.feeds.running import shown
 from headrace.json_forms import json_form, json_rows
+from headrace.serving.definition_routes import (
+    DEFINING,
+    DOING,
+    LOOKING,
+    NewLocation,
+    NewName,
+    NewOptions,
+    OfService,
+    OptionValue,
+    answered,
+    dropped,
+    one_of,
+    option_pairs,
+    ran,
+    read_model,
+    refuse_definitions,
+    refuse_misnamed,
+)
 from headrace.serving.openapi import NAME_LENGTH, ReceiptBody, body, refusals
 from headrace.serving.problems import invalid
 from headrace.serving.rows import JSON
 from headrace.serving.service import Service
 from headrace.serving.source_limits import refuse_unlisted
-from headrace.serving.sources import OfService, OptionValue, answered, read_model, refuse_definitions
 from headrace.sql.feed_statements import FEED_SINKS
-from headrace.sql.names import relation_name_fault
-from headrace.sql.statements import AlterFeed, CreateFeed, FeedAction, Statement
-from headrace.statements.run import run_statements
+from headrace.sql.statements import AlterFeed, CreateFeed, FeedAction
 
 router = APIRouter(tags=["changefeeds"])
 FeedName = Annotated[str, Path(max_length=NAME_LENGTH, description="The name of a changefeed.")]
@@ -63,11 +78,11 @@ class NewFeed(BaseModel):
         },
     )
 
-    name: str = Field(min_length=1, max_length=NAME_LENGTH)
+    name: NewName
     table: str = Field(min_length=1, max_length=NAME_LENGTH, description="The table or view whose changes go out.")
     sink: str = Field(max_length=NAME_LENGTH, description="Such as kafka, webhook, postgres or files.")
-    location: str = Field(min_length=1, max_length=10_000, description="Where it is, as the sink wants it.")
-    options: dict[str, OptionValue] = Field(default_factory=dict[str, OptionValue], max_length=1000)
+    location: NewLocation
+    options: NewOptions = Field(default_factory=dict[str, OptionValue])
     if_not_exists: bool = False
 
 
@@ -76,7 +91,7 @@ class FeedOptionsBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"options": {"batch_size": 1000}}]})
 
-    options: dict[str, OptionValue] = Field(default_factory=dict[str, OptionValue], max_length=1000)
+    options: NewOptions = Field(default_factory=dict[str, OptionValue])
     unset: list[str] = Field(default_factory=list[str], max_length=1000)
 
 
@@ -110,7 +125,7 @@ async def changefeeds(service: OfService) -> Response:
     return JSONResponse(await run_in_threadpool(_shown, service))
 
 
-@router.get("/v1/changefeeds/{name}", response_model=FeedBody, responses=refusals(404, 422, 503))
+@router.get("/v1/changefeeds/{name}", response_model=FeedBody, responses=LOOKING)
 async def changefeed(name: FeedName, service: OfService) -> Response:
     """One changefeed."""
     return JSONResponse(await run_in_threadpool(_one, service, name))
@@ -120,7 +135,7 @@ async def changefeed(name: FeedName, service: OfService) -> Response:
     "/v1/changefeeds",
     status_code=201,
     response_model=FeedBody,
-    responses=refusals(400, 404, 408, 413, 422, 429, 503),
+    responses=DEFINING,
     openapi_extra=body(NewFeed.model_json_schema(), JSON, description="The changefeed that is to be made."),
 )
 async def create(request: Request, service: OfService) -> Response:
@@ -128,13 +143,13 @@ async def create(request: Request, service: OfService) -> Response:
     refuse_definitions(service)
     sent = await read_model(request, NewFeed)
     _refuse_unlisted(service, sent.sink.lower(), sent.location, sent.options)
-    return await answered(request, service, _ran(service, sent.name, _statement(sent)), 201)
+    return await ran(request, service, _statement(sent), lambda: _one(service, sent.name), 201)
 
 
 @router.patch(
     "/v1/changefeeds/{name}",
     response_model=FeedBody,
-    responses=refusals(400, 404, 408, 413, 422, 429, 503),
+    responses=DEFINING,
     openapi_extra=body(FeedOptionsBody.model_json_schema(), JSON, description="The options that are to be others."),
 )
 async def alter(name: FeedName, request: Request, service: OfService) -> Response:
@@ -144,36 +159,33 @@ async def alter(name: FeedName, request: Request, service: OfService) -> Respons
     if not sent.options and not sent.unset:
         raise invalid([{"loc": ("options",), "msg": "say what is to be another: options or unset"}])
     _refuse_unlisted(service, "", "", sent.options)
-    options = tuple(sorted(_options(sent.options).items()))
+    options = option_pairs(sent.options)
     unset = tuple(one.lower() for one in sent.unset)
     statement = AlterFeed(sql="", line=1, column=1, name=name.lower(), options=options, unset=unset)
-    return await answered(request, service, _ran(service, name, statement))
+    return await ran(request, service, statement, lambda: _one(service, name))
 
 
-@router.post("/v1/changefeeds/{name}/{verb}", response_model=FeedBody, responses=refusals(400, 404, 422, 429, 503))
+@router.post("/v1/changefeeds/{name}/{verb}", response_model=FeedBody, responses=DOING)
 async def change(
     name: FeedName, verb: Literal["pause", "resume", "resync"], request: Request, service: OfService
 ) -> Response:
     """Pause a changefeed, have it go on, or tell all rows anew."""
-    statement = FeedAction(sql="", line=1, column=1, verb=verb, name=name.lower(), if_exists=False)
-    return await answered(request, service, _ran(service, name, statement))
+    statement = _action(name, verb)
+    return await ran(request, service, statement, lambda: _one(service, name))
 
 
 @router.delete(
     "/v1/changefeeds/{name}",
     status_code=204,
     response_class=Response,
-    responses=refusals(400, 404, 422, 429, 503),
+    responses=DOING,
 )
 async def drop(name: FeedName, request: Request, service: OfService) -> Response:
     """Drop a changefeed, as DROP CHANGEFEED does: what it told stays."""
-    refuse_definitions(service)
-    statement = FeedAction(sql="", line=1, column=1, verb="drop", name=name.lower(), if_exists=False)
-    await answered(request, service, lambda: run_statements(service.engine, [statement]))
-    return Response(status_code=204)
+    return await dropped(request, service, _action(name, "drop"))
 
 
-@router.get("/v1/changefeeds/{name}/parked", response_model=list[ParkedBody], responses=refusals(404, 422, 503))
+@router.get("/v1/changefeeds/{name}/parked", response_model=list[ParkedBody], responses=LOOKING)
 async def parked(
     name: FeedName,
     service: OfService,
@@ -193,7 +205,7 @@ async def parked(
 @router.post(
     "/v1/changefeeds/{name}/parked/{verb}",
     response_model=ReceiptBody,
-    responses=refusals(400, 404, 408, 413, 422, 429, 503),
+    responses=DEFINING,
     openapi_extra=body(ChosenParked.model_json_schema(), JSON, description="Which parked events."),
 )
 async def act(name: FeedName, verb: Literal["replay", "discard"], request: Request, service: OfService) -> Response:
@@ -219,23 +231,13 @@ def _refuse_unlisted(service: Service, sink: str, location: str, options: Mappin
     refuse_unlisted(service.settings.serve_source_locations, sink, location, options)
 
 
-def _ran(service: Service, name: str, statement: Statement) -> Callable[[], dict[str, Any]]:
-    def run() -> dict[str, Any]:
-        run_statements(service.engine, [statement])
-        return _one(service, name)
-
-    return run
+def _action(name: str, verb: Literal["pause", "resume", "resync", "drop"]) -> FeedAction:
+    return FeedAction(sql="", line=1, column=1, verb=verb, name=name.lower(), if_exists=False)
 
 
 def _statement(sent: NewFeed) -> CreateFeed:
     """The statement that a body stands for, held to what the text of one is held to."""
-    fault = relation_name_fault(sent.name)
-    if fault:
-        raise invalid([{"loc": ("name",), "msg": fault}])
-    if sent.sink.upper() not in FEED_SINKS:
-        raise invalid([{"loc": ("sink",), "msg": f"there are {', '.join(FEED_SINKS).lower()}"}])
-    if not sent.location.strip():
-        raise invalid([{"loc": ("location",), "msg": "it does not say where the events go"}])
+    refuse_misnamed(sent.name, ("sink", sent.sink, FEED_SINKS), sent.location, "it does not say where the events go")
     return CreateFeed(
         sql="",
         line=1,
@@ -244,16 +246,9 @@ def _statement(sent: NewFeed) -> CreateFeed:
         table=sent.table.lower(),
         sink=sent.sink.lower(),
         location=sent.location,
-        options=tuple(sorted(_options(sent.options).items())),
+        options=option_pairs(sent.options),
         if_not_exists=sent.if_not_exists,
     )
-
-
-def _options(given: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
-    options = {name.lower(): value for name, value in given.items()}
-    if len(options) < len(given):
-        raise invalid([{"loc": ("options",), "msg": "names that differ by case alone are the same"}])
-    return options
 
 
 def _shown(service: Service) -> list[dict[str, Any]]:
@@ -261,7 +256,4 @@ def _shown(service: Service) -> list[dict[str, Any]]:
 
 
 def _one(service: Service, name: str) -> dict[str, Any]:
-    found = [one for one in _shown(service) if one["name"] == name.lower()]
-    if not found:
-        raise RelationNameError(f"there is no changefeed {name}", hint="GET /v1/changefeeds lists what there is")
-    return found[0]
+    return one_of(_shown(service), name, "changefeed")

@@ -17,12 +17,12 @@ from headrace.events.commands import Command, load_commands, run_command
 from headrace.face import Headrace
 from headrace.json_forms import json_form
 from headrace.serving.bodies import read_body
+from headrace.serving.definition_routes import OfService
 from headrace.serving.ingress import KEY_LENGTH
 from headrace.serving.openapi import body, refusals
 from headrace.serving.problems import Refusal
 from headrace.serving.rows import JSON
 from headrace.serving.service import Service
-from headrace.serving.sources import OfService
 
 
 class CommandBody(BaseModel):

@@ -17,11 +17,11 @@ from headrace.capture.exact_json import json_text, read_record
 from headrace.capture.messages import Undecodable
 from headrace.json_forms import json_form
 from headrace.serving.bodies import read_small_body
+from headrace.serving.definition_routes import OfService, answered, model_of, read_model
 from headrace.serving.openapi import NAME_LENGTH, ReceiptBody, body, refusals
 from headrace.serving.problems import invalid
 from headrace.serving.rows import JSON
 from headrace.serving.service import Service
-from headrace.serving.sources import OfService, answered, model_of, read_model
 from headrace.sources.dead_letters import Filter, discard, find_letters, refuse_unknown, replay
 
 router = APIRouter(tags=["sources"])

@@ -16,12 +16,12 @@ from headrace.events.event import ID_LENGTH, NAME_LENGTH
 from headrace.events.states import as_event
 from headrace.json_forms import json_form
 from headrace.serving.bodies import read_body
+from headrace.serving.definition_routes import OfService, answered, read_model, refuse_definitions
 from headrace.serving.ingress import KEY_LENGTH
 from headrace.serving.openapi import AppendedBody, DefinedBody, body, refusals
 from headrace.serving.problems import Refusal, invalid
 from headrace.serving.rows import JSON
 from headrace.serving.service import Service
-from headrace.serving.sources import OfService, answered, read_model, refuse_definitions
 from headrace.serving.submissions import outcome
 
 router = APIRouter(tags=["events"])

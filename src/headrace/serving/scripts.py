@@ -8,11 +8,11 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from headrace.serving.definition_routes import OfService, answered, read_model, refuse_definitions
 from headrace.serving.openapi import DefinedBody, body, refusals
 from headrace.serving.problems import Refusal
 from headrace.serving.query import READS, refuse_long, refuse_statement
 from headrace.serving.rows import JSON
-from headrace.serving.sources import OfService, answered, read_model, refuse_definitions
 from headrace.sql.statements import parse
 from headrace.statements.run import run_statements
 

@@ -11,11 +11,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from headrace.access.grants import Access
 from headrace.serving.access import OfAccess
 from headrace.serving.auth import Credentials, is_known, key_digest, session_token
+from headrace.serving.definition_routes import read_model
 from headrace.serving.openapi import body, refusals
 from headrace.serving.problems import Refusal
 from headrace.serving.rows import JSON
 from headrace.serving.sessions import COOKIE, LASTS_SECONDS
-from headrace.serving.sources import read_model
 
 router = APIRouter(tags=["operation"])
 

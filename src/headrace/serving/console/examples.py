@@ -23,10 +23,10 @@ from headrace.project.definitions import read_definitions
 from headrace.project.folder import open_project
 from headrace.project.packaged import MEDALLION, example_folder
 from headrace.project.run import run_project
+from headrace.serving.definition_routes import OfService, answered, read_model, refuse_definitions
 from headrace.serving.openapi import ReceiptBody, body, refusals
 from headrace.serving.problems import Refusal
 from headrace.serving.rows import JSON
-from headrace.serving.sources import OfService, answered, read_model, refuse_definitions
 
 router = APIRouter(tags=["console"])
 

@@ -19,10 +19,10 @@ from headrace.feeds.running import shown as shown_feeds
 from headrace.json_forms import json_rows
 from headrace.reading.explain import explain_view
 from headrace.serving.console.history import History
+from headrace.serving.definition_routes import OfService, answered
 from headrace.serving.openapi import RelationName, refusals
 from headrace.serving.problems import Refusal
 from headrace.serving.service import Service
-from headrace.serving.sources import OfService, answered
 from headrace.sources.running import shown
 from headrace.state.store import Store
 

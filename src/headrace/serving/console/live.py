@@ -13,9 +13,9 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict
 
 from headrace.serving.console.history import History
+from headrace.serving.definition_routes import OfService
 from headrace.serving.openapi import refusals
 from headrace.serving.service import Service
-from headrace.serving.sources import OfService
 from headrace.serving.streams import EventStream, OpenStream
 
 router = APIRouter(tags=["console"])

@@ -14,10 +14,10 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from headrace.serving.auth import Credentials, is_known, key_digest, session_token
+from headrace.serving.definition_routes import OfService, read_model
 from headrace.serving.problems import Refusal
 from headrace.serving.session import set_cookie
 from headrace.serving.sessions import COOKIE
-from headrace.serving.sources import OfService, read_model
 from headrace.version import release
 
 router = APIRouter(include_in_schema=False)
