@@ -8,11 +8,12 @@ import pyarrow as pa
 import typer
 
 import headrace
-from headrace.cli.homes import ChosenHome, choose_home
+from headrace.cli.acting import AllOption, run_statement, show_discarded, show_one, tell, tell_idle
+from headrace.cli.homes import choose_home
 from headrace.cli.opening import errors_reported, opened, through_owner
 from headrace.cli.options import DebugOption, HomeOption, JsonOption, RowsOption
 from headrace.cli.reading import reading
-from headrace.cli.show import show_json, show_receipt, show_rows
+from headrace.cli.show import show_receipt, show_rows
 from headrace.cli.sql_text import options_text, quoted, string
 from headrace.errors import FeedError, RelationNameError
 
@@ -56,24 +57,14 @@ def list_feeds(home: HomeOption = None, as_json: JsonOption = False, debug: Debu
     with errors_reported(as_json=as_json, debug=debug), reading(choose_home(home)) as held:
         found = held.relations()
         show_rows(found.feeds if as_json else feeds_for_people(found.feeds), as_json=as_json)
-        _tell_untold(found.from_owner or not found.feeds.num_rows, as_json=as_json)
+        tell_idle(UNTOLD, found.from_owner or not found.feeds.num_rows, as_json=as_json)
 
 
 @changefeed.command()
 def show(name: NameArgument, home: HomeOption = None, as_json: JsonOption = False, debug: DebugOption = False) -> None:
     """Show all that is known of one changefeed."""
     with errors_reported(as_json=as_json, debug=debug), reading(choose_home(home)) as held:
-        found = [one for one in held.relations().feeds.to_pylist() if one["name"] == name.lower()]
-        if not found:
-            raise RelationNameError(
-                f"there is no changefeed {name}", hint="headrace changefeed list shows what there is"
-            )
-        if as_json:
-            show_json(found[0])
-            return
-        longest = max(map(len, found[0]))
-        for column, content in found[0].items():
-            typer.echo(f"{column:<{longest}}  {'NULL' if content is None else content}")
+        show_one(held.relations().feeds.to_pylist(), name, "changefeed", as_json=as_json)
 
 
 @changefeed.command()
@@ -101,13 +92,13 @@ def create(
         if not sink.isalnum():
             raise FeedError(f"there is no sink {sink}", hint="such as kafka, webhook, postgres or files")
         given = options_text(options or ())
-        is_told = _run(
+        is_told = run_statement(
             choose_home(home),
             f"CREATE CHANGEFEED {'IF NOT EXISTS ' if if_not_exists else ''}{quoted(name)} FOR TABLE {quoted(table)} "
             f"INTO {sink.upper()} {string(location)}{f' WITH ({given})' if given else ''}",
         )
-        _tell(f"changefeed {name} is made", as_json=as_json)
-        _tell_untold(is_told, as_json=as_json)
+        tell(f"changefeed {name} is made", as_json=as_json)
+        tell_idle(UNTOLD, is_told, as_json=as_json)
 
 
 @changefeed.command()
@@ -127,16 +118,16 @@ def alter(
             raise FeedError("it is not said what is to be another", hint="write --option name=value or --unset name")
         changes = [f"SET ({options_text(options)})"] if options else []
         changes += [f"UNSET ({', '.join(map(string, unset))})"] if unset else []
-        _run(choose_home(home), "; ".join(f"ALTER CHANGEFEED {quoted(name)} {change}" for change in changes))
-        _tell(f"changefeed {name} has other options", as_json=as_json)
+        run_statement(choose_home(home), "; ".join(f"ALTER CHANGEFEED {quoted(name)} {change}" for change in changes))
+        tell(f"changefeed {name} has other options", as_json=as_json)
 
 
 @changefeed.command()
 def pause(name: NameArgument, home: HomeOption = None, as_json: JsonOption = False, debug: DebugOption = False) -> None:
     """Tell nothing for now; what was told is remembered, and the log is kept up to retention_epochs."""
     with errors_reported(as_json=as_json, debug=debug):
-        _run(choose_home(home), f"PAUSE CHANGEFEED {quoted(name)}")
-        _tell(f"changefeed {name} is paused", as_json=as_json)
+        run_statement(choose_home(home), f"PAUSE CHANGEFEED {quoted(name)}")
+        tell(f"changefeed {name} is paused", as_json=as_json)
 
 
 @changefeed.command()
@@ -145,9 +136,9 @@ def resume(
 ) -> None:
     """Have a changefeed go on that was paused, or that stopped at an error."""
     with errors_reported(as_json=as_json, debug=debug):
-        is_told = _run(choose_home(home), f"RESUME CHANGEFEED {quoted(name)}")
-        _tell(f"changefeed {name} goes on", as_json=as_json)
-        _tell_untold(is_told, as_json=as_json)
+        is_told = run_statement(choose_home(home), f"RESUME CHANGEFEED {quoted(name)}")
+        tell(f"changefeed {name} goes on", as_json=as_json)
+        tell_idle(UNTOLD, is_told, as_json=as_json)
 
 
 @changefeed.command()
@@ -156,22 +147,21 @@ def resync(
 ) -> None:
     """Have a changefeed tell all rows anew, as they are now; then it goes on with changes."""
     with errors_reported(as_json=as_json, debug=debug):
-        is_told = _run(choose_home(home), f"RESYNC CHANGEFEED {quoted(name)}")
-        _tell(f"changefeed {name} tells all rows anew", as_json=as_json)
-        _tell_untold(is_told, as_json=as_json)
+        is_told = run_statement(choose_home(home), f"RESYNC CHANGEFEED {quoted(name)}")
+        tell(f"changefeed {name} tells all rows anew", as_json=as_json)
+        tell_idle(UNTOLD, is_told, as_json=as_json)
 
 
 @changefeed.command()
 def drop(name: NameArgument, home: HomeOption = None, as_json: JsonOption = False, debug: DebugOption = False) -> None:
     """Forget a changefeed; what was told stays where it is, and so do parked events."""
     with errors_reported(as_json=as_json, debug=debug):
-        _run(choose_home(home), f"DROP CHANGEFEED {quoted(name)}")
-        _tell(f"changefeed {name} is dropped; what it told stays", as_json=as_json)
+        run_statement(choose_home(home), f"DROP CHANGEFEED {quoted(name)}")
+        tell(f"changefeed {name} is dropped; what it told stays", as_json=as_json)
 
 
 FeedOption = Annotated[str | None, typer.Option("--feed", help="Those of one changefeed.")]
 SequencesArgument = Annotated[list[int] | None, typer.Argument(metavar="[SEQUENCE...]", help="Some by their numbers.")]
-AllOption = Annotated[bool, typer.Option("--all", help="All of them.")]
 
 
 @parked.command("list")
@@ -221,10 +211,7 @@ def discard(
     """Let go of parked events for good."""
     with errors_reported(as_json=as_json, debug=debug):
         receipt = _acted(home, "DISCARD", sequences, feed, every)
-        if as_json:
-            show_receipt(receipt, as_json=True)
-        else:
-            typer.echo(f"epoch {receipt.epoch}: they are gone")
+        show_discarded(receipt, as_json=as_json)
 
 
 def _acted(home: str | None, verb: str, sequences: list[int] | None, feed: str | None, every: bool) -> headrace.Receipt:
@@ -244,24 +231,3 @@ def _where(feed: str | None, sequences: list[int] | None) -> str:
     conditions = [f"feed = {string(feed.lower())}"] if feed is not None else []
     conditions += [f"sequence IN ({', '.join(map(str, sequences))})"] if sequences else []
     return f" WHERE {' AND '.join(conditions)}" if conditions else ""
-
-
-def _run(home: ChosenHome, sql: str) -> bool:
-    """Run a statement, and tell whether a process has the home open that goes on after it."""
-    if through_owner(home, "execute", sql=sql) is not None:
-        return True
-    with opened(home, write=True) as hr:
-        hr.execute(sql)
-    return False
-
-
-def _tell_untold(is_told: bool, *, as_json: bool) -> None:
-    if not (is_told or as_json):
-        typer.echo(UNTOLD)
-
-
-def _tell(text: str, *, as_json: bool) -> None:
-    if as_json:
-        show_json({"ok": True})
-    else:
-        typer.echo(text)

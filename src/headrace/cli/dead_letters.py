@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 import headrace
+from headrace.cli.acting import AllOption, show_discarded
 from headrace.cli.homes import choose_home
 from headrace.cli.opening import errors_reported, opened, read_sql, through_owner
 from headrace.cli.options import DebugOption, HomeOption, JsonOption, RowsOption
@@ -32,7 +33,6 @@ SourceOption = Annotated[str | None, typer.Option("--source", help="Those of one
 StageOption = Annotated[
     str | None, typer.Option("--stage", help="Those that ended there: text, values, contract, view, ...")
 ]
-AllOption = Annotated[bool, typer.Option("--all", help="All of them.")]
 _PAYLOAD = 200
 Deed = Literal["list", "replay", "discard"]
 
@@ -118,10 +118,7 @@ def discard(
     """Let go of dead letters for good."""
     with errors_reported(as_json=as_json, debug=debug):
         receipt = _acted(home, "discard", ids, source, stage, every, None)
-        if as_json:
-            show_receipt(receipt, as_json=True)
-        else:
-            typer.echo(f"epoch {receipt.epoch}: they are gone")
+        show_discarded(receipt, as_json=as_json)
 
 
 def _acted(

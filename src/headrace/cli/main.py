@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -29,6 +30,7 @@ from headrace.cli.run import run as run_scripts
 from headrace.cli.serve import serve
 from headrace.cli.source import source
 from headrace.cli.status import status
+from headrace.cli.usage import run_command
 from headrace.cli.verify import verify
 
 app = typer.Typer(
@@ -91,4 +93,4 @@ app.add_typer(local)
 
 def run(arguments: Sequence[str] | None = None) -> None:
     """Run the command line: exit code 0 when it did what was asked, 1 when not, 2 when it was misspelt."""
-    app(args=None if arguments is None else list(arguments))
+    sys.exit(run_command(app, "headrace", sys.argv[1:] if arguments is None else arguments))

@@ -22,16 +22,20 @@ from headrace.settings import Settings, read_settings
 
 def report(error: HeadraceError, *, as_json: bool) -> None:
     """Print the error to stderr: message, detail and hint, each on its own line, or one JSON object."""
+    report_parts(error.code, error.message, error.detail, error.hint, as_json=as_json)
+
+
+def report_parts(code: str, message: str, detail: str, hint: str, *, as_json: bool) -> None:
+    """Print the parts of an error to stderr."""
     if as_json:
-        parts = {"code": error.code, "message": error.message, "detail": error.detail, "hint": error.hint}
-        typer.echo(json.dumps(parts), err=True)
+        typer.echo(json.dumps({"code": code, "message": message, "detail": detail, "hint": hint}), err=True)
         return
     # Not through rich: it would wrap and colour what a user may want to copy.
-    typer.secho(f"error: {error.message}", err=True, fg=typer.colors.RED)
-    if error.detail:
-        typer.echo(f"detail: {error.detail}", err=True)
-    if error.hint:
-        typer.echo(f"hint: {error.hint}", err=True)
+    typer.secho(f"error: {message}", err=True, fg=typer.colors.RED)
+    if detail:
+        typer.echo(f"detail: {detail}", err=True)
+    if hint:
+        typer.echo(f"hint: {hint}", err=True)
 
 
 @contextmanager

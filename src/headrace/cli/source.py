@@ -7,14 +7,14 @@ from typing import Annotated
 import pyarrow as pa
 import typer
 
+from headrace.cli.acting import run_statement, show_one, tell, tell_idle
 from headrace.cli.homes import ChosenHome, choose_home
-from headrace.cli.opening import errors_reported, opened, through_owner
+from headrace.cli.opening import errors_reported
 from headrace.cli.options import DebugOption, HomeOption, JsonOption, ProgressOption
-from headrace.cli.progress import shown
 from headrace.cli.reading import Relations, reading
-from headrace.cli.show import show_json, show_rows
+from headrace.cli.show import show_rows
 from headrace.cli.sql_text import options_text, quoted, string
-from headrace.errors import RelationNameError, SourceError
+from headrace.errors import SourceError
 
 source = typer.Typer(
     name="source",
@@ -61,22 +61,14 @@ def list_sources(home: HomeOption = None, as_json: JsonOption = False, debug: De
     with errors_reported(as_json=as_json, debug=debug):
         found = _listed(choose_home(home))
         show_rows(found.sources if as_json else for_people(found.sources), as_json=as_json)
-        _tell_unread(found.from_owner or not found.sources.num_rows, as_json=as_json)
+        tell_idle(UNREAD, found.from_owner or not found.sources.num_rows, as_json=as_json)
 
 
 @source.command()
 def show(name: NameArgument, home: HomeOption = None, as_json: JsonOption = False, debug: DebugOption = False) -> None:
     """Show all that is known of one source."""
     with errors_reported(as_json=as_json, debug=debug):
-        found = [one for one in _listed(choose_home(home)).sources.to_pylist() if one["name"] == name.lower()]
-        if not found:
-            raise RelationNameError(f"there is no source {name}", hint="headrace source list shows what there is")
-        if as_json:
-            show_json(found[0])
-            return
-        longest = max(map(len, found[0]))
-        for column, value in found[0].items():
-            typer.echo(f"{column:<{longest}}  {'NULL' if value is None else value}")
+        show_one(_listed(choose_home(home)).sources.to_pylist(), name, "source", as_json=as_json)
 
 
 @source.command()
@@ -111,22 +103,22 @@ def create(
         if not connector.isalnum():
             raise SourceError(f"there is no connector {connector}", hint="such as kafka, delta or files")
         given = options_text(options or ())
-        is_read = _run(
+        is_read = run_statement(
             choose_home(home),
             f"CREATE SOURCE {'IF NOT EXISTS ' if if_not_exists else ''}{quoted(name)} "
             f"{f'INTO {quoted(table)} ' if table else ''}FROM {connector.upper()} {string(location)}"
             f"{f' WITH ({given})' if given else ''}",
         )
-        _tell(f"source {name} is made", as_json=as_json)
-        _tell_unread(is_read, as_json=as_json)
+        tell(f"source {name} is made", as_json=as_json)
+        tell_idle(UNREAD, is_read, as_json=as_json)
 
 
 @source.command()
 def pause(name: NameArgument, home: HomeOption = None, as_json: JsonOption = False, debug: DebugOption = False) -> None:
     """Read a source no further for now; the epoch under way is finished."""
     with errors_reported(as_json=as_json, debug=debug):
-        _run(choose_home(home), f"PAUSE SOURCE {quoted(name)}")
-        _tell(f"source {name} is paused", as_json=as_json)
+        run_statement(choose_home(home), f"PAUSE SOURCE {quoted(name)}")
+        tell(f"source {name} is paused", as_json=as_json)
 
 
 @source.command()
@@ -144,9 +136,11 @@ def resume(
 ) -> None:
     """Have a source go on that was paused, or that stopped at an error."""
     with errors_reported(as_json=as_json, debug=debug):
-        is_read = _run(choose_home(home), f"RESUME SOURCE {quoted(name)}{' WITH SNAPSHOT' if with_snapshot else ''}")
-        _tell(f"source {name} goes on", as_json=as_json)
-        _tell_unread(is_read, as_json=as_json)
+        is_read = run_statement(
+            choose_home(home), f"RESUME SOURCE {quoted(name)}{' WITH SNAPSHOT' if with_snapshot else ''}"
+        )
+        tell(f"source {name} goes on", as_json=as_json)
+        tell_idle(UNREAD, is_read, as_json=as_json)
 
 
 @source.command()
@@ -162,8 +156,8 @@ def snapshot(
     """Have a source bring all rows of tables once more, while their changes go on."""
     with errors_reported(as_json=as_json, debug=debug):
         named = f" TABLE {', '.join(map(string, tables))}" if tables else ""
-        _run(choose_home(home), f"SNAPSHOT SOURCE {quoted(name)}{named}")
-        _tell(f"source {name} is asked for the rows of {', '.join(tables or ('all its tables',))}", as_json=as_json)
+        run_statement(choose_home(home), f"SNAPSHOT SOURCE {quoted(name)}{named}")
+        tell(f"source {name} is asked for the rows of {', '.join(tables or ('all its tables',))}", as_json=as_json)
 
 
 @source.command()
@@ -179,16 +173,16 @@ def alter(
     """Give a source other options; it goes on where it was."""
     with errors_reported(as_json=as_json, debug=debug):
         given = options_text(options)
-        _run(choose_home(home), f"ALTER SOURCE {quoted(name)} SET ({given})")
-        _tell(f"source {name} has other options", as_json=as_json)
+        run_statement(choose_home(home), f"ALTER SOURCE {quoted(name)} SET ({given})")
+        tell(f"source {name} has other options", as_json=as_json)
 
 
 @source.command()
 def drop(name: NameArgument, home: HomeOption = None, as_json: JsonOption = False, debug: DebugOption = False) -> None:
     """Forget a source; what it brought, its raw rows and its dead letters stay."""
     with errors_reported(as_json=as_json, debug=debug):
-        _run(choose_home(home), f"DROP SOURCE {quoted(name)}")
-        _tell(f"source {name} is dropped; what it brought stays", as_json=as_json)
+        run_statement(choose_home(home), f"DROP SOURCE {quoted(name)}")
+        tell(f"source {name} is dropped; what it brought stays", as_json=as_json)
 
 
 @source.command()
@@ -219,26 +213,5 @@ def replay(
     with errors_reported(as_json=as_json, debug=debug):
         parts = {"FROM": string(since), "UNTIL": string(until), "INTO": quoted(into)}
         given = [f" {word} {part}" for word, part in parts.items() if part.strip("'`")]
-        _run(choose_home(home), f"REPLAY SOURCE {quoted(name)}{''.join(given)}", f"Replaying {name}", progress)
-        _tell(f"source {name} is replayed", as_json=as_json)
-
-
-def _run(home: ChosenHome, sql: str, what: str = "", progress: bool | None = False) -> bool:
-    """Run a statement, and tell whether a process has the home open that goes on after it."""
-    if through_owner(home, "execute", sql=sql) is not None:
-        return True
-    with opened(home, write=True) as hr, shown(hr, what, progress):
-        hr.execute(sql)
-    return False
-
-
-def _tell_unread(is_read: bool, *, as_json: bool) -> None:
-    if not (is_read or as_json):
-        typer.echo(UNREAD)
-
-
-def _tell(text: str, *, as_json: bool) -> None:
-    if as_json:
-        show_json({"ok": True})
-    else:
-        typer.echo(text)
+        run_statement(choose_home(home), f"REPLAY SOURCE {quoted(name)}{''.join(given)}", f"Replaying {name}", progress)
+        tell(f"source {name} is replayed", as_json=as_json)
