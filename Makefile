@@ -89,8 +89,9 @@ bench-capture: setup ## a backlog of a million changes beside foreachBatch and M
 	@$(BIN)/python bench/capture.py --json bench/results/capture.json
 	@$(BIN)/python bench/readme.py
 
-bench-feeds: setup ## events a second of feeds into a real Kafka, beside a loop that produces row by row
+bench-feeds: setup ## events a second of feeds into a real Kafka and PostgreSQL, beside loops that write row by row
 	@$(BIN)/python bench/feeds.py --json bench/results/feeds.json
+	@$(BIN)/python bench/readme.py
 
 bench-console: setup ## the console's first paint, a stream of 1,000 rows a second, what it costs an epoch (apt-get install chromium)
 	@$(BIN)/python bench/console.py --json bench/results/console.json

@@ -16,12 +16,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import confluent_kafka
+import pyspark
 from feeds_postgres import postgres
 
 import headrace
@@ -45,7 +47,8 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--json", type=Path, help="where the figures are kept")
     chosen = parser.parse_args()
-    figures = {"kafka": kafka(chosen.rows), "postgres": postgres(chosen.rows)}
+    machine = {"cores": os.cpu_count(), "python": platform.python_version(), "spark": pyspark.__version__}
+    figures = {"kafka": kafka(chosen.rows), "postgres": postgres(chosen.rows), "machine": machine}
     print(json.dumps(figures, indent=2), flush=True)
     if chosen.json is not None:
         kept = json.loads(chosen.json.read_text()) if chosen.json.exists() else {}
@@ -110,6 +113,7 @@ def _until(hr: Any, name: str, events: int, began_at: float) -> float:
 def _figures(events: int, seconds: float, found: int) -> dict[str, Any]:
     if found != events:
         raise SystemExit(f"the topic has {found:,} messages, and {events:,} were told")
+    print(f"Kafka: {events:,} events in {seconds:.1f} s, {events / seconds:,.0f}/s", flush=True)
     return {"events": events, "seconds": round(seconds, 2), "events_per_second": round(events / seconds)}
 
 

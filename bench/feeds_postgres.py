@@ -112,6 +112,7 @@ def _until(hr: Any, events: int, began_at: float) -> float:
 
 
 def _figures(rows: int, seconds: float) -> dict[str, Any]:
+    print(f"PostgreSQL: {rows:,} rows in {seconds:.1f} s, {rows / seconds:,.0f}/s", flush=True)
     return {"rows": rows, "seconds": round(seconds, 2), "rows_per_second": round(rows / seconds)}
 
 

@@ -203,7 +203,38 @@ def api(results: Mapping[str, Any]) -> str:
     return f"{before}\n\n{table}\n\n{after}"
 
 
-BLOCKS = {"medallion": medallion, "epoch": epoch, "capture": capture, "api": api}
+def feeds(results: Mapping[str, Any]) -> str:
+    """What feeds carry, beside loops that write row by row."""
+    kafka, postgres, machine = results["kafka"], results["postgres"], results["machine"]
+    rows = [
+        (said, f"**{results[sink][name][f'{unit}_per_second']:,}**", f"{results[sink][name]['seconds']:.1f}")
+        for sink, unit, name, said in (
+            ("kafka", "events", "plain", f"Kafka: a first scan of {kafka['rows']:,} rows"),
+            ("kafka", "events", "exact", "Kafka: the same, exactly once by transactions"),
+            ("kafka", "events", "changes", "Kafka: as many updates that waited"),
+            ("kafka", "events", "tutorial", "Kafka: a loop of `produce`, flushed after each 100"),
+            ("postgres", "rows", "feed", f"PostgreSQL: a first scan of {postgres['rows']:,} rows"),
+            ("postgres", "rows", "changes", "PostgreSQL: as many updates that waited"),
+            ("postgres", "rows", "deletes", "PostgreSQL: half as many deletes that waited"),
+            ("postgres", "rows", "tutorial", "PostgreSQL: upserts row by row, committed after each 100"),
+        )
+    ]
+    before = _filled(
+        "[Changefeeds](docs/reference/changefeeds.md) of a table into a real Kafka and a real PostgreSQL (a primary",
+        "key and two indexes), from the statement until the last event is confirmed, beside the loops that tutorials show,",
+        "on the same rows in the same run:",
+    )
+    after = _filled(
+        f"{kafka['times_the_tutorial']:.1f} and {postgres['times_the_tutorial']:.1f} times the loops.",
+        f"{'Two' if machine['cores'] == 2 else machine['cores']} cores for Headrace, Spark, broker and database, whose",
+        f"load was {kafka['load_before']:.1f} and {postgres['load_before']:.1f} before the two parts began,",
+        f"Python {machine['python']}; `make bench-feeds`, figures in",
+        "[bench/results/feeds.json](bench/results/feeds.json).",
+    )
+    return f"{before}\n\n{_table(('into', 'events/s', 'seconds'), rows)}\n\n{after}"
+
+
+BLOCKS = {"medallion": medallion, "epoch": epoch, "capture": capture, "api": api, "feeds": feeds}
 
 
 def with_figures(readme: str) -> str:
