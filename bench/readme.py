@@ -221,8 +221,8 @@ def feeds(results: Mapping[str, Any]) -> str:
     ]
     before = _filled(
         "[Changefeeds](docs/reference/changefeeds.md) of a table into a real Kafka and a real PostgreSQL (a primary",
-        "key and two indexes), from the statement until the last event is confirmed, beside the loops that tutorials show,",
-        "on the same rows in the same run:",
+        "key and two indexes), from the statement until the last event is confirmed, beside the loops that tutorials",
+        "show, on the same rows in the same run:",
     )
     after = _filled(
         f"{kafka['times_the_tutorial']:.1f} and {postgres['times_the_tutorial']:.1f} times the loops.",
