@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,7 +39,7 @@ _CONNECT_SECONDS = 2.0
 _STATEMENT_MS = "5000"
 # After a failure everything comes from the home for so long.
 _REST_SECONDS = 5.0
-_MOST_STATEMENTS = 1_000
+_MOST_WAYS = 1_000
 
 
 @dataclass(frozen=True)
@@ -63,13 +64,55 @@ class TableRows:
     rows: list[dict[str, Any]]
     mark: FeedMark
     more: bool
-    # The same rows with the columns of the order, by place, and where those stand.
+    # The same rows with the columns of the order.
     found: Sequence[Sequence[Any]]
-    order: Sequence[int]
 
-    def place(self, index: int) -> list[Any]:
-        """What stands in the columns of the order in one row."""
-        return [self.found[index][place] for place in self.order]
+
+@dataclass(frozen=True, eq=False)
+class Way:
+    """How a table answers questions of one kind: by which index, in which words, and what is done with the rows."""
+
+    table: ServingTable
+    shown: Shown
+    access: Access
+    # Those that are asked for, and behind them those of the order.
+    columns: tuple[str, ...]
+    fields: tuple[str, ...]
+    statement: str
+
+    @cached_property
+    def _floats(self) -> dict[int, bool]:
+        """Which columns are FLOAT or DOUBLE, and whether they are FLOAT: only these need more than their name."""
+        kinds = [self.shown.kinds[name] for name in self.fields]
+        return {
+            index: isinstance(kind, FloatType)
+            for index, kind in enumerate(kinds)
+            if isinstance(kind, (FloatType, DoubleType))
+        }
+
+    def json_rows(self, rows: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
+        """Rows in the one JSON form."""
+        fields, floats = self.fields, self._floats
+        if floats:
+            rows = [
+                [
+                    value if index not in floats or value is None else _float(value, floats[index])
+                    for index, value in enumerate(row)
+                ]
+                for row in rows
+            ]
+        return [dict(zip(fields, row, strict=False)) for row in rows]
+
+    def position(self, row: Sequence[Any]) -> Position:
+        """The place of a row in the order, as a cursor keeps it."""
+        types = [arrow_type(self.shown.kinds[one.name]) for one in self.access.order]
+        # Decimals come as text, which is their JSON form.
+        values = [
+            Decimal(one) if pa.types.is_decimal(kind) and one is not None else one
+            for one, kind in zip((row[self.columns.index(one.name)] for one in self.access.order), types, strict=True)
+        ]
+        arrays = [pa.chunked_array([pa.array([value], kind)]) for value, kind in zip(values, types, strict=True)]
+        return Position(tuple(ranks(one)[0] for one in arrays), (0, 0), 1)
 
 
 class Tables:
@@ -82,7 +125,7 @@ class Tables:
         self._opening = asyncio.Lock()
         self._pool: AsyncConnectionPool[AsyncConnection[Any]] | None = None
         self._rests_until = 0.0
-        self._statements: dict[Any, str] = {}
+        self._ways: dict[Any, Way | None] = {}
 
     @property
     def rests(self) -> bool:
@@ -101,45 +144,35 @@ class Tables:
         found = await self._fetched(mark_sql(table), [table.feed_id])
         return _mark(found[0]) if found else None
 
-    async def page(
-        self, table: ServingTable, shown: Shown, asked: Asked, access: Access, after: Position | None
-    ) -> TableRows | None:
+    def way(self, table: ServingTable, shown: Shown, asked: Asked) -> Way | None:
+        """How a table answers a question of this kind; None if it cannot. Worked out once for all values."""
+        compared = tuple((one.column, one.operator) for one in asked.conditions)
+        name = shown, table, asked.fields, compared, asked.order
+        if name not in self._ways:
+            if len(self._ways) >= _MOST_WAYS:
+                self._ways.clear()
+            self._ways[name] = _way(table, shown, asked)
+        return self._ways[name]
+
+    async def page(self, way: Way, asked: Asked, after: Position | None) -> TableRows | None:
         """The rows that are asked for; None if the table is not whole now, or PostgreSQL does not answer."""
-        columns = list(dict.fromkeys([*asked.fields, *(one.name for one in access.order)]))
-        if after is None:
-            statement = self._first_page(table, shown, columns, asked, access)
-            parameters = [one.value for one in asked.conditions]
-        else:
+        statement: Any = way.statement
+        parameters = [one.value for one in asked.conditions]
+        if after is not None:
             from headrace.serving.data.keyset import page_sql
 
-            place = _values(shown, access, after)
-            statement, parameters = page_sql(table, shown.schema, columns, asked.conditions, access.order, place)
-        given = [table.feed_id, *parameters, asked.limit + 1, asked.offset]
-        found = await self._fetched(statement, given)
-        mark = _mark(found[0][len(columns) + 1 :]) if found else None
+            place = _values(way.shown, way.access, after)
+            statement, parameters = page_sql(
+                way.table, way.shown.schema, way.columns, asked.conditions, way.access.order, place
+            )
+        found = await self._fetched(statement, [way.table.feed_id, *parameters, asked.limit + 1, asked.offset])
+        width = len(way.columns)
+        mark = _mark(found[0][width + 1 :]) if found else None
         if found is None or mark is None:
             return None
-        if not found[0][len(columns)]:
+        if not found[0][width]:
             found = []
-        order = [columns.index(one.name) for one in access.order]
-        written = _json_rows(shown, asked.fields, found[: asked.limit])
-        return TableRows(written, mark, len(found) > asked.limit, found, order)
-
-    def _first_page(
-        self, table: ServingTable, shown: Shown, columns: Sequence[str], asked: Asked, access: Access
-    ) -> str:
-        """The statement of a page that no cursor leads to, put together once for all values."""
-        shape = tuple((one.column, one.operator) for one in asked.conditions)
-        name = shown.digest, table, tuple(columns), shape, access.order
-        found = self._statements.get(name)
-        if found is None:
-            from headrace.serving.data.keyset import page_sql
-
-            made, _ = page_sql(table, shown.schema, columns, asked.conditions, access.order, None)
-            if len(self._statements) >= _MOST_STATEMENTS:
-                self._statements.clear()
-            found = self._statements[name] = made.as_string(None)
-        return found
+        return TableRows(way.json_rows(found[: asked.limit]), mark, len(found) > asked.limit, found)
 
     async def _fetched(self, statement: Any, parameters: Sequence[Any]) -> list[tuple[Any, ...]] | None:
         import psycopg
@@ -147,9 +180,12 @@ class Tables:
 
         try:
             pool = self._pool or await self._opened()
-            async with pool.connection() as connection:
-                cursor = await connection.execute(statement, parameters)
-                return await cursor.fetchall()
+            connection = await pool.getconn()
+            try:
+                # Each statement is a transaction of its own; the pool looks what became of it.
+                return await (await connection.execute(statement, parameters)).fetchall()
+            finally:
+                await pool.putconn(connection)
         except (psycopg.DataError, psycopg.ProgrammingError) as error:
             # It is of this question, such as a NUL in a text: others are answered.
             _log.info("the serving PostgreSQL does not take a question, and the home does: %s", type(error).__name__)
@@ -198,7 +234,18 @@ def tables_of(settings: Settings) -> Tables | None:
     return Tables(dsn, settings.data_postgres_connections)
 
 
-def table_access(table: ServingTable, shown: Shown, asked: Asked) -> Access | None:
+def _way(table: ServingTable, shown: Shown, asked: Asked) -> Way | None:
+    from headrace.serving.data.keyset import page_sql
+
+    access = _access(table, shown, asked)
+    if access is None:
+        return None
+    columns = tuple(dict.fromkeys([*asked.fields, *(one.name for one in access.order)]))
+    statement, _ = page_sql(table, shown.schema, columns, asked.conditions, access.order, None)
+    return Way(table, shown, access, columns, asked.fields, statement.as_string(None))
+
+
+def _access(table: ServingTable, shown: Shown, asked: Asked) -> Access | None:
     """The way to rows by the indexes that a table has; None if it has none, or texts would be in another order."""
     found = find_access(table.keys, table.indexes, asked.conditions, asked.order)
     if found is None or not found.order:
@@ -207,18 +254,6 @@ def table_access(table: ServingTable, shown: Shown, asked: Asked) -> Access | No
     # PostgreSQL orders text by its language, so that such an index is none for an order by bytes.
     texts = [one for one in (*ranged, found.order[0].name) if isinstance(shown.kinds[one], StringType)]
     return None if texts and found.kind != "key" else found
-
-
-def position_of(shown: Shown, access: Access, place: Sequence[Any]) -> Position:
-    """The place of a row in the order, as a cursor keeps it."""
-    types = [arrow_type(shown.kinds[one.name]) for one in access.order]
-    # Decimals come as text, which is their JSON form.
-    values = [
-        Decimal(one) if pa.types.is_decimal(kind) and one is not None else one
-        for one, kind in zip(place, types, strict=True)
-    ]
-    arrays = [pa.chunked_array([pa.array([value], kind)]) for value, kind in zip(values, types, strict=True)]
-    return Position(tuple(ranks(one)[0] for one in arrays), (0, 0), 1)
 
 
 def _values(shown: Shown, access: Access, after: Position) -> list[Any]:
@@ -230,22 +265,6 @@ def _mark(row: tuple[Any, ...]) -> FeedMark | None:
     epoch, sequence, scan, committed_at = row
     # While all is told anew into the table itself, some rows are not there yet.
     return None if epoch is None or scan == "direct" else FeedMark(epoch, sequence or 0, committed_at)
-
-
-def _json_rows(shown: Shown, fields: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
-    """Rows in the one JSON form; what is text, a number or a time needs no more than its name."""
-    kinds = [shown.kinds[name] for name in fields]
-    floats = [index for index, kind in enumerate(kinds) if isinstance(kind, (FloatType, DoubleType))]
-    if floats:
-        singles = {index for index in floats if isinstance(kinds[index], FloatType)}
-        rows = [
-            [
-                value if index not in floats or value is None else _float(value, index in singles)
-                for index, value in enumerate(row)
-            ]
-            for row in rows
-        ]
-    return [dict(zip(fields, row, strict=False)) for row in rows]
 
 
 def _float(value: float, single: bool) -> Any:

@@ -15,7 +15,7 @@ from headrace.serving.data.answers import Freshness, entity_tag, headers_of, is_
 from headrace.serving.data.cursors import question_of, read_cursor, written_cursor
 from headrace.serving.data.direct import Direct
 from headrace.serving.data.parameters import Asked, access_of
-from headrace.serving.data.postgres import Tables, position_of, table_access
+from headrace.serving.data.postgres import Tables
 from headrace.serving.data.shown import Shown
 from headrace.serving.data.tables import ServingTable
 
@@ -74,8 +74,8 @@ async def from_state(direct: Direct, question: Question, scan_rows: int) -> Answ
 async def from_table(tables: Tables, table: ServingTable, question: Question) -> Answer | None:
     """The answer of the last epoch that a changefeed brought there; None if the table cannot give it."""
     shown, asked = question.shown, question.asked
-    access = table_access(table, shown, asked)
-    if access is None:
+    way = tables.way(table, shown, asked)
+    if way is None:
         return None
     if question.known_tags:
         mark = await tables.mark(table)
@@ -86,8 +86,8 @@ async def from_table(tables: Tables, table: ServingTable, question: Question) ->
             return Answer(mark.epoch, headers, unchanged=True)
     after = None
     if asked.cursor:
-        after = read_cursor(asked.cursor, shown, access, _name(shown, asked, access, "table"))
-    page = await tables.page(table, shown, asked, access, after)
+        after = read_cursor(asked.cursor, shown, way.access, _name(shown, asked, way.access, "table"))
+    page = await tables.page(way, asked, after)
     if page is None:
         return None
     mark = page.mark
@@ -97,9 +97,7 @@ async def from_table(tables: Tables, table: ServingTable, question: Question) ->
         headers,
         page.rows,
         page.more,
-        lambda index: written_cursor(
-            position_of(shown, access, page.place(index)), _name(shown, asked, access, "table")
-        ),
+        lambda index: written_cursor(way.position(page.found[index]), _name(shown, asked, way.access, "table")),
     )
 
 

@@ -20,7 +20,7 @@ _SINK = "postgres"
 _PARTIAL = ("filter", "cursor")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ServingTable:
     """A table of PostgreSQL that equals a relation as of some epoch."""
 
