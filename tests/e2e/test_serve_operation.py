@@ -135,14 +135,17 @@ def test_an_unforeseen_error_gives_nothing_away(server: Served, monkeypatch: pyt
     assert "secret" not in answer.text
 
 
-def _schemathesis(server: Served, folder: Path, examples: int) -> subprocess.CompletedProcess[str]:
+def _schemathesis(
+    server: Served, folder: Path, examples: int, document: str = "/openapi.json"
+) -> subprocess.CompletedProcess[str]:
     checks = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
     # A stream never ends, so it cannot be answered in full; the refusals of streams have tests of their own.
     return subprocess.run(
         [
-            sys.executable, "-m", "schemathesis.cli", "run", f"{server.url}/openapi.json", "--seed", "20261116",
+            sys.executable, "-m", "schemathesis.cli", "run", f"{server.url}{document}", "--seed", "20261116",
+            "--url", server.url,
             "--max-examples", str(examples), "--checks", checks, "--exclude-path", "/v1/changes/{relation}",
-            "--exclude-path", "/v1/live",
+            "--exclude-path", "/v1/live", "--exclude-path", "/v0/pipelines/{name}/egress/{relation}",
             "--phases", "examples,coverage,fuzzing", "--no-color", "--request-timeout", "60",
         ],
         capture_output=True,
@@ -158,9 +161,21 @@ def test_schemathesis_finds_no_fault(server: Served, tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stdout[-5000:] + ran.stderr[-2000:]
 
 
+def test_schemathesis_finds_no_fault_in_what_the_client_is_answered(
+    server_with: Callable[..., Any], tmp_path: Path
+) -> None:
+    with server_with() as server:
+        ran = _schemathesis(server, tmp_path, 10, "/v0/openapi.json")
+    assert ran.returncode == 0, ran.stdout[-5000:] + ran.stderr[-2000:]
+
+
 @pytest.mark.slow
-def test_schemathesis_finds_no_fault_in_many_tries(server: Served, tmp_path: Path) -> None:
-    ran = _schemathesis(server, tmp_path, 500)
+@pytest.mark.parametrize("document", ["/openapi.json", "/v0/openapi.json"])
+def test_schemathesis_finds_no_fault_in_many_tries(
+    server_with: Callable[..., Any], tmp_path: Path, document: str
+) -> None:
+    with server_with() as server:
+        ran = _schemathesis(server, tmp_path, 500, document)
     assert ran.returncode == 0, ran.stdout[-5000:] + ran.stderr[-2000:]
 
 

@@ -61,7 +61,9 @@ _RULES: Sequence[tuple[re.Pattern[str], frozenset[str], Judge]] = [
         (r"/(v1/session|auth/(login|callback|logout))", {"GET", "POST", "DELETE"}, _anybody),
         (r"/(console/.*)?", _READING, _anybody),
         (r"/console/session", {"POST", "DELETE"}, _anybody),
-        (r"/v1/(graph|live|runtime|epochs)", _READING, Access.may_observe),
+        (r"/v1/(graph|live|epochs)", _READING, _anybody),
+        (r"/v1/relations/[^/]+(/difference)?", _READING, _anybody),
+        (r"/v1/(runtime|jobs)", _READING, Access.may_observe),
         (r"/v1/(query|epochs)", {"POST"}, _anybody),
         (r"/v1/completion", _READING, _anybody),
         (r"/v1/ingress/[^/]+", {"POST"}, _anybody),
@@ -70,7 +72,11 @@ _RULES: Sequence[tuple[re.Pattern[str], frozenset[str], Judge]] = [
         (r"/(metrics|v0/pipelines/[^/]+/metrics)", _READING, Access.may_observe),
         (r"/v1/(sources|changefeeds)(/[^/]+)?", _READING, Access.may_observe),
         (r"/v1/dead-letters(/.*)?", _READING, lambda access: access.may_read(DEAD_LETTERS, system=True)),
-        (r"/v0/(config|cluster_healthz|pipelines|pipelines/[^/]+|pipelines/[^/]+/stats)", _READING, _anybody),
+        (
+            r"/v0/(openapi\.json|config|cluster_healthz|pipelines|pipelines/[^/]+|pipelines/[^/]+/stats)",
+            _READING,
+            _anybody,
+        ),
         (r"/v0/pipelines/[^/]+/(query|completion_status)", _READING, _anybody),
         (r"/v0/pipelines/[^/]+/(ingress|egress)/[^/]+", {"POST"}, _anybody),
     )
@@ -136,6 +142,13 @@ def readable(access: Access, catalog: Catalog, relation: str) -> str:
         # Never the relation itself: what was to be hidden stays hidden.
         raise forbidden(f"read {relation[:60]}", "The view that stands in for it is not there.")
     return catalog.get(stand_in if stand_in != relation.lower() else relation).name
+
+
+def named_to(access: Access, catalog: Catalog) -> Mapping[str, Relation]:
+    """The relations whose names and counts somebody is told: all to who may observe, to others what they may read."""
+    if access.may_observe():
+        return catalog.relations
+    return {name: one for name, one in catalog.relations.items() if access.may_read(name, system=_is_system(one))}
 
 
 @dataclass(frozen=True)

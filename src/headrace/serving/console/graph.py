@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -12,12 +13,14 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from headrace.catalog.catalog import Catalog, Relation, Table
+from headrace.access.grants import Access
+from headrace.catalog.catalog import Relation, Table
 from headrace.epoch.core import Core
 from headrace.errors import EpochExpired
 from headrace.feeds.running import shown as shown_feeds
 from headrace.json_forms import json_rows
 from headrace.reading.explain import explain_view
+from headrace.serving.access import OfAccess, named_to, readable
 from headrace.serving.console.history import History
 from headrace.serving.definition_routes import OfService, answered
 from headrace.serving.openapi import RelationName, refusals
@@ -77,17 +80,20 @@ class DifferenceBody(BaseModel):
 
 
 @router.get("/v1/graph", response_model=GraphBody, responses=refusals(503))
-async def graph(request: Request, service: OfService) -> Response:
-    """All relations, sources and feeds, with rows, rate and when each changed last."""
+async def graph(request: Request, service: OfService, access: OfAccess) -> Response:
+    """All relations, sources and feeds, with rows, rate and when each changed last.
+
+    Who may not observe is told of the relations that may be read, and of nothing else.
+    """
     history: History = request.app.state.history
-    return JSONResponse(await run_in_threadpool(_graph, service, history))
+    return JSONResponse(await run_in_threadpool(_graph, service, history, access))
 
 
 @router.get("/v1/relations/{relation}", response_model=RelationBody, responses=refusals(404, 422, 503))
-async def relation(relation: RelationName, request: Request, service: OfService) -> Response:
+async def relation(relation: RelationName, request: Request, service: OfService, access: OfAccess) -> Response:
     """One relation: definition, columns, the rule of every operator, state, and the epochs that changed it."""
     history: History = request.app.state.history
-    return JSONResponse(await run_in_threadpool(_details, service, history, relation))
+    return JSONResponse(await run_in_threadpool(_details, service, history, relation, access))
 
 
 @router.post("/v1/relations/{relation}/verify", response_model=VerdictBody, responses=refusals(400, 404, 422, 429, 503))
@@ -122,43 +128,52 @@ async def verify(relation: RelationName, request: Request, service: OfService) -
 async def difference(
     relation: RelationName,
     service: OfService,
+    access: OfAccess,
     begin: Annotated[int, Query(alias="from", ge=0, le=2**62, description="The epoch that is compared with.")],
     to: Annotated[int, Query(ge=0, le=2**62, description="The epoch that is looked at.")],
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1_000,
 ) -> Response:
     """What a relation has at one epoch and not at another, from its log."""
-    return JSONResponse(await run_in_threadpool(_difference, service, relation, begin, to, limit))
+    name = readable(access, service.readings.catalog, relation)
+    return JSONResponse(await run_in_threadpool(_difference, service, name, begin, to, limit))
 
 
-def _graph(service: Service, history: History) -> dict[str, Any]:
+def _graph(service: Service, history: History, access: Access) -> dict[str, Any]:
     core = service.engine.core
     epoch, held = core.newest()
     catalog = core.catalog
+    named = named_to(access, catalog)
     rates = history.rates()
+    # What is read in place of each: a count of what is hidden would tell of it.
+    places = {name: access.reads_in_place_of(name) for name in named}
     relations = [
         {
-            **_head(one, catalog),
-            "rows": held[name][0].count if name in held else 0,
+            **_head(one, named),
+            "rows": held[places[name]][0].count if places[name] in held else 0,
             "rate": round(rates.get(name, 0.0), 3),
-            "columns": one.schema.names,
+            "columns": catalog.get(places[name]).schema.names,
             **_changed(core, name),
         }
-        for name, one in catalog.relations.items()
+        for name, one in named.items()
+        if places[name] in catalog
     ]
+    if not access.may_observe():
+        told = {"epoch": epoch, "committed_at": core.committed_at.isoformat(), "oldest": core.ledger.oldest}
+        return {**told, "relations": relations, "sources": [], "feeds": []}
     sources = json_rows(shown(core, service.engine.sources))
     kept = {"epoch": epoch, "committed_at": core.committed_at.isoformat(), "oldest": core.ledger.oldest}
     feeds = json_rows(shown_feeds(core, service.engine.feeds))
     return {**kept, "relations": relations, "sources": sources, "feeds": feeds}
 
 
-def _head(one: Relation, catalog: Catalog) -> dict[str, Any]:
+def _head(one: Relation, named: Mapping[str, Relation]) -> dict[str, Any]:
     if isinstance(one, Table):
         return {"name": one.name, "kind": "table", "system": one.system, "reads": [], "incremental": True}
     return {
         "name": one.name,
         "kind": "view",
         "system": False,
-        "reads": [name for name in one.resolved.reads if name in catalog],
+        "reads": [name for name in one.resolved.reads if name in named],
         "incremental": one.incremental,
     }
 
@@ -175,10 +190,11 @@ def _changed(core: Core, name: str) -> dict[str, Any]:
     return {"changed_epoch": epoch, "changed_at": found[0].committed_at.isoformat() if known else None}
 
 
-def _details(service: Service, history: History, name: str) -> dict[str, Any]:
+def _details(service: Service, history: History, name: str, access: Access) -> dict[str, Any]:
     core = service.engine.core
     catalog = core.catalog
-    one = catalog.get(name)
+    named = named_to(access, catalog)
+    one = catalog.get(readable(access, catalog, name))
     epochs = [
         {"epoch": past.epoch, "committed_at": past.committed_at.isoformat(), "changes": past.changes[one.name]}
         | {"seconds": round(sum(past.stages.values()), 6), "views": round(past.stages.get("views", 0.0), 6)}
@@ -192,12 +208,12 @@ def _details(service: Service, history: History, name: str) -> dict[str, Any]:
     ]
     stores = one.stores if isinstance(one, Table) else [one.store, *one.hidden.values()]
     told = {
-        **_head(one, catalog),
+        **_head(one, named),
         "epoch": core.epoch,
         "rows": one.store.snapshot().count,
         "columns": columns,
         "key": list(key),
-        "read_by": [view.name for view in catalog.users(one.name)],
+        "read_by": [view.name for view in catalog.users(one.name) if view.name in named],
         "state": [_state(store) for store in stores],
         "epochs": epochs,
         **_changed(core, one.name),

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.home import Home
+from headrace.spark.jobs import jobs_of
 from headrace.spark.proc import resident_bytes
 from headrace.spark.session import jvm_of
 
@@ -23,6 +24,8 @@ _SAMPLE_SECONDS = 5.0
 # A walk through the home's files is repeated after so long, or so many times what it took.
 _DISK_SECONDS = 60.0
 _DISK_SHARE = 100
+_JOBS = 20
+_JOBS_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,8 @@ class History:
         self._home = home
         self._epochs: deque[PastEpoch] = deque(maxlen=_EPOCHS)
         self._samples: deque[dict[str, Any]] = deque(maxlen=_SAMPLES)
+        self._jobs: tuple[float, list[dict[str, Any]]] = (-_JOBS_SECONDS, [])
+        self._asking = threading.Lock()
         self._ending = threading.Event()
         self._disk: tuple[float, float, int | None] = (0.0, 0.0, None)
         self._thread = threading.Thread(target=self._sample_on, name="headrace-samples", daemon=True)
@@ -110,6 +115,16 @@ class History:
     def samples(self) -> list[dict[str, Any]]:
         """The samples, oldest first."""
         return list(self._samples)
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """The newest jobs of Spark; asked at most every so often, however many pages are open."""
+        with self._asking:
+            asked_at, found = self._jobs
+            if time.monotonic() - asked_at > _JOBS_SECONDS:
+                with self._home.renewal.working(busy=False):
+                    found = jobs_of(self._home.core.sessions.catalyst.session, _JOBS)
+                self._jobs = time.monotonic(), found
+            return found
 
     def _sample_on(self) -> None:
         while not self._ending.is_set():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -12,7 +12,9 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict
 
-from headrace.serving.console.history import History
+from headrace.access.grants import Access
+from headrace.serving.access import OfAccess, named_to
+from headrace.serving.console.history import History, PastEpoch
 from headrace.serving.definition_routes import OfService
 from headrace.serving.openapi import refusals
 from headrace.serving.service import Service
@@ -44,20 +46,28 @@ class RuntimeBody(BaseModel):
     samples: list[dict[str, Any]]
 
 
+class JobsBody(BaseModel):
+    """Work that Spark was given, as it tells it: most epochs need none, fills and full recomputes do."""
+
+    jobs: list[dict[str, Any]]
+
+
 @router.get(
     "/v1/live",
     response_class=Response,
     responses={200: {"description": _EVENT, "content": {"text/event-stream": {"schema": {"type": "string"}}}}}
     | refusals(429, 503),
 )
-async def live(request: Request, service: OfService) -> Response:
+async def live(request: Request, service: OfService, access: OfAccess) -> Response:
     """Stream epochs as they are committed, for as long as one listens; not more than a few events a second."""
     stream = service.streams.enter()
-    events = _events(service, request.app.state.history, stream)
+    events = _events(service, request.app.state.history, stream, access)
     return EventStream(events, stream, service.settings.serve_patience.total_seconds())
 
 
-async def _events(service: Service, history: History, stream: OpenStream) -> AsyncGenerator[bytes, None]:
+async def _events(
+    service: Service, history: History, stream: OpenStream, access: Access
+) -> AsyncGenerator[bytes, None]:
     keep_alive = service.settings.serve_keep_alive.total_seconds()
     told = service.readings.epoch
     yield _event({"epoch": told, "epochs": []})
@@ -73,8 +83,15 @@ async def _events(service: Service, history: History, stream: OpenStream) -> Asy
         else:
             newer = []
         told = newer[-1].epoch if newer else service.readings.epoch
-        yield _event({"epoch": told, "epochs": [one.to_json() for one in newer]})
+        named = named_to(access, service.readings.catalog)
+        yield _event({"epoch": told, "epochs": [_told(one, named) for one in newer]})
         await asyncio.sleep(_PACE_SECONDS)
+
+
+def _told(one: PastEpoch, named: Collection[str]) -> dict[str, Any]:
+    """An epoch, with the changes of those relations that its reader may know of."""
+    told = one.to_json()
+    return {**told, "changes": {name: rows for name, rows in told["changes"].items() if name in named}}
 
 
 def _event(content: dict[str, Any]) -> bytes:
@@ -106,6 +123,13 @@ def _runtime(service: Service, history: History, since: int, limit: int) -> dict
         "ledger_bytes": service.engine.core.ledger.size,
         "failures": failures,
     }
+
+
+@router.get("/v1/jobs", response_model=JobsBody, responses=refusals(503))
+async def jobs(request: Request) -> Response:
+    """The newest jobs of the home's own Spark, newest first; queries of the server run in others."""
+    history: History = request.app.state.history
+    return JSONResponse({"jobs": await run_in_threadpool(history.jobs)})
 
 
 @router.get("/v1/epochs", response_model=EpochsBody, responses=refusals(422, 503))

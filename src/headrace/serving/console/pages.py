@@ -13,11 +13,14 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from headrace.access.grants import Access
+from headrace.serving.access import OfAccess
 from headrace.serving.auth import Credentials, is_known, key_digest, session_token
 from headrace.serving.definition_routes import OfService, read_model
 from headrace.serving.problems import Refusal
 from headrace.serving.session import set_cookie
 from headrace.serving.sessions import COOKIE
+from headrace.sources.system_tables import DEAD_LETTERS
 from headrace.version import release
 
 router = APIRouter(include_in_schema=False)
@@ -78,14 +81,23 @@ async def index(request: Request) -> Response:
 
 
 @router.get("/console/session")
-async def session(request: Request, service: OfService) -> Response:
+async def session(request: Request, service: OfService, access: OfAccess) -> Response:
     """Whether this browser may use the server, and what the server takes."""
     known = is_known(request)
     told: dict[str, Any] = {"needs_key": _credentials(request).is_needed, "known": known}
     if known:
         told |= {"definitions": service.settings.serve_definitions, "version": release()}
-        told |= {"signed_in": bool(session_token(request.headers))}
+        told |= {"signed_in": bool(session_token(request.headers)), "who": access.who, "may": _may(access)}
     return JSONResponse(told, headers={**HEADERS, "Cache-Control": "no-cache"})
+
+
+def _may(access: Access) -> dict[str, bool]:
+    """What pages leave out for who may not; the routes judge for themselves."""
+    return {
+        "administer": access.may_administer(),
+        "observe": access.may_observe(),
+        "letters": access.may_read(DEAD_LETTERS, system=True),
+    }
 
 
 @router.post("/console/session")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, FastAPI, Request
 
-from headrace.serving.feldera import listening, pipelines, pushes, queries
+from headrace.serving.feldera import listening, openapi, pipelines, pushes, queries
 from headrace.serving.feldera.errors import ClientRoute
 from headrace.serving.feldera.pipeline_status import PipelineStatus
 from headrace.serving.problems import Refusal
@@ -26,8 +26,8 @@ async def not_answered(rest: str, request: Request) -> None:
 
 
 def install(app: FastAPI, home: str) -> None:
-    """Answer the client; its API is another project's and described there, so our own document leaves it out."""
+    """Answer the client; its API is another project's, so it has a document apart from that of our own."""
     app.state.pipeline = PipelineStatus(home)
-    for group in (pipelines, pushes, queries, listening):
+    for group in (pipelines, pushes, queries, listening, openapi):
         app.include_router(group.router, include_in_schema=False)
     app.include_router(_rest, include_in_schema=False)

@@ -3,19 +3,19 @@
 import { clear, empty, failed, h, number, problem, s, toast } from "/console/dom.js";
 import { Live, get, send, whenUnknown } from "/console/api.js";
 
-// Each page: its name, its title, its key after g, and its sign.
+// Each page: its name, its title, its key after g, its sign, and what one must be allowed to see it.
 const PAGES = [
-  ["start", "Start", "t", "M5 3l8 5-8 5z"],
+  ["start", "Start", "t", "M5 3l8 5-8 5z", "administer"],
   ["overview", "Overview", "o", "M2 8h3m6-4h3m-3 8h3M5 5.500h0v5h3v-5zm3 2.500c2 0 1-4 3-4m-3 4c2 0 1 4 3 4"],
   ["board", "Board", "b", "M2 13h12M4 10V7m4 3V3m4 7V5"],
   ["sql", "SQL", "s", "M3 4l4 4-4 4m5 0h5"],
   ["changes", "Changes", "c", "M3 5h10m0 0l-3-3m3 3M13 11H3m0 0l3 3m-3-3"],
   ["view", "Relations", "v", "M2 3h12v10H2zm0 3.500h12M6 6.500V13"],
   ["time", "Time", "i", "M8 2a6 6 0 100 12A6 6 0 008 2zm0 3v3l2 2"],
-  ["runtime", "Runtime", "r", "M2 9h3l2-6 3 10 2-4h2"],
-  ["sources", "Sources and feeds", "u", "M2 8h7m0 0L6 5m3 3l-3 3M11 3h3v10h-3"],
-  ["events", "Events", "e", "M3 3v10M3 5h6M3 9h9m-3-4h0M12 9h0"],
-  ["letters", "Dead letters", "d", "M2 4h12v8H2zm0 0l6 5 6-5"],
+  ["runtime", "Runtime", "r", "M2 9h3l2-6 3 10 2-4h2", "observe"],
+  ["sources", "Sources and feeds", "u", "M2 8h7m0 0L6 5m3 3l-3 3M11 3h3v10h-3", "observe"],
+  ["events", "Events", "e", "M3 3v10M3 5h6M3 9h9m-3-4h0M12 9h0", "administer"],
+  ["letters", "Dead letters", "d", "M2 4h12v8H2zm0 0l6 5 6-5", "letters"],
 ];
 const main = document.getElementById("main");
 const live = new Live();
@@ -25,6 +25,14 @@ function route() {
   const [page, ...rest] = location.hash.replace(/^#\/?/, "").split("/");
   const parts = rest.map((one) => { try { return decodeURIComponent(one); } catch { return one; } });
   return { page: PAGES.some(([name]) => name === page) ? page : "", parts };
+}
+
+const NEEDS = { administer: "admin over everything", observe: "observe", letters: "read over dead_letters" };
+const isOpen = ([, , , , need]) => !need || state.session.may?.[need] !== false;
+
+function closed([, title, , , need]) {
+  return empty(`${title}: not with this key`, `This page takes the role ${NEEDS[need]}, which ${state.session.who ?? "this key"} does not have. Ask whoever administers the home: headrace key create.`,
+    h("a.button", { href: "#/overview" }, "To the overview"));
 }
 
 async function show() {
@@ -37,13 +45,15 @@ async function show() {
     if (link.dataset.page === page) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  document.title = `${PAGES.find(([name]) => name === page)[1]} · Headrace`;
+  const asked = PAGES.find(([name]) => name === page);
+  document.title = `${asked[1]} · Headrace`;
+  if (!isOpen(asked)) { clear(main, h("div.page", { "data-page": page, "data-closed": "true", "data-ready": "true" }, closed(asked))); return; }
   try {
     const { render } = await import(`/console/pages/${page}.js`);
     if (turn !== state.turn) return;
     const leavings = [];
     const context = {
-      parts, live, session: state.session,
+      parts, live, session: state.session, may: (what) => state.session.may?.[what] !== false,
       go: (path) => { location.hash = path; },
       onLeave: (run) => leavings.push(run),
       onEpoch: (run) => leavings.push(live.listen(run)),
@@ -61,18 +71,19 @@ async function show() {
 }
 
 async function first() {
+  if (state.session.may?.administer === false) return "overview";
   try { return (await get("/v1/graph")).relations.some((one) => !one.system) ? "overview" : "start"; } catch { return "overview"; }
 }
 
 function frame() {
-  clear(document.getElementById("nav"), PAGES.map(([name, title, key, sign]) =>
+  clear(document.getElementById("nav"), PAGES.filter(isOpen).map(([name, title, key, sign]) =>
     h("a", { href: `#/${name}`, "data-page": name, title: `g ${key}` }, icon(sign), h("span", null, title), h("kbd", null, key))));
   const tools = document.getElementById("tools");
   clear(tools,
     h("button.icon", { onclick: help, title: "Keys of the keyboard (?)", "aria-label": "Keys of the keyboard" }, "?"),
     h("button.icon", { onclick: turnTheme, title: "Light or dark", "aria-label": "Light or dark", id: "theme" }, "◐"),
     state.session.needs_key && h("button", { onclick: signOut }, "Sign out"));
-  document.getElementById("foot").textContent = state.session.version ? `Headrace ${state.session.version}` : "";
+  document.getElementById("foot").textContent = [state.session.version && `Headrace ${state.session.version}`, state.session.signed_in && state.session.who].filter(Boolean).join(" · ");
 }
 
 function icon(sign) {
@@ -89,7 +100,7 @@ function turnTheme() {
 function help() {
   const dialog = h("dialog", { onclose: () => dialog.remove() },
     h("h2", null, "Keys"),
-    h("dl.keys", null, PAGES.map(([, title, key]) => [h("dt", null, h("kbd", null, "g"), " ", h("kbd", null, key)), h("dd", null, title)]),
+    h("dl.keys", null, PAGES.filter(isOpen).map(([, title, key]) => [h("dt", null, h("kbd", null, "g"), " ", h("kbd", null, key)), h("dd", null, title)]),
       h("dt", null, h("kbd", null, "/")), h("dd", null, "the page's first field"),
       h("dt", null, h("kbd", null, "Ctrl"), " ", h("kbd", null, "Enter")), h("dd", null, "run the SQL"),
       h("dt", null, h("kbd", null, "Ctrl"), " ", h("kbd", null, "Space")), h("dd", null, "complete a word"),
@@ -110,7 +121,7 @@ addEventListener("keydown", (event) => {
     return;
   }
   if (Date.now() - chord < 1200) {
-    const found = PAGES.find(([, , key]) => key === event.key);
+    const found = PAGES.find((one) => one[2] === event.key && isOpen(one));
     chord = 0;
     if (found) { event.preventDefault(); location.hash = `/${found[0]}`; }
   } else if (event.key === "g") chord = Date.now();

@@ -77,7 +77,7 @@ export function head(title, about, ...actions) {
   return h("div.head", null, h("div", null, h("h1", null, title), about && h("p.quiet", null, about)), h("div.actions", null, actions));
 }
 
-export const empty = (title, about, ...more) => h("div.empty", null, h("h2", null, title), h("p.quiet", null, about), more);
+export const empty = (title, about, ...more) => h("div.empty", null, h("h2", null, title), h("p.quiet", null, about), more.filter(Boolean));
 
 /** What went wrong: message, detail and hint, as the server tells them. */
 export function problem(error) {

@@ -10,14 +10,14 @@ export async function render(root, page) {
   const graph = await get("/v1/graph");
   const there = new Set(graph.relations.map((one) => one.name));
   if (![REVENUE, ALERTS, CANCELLED].every((name) => there.has(name))) {
-    root.append(head("Board", "Charts of the gold views."), empty("No gold views yet", "The board shows those of the medallion.", h("a.button", { href: "#/start" }, "Make the example")));
+    root.append(head("Board", "Charts of the gold views."), empty("No gold views yet", "The board shows those of the medallion, as far as they may be read.", page.may("administer") && h("a.button", { href: "#/start" }, "Make the example")));
     return;
   }
   const category = h("select", { "aria-label": "Category", onchange: () => drawTrend() });
   const push = h("button.main", { onclick: () => next(), id: "push" }, "Push the next hour");
   const told = h("span.quiet", { role: "status", id: "told" });
   const tiles = h("div.tiles"), revenue = h("div.card"), rate = h("div.card"), alerts = h("div.card"), status = h("div.card");
-  root.append(head("Board", "Weekly revenue, alerts and cancellations: at every epoch what the whole past says.", told, category, push), tiles,
+  root.append(head("Board", "Weekly revenue, alerts and cancellations: at every epoch what the whole past says.", told, category, page.may("administer") && push), tiles,
     h("div.split", null, revenue, rate, alerts, status));
   let trend = [], impact = [], busy = false, again = false;
 

@@ -7,7 +7,7 @@ export async function render(root, page) {
   const box = h("div.page");
   const source = h("input", { type: "search", placeholder: "Source", "aria-label": "Source", value: page.parts[0] ?? "", onchange: () => refresh() });
   const many = [h("button", { onclick: () => chosen("replay") }, "Replay chosen"), h("button.danger", { onclick: () => chosen("discard") }, "Discard chosen")];
-  root.append(head("Dead letters", "What could not be applied, with its reason. Nothing else waits for it.", source, many), box);
+  root.append(head("Dead letters", "What could not be applied, with its reason. Nothing else waits for it.", source, page.may("administer") && many), box);
   let letters = [], next = null;
   const picked = new Set();
 
@@ -41,8 +41,8 @@ export async function render(root, page) {
     const dialog = h("dialog", { onclose: () => dialog.remove(), "aria-label": "Dead letter" },
       h("div.page", null, h("h2", null, `${letter.source}: ${letter.stage ?? ""}`), h("p", null, letter.reason ?? ""), h("p.quiet.mono", null, letter.id), area, told,
         h("div.row", null,
-          h("button.main", { id: "replay", onclick: () => act(() => send(`/v1/dead-letters/${named(letter.id)}/replay`, area.value === before ? {} : { payload: area.value }), "replay", dialog, told) }, "Replay"),
-          h("button.danger", { onclick: () => act(() => send("/v1/dead-letters/discard", { ids: [letter.id] }), "discard", dialog, told) }, "Discard"),
+          page.may("administer") && h("button.main", { id: "replay", onclick: () => act(() => send(`/v1/dead-letters/${named(letter.id)}/replay`, area.value === before ? {} : { payload: area.value }), "replay", dialog, told) }, "Replay"),
+          page.may("administer") && h("button.danger", { onclick: () => act(() => send("/v1/dead-letters/discard", { ids: [letter.id] }), "discard", dialog, told) }, "Discard"),
           h("button", { onclick: () => dialog.close() }, "Close"))));
     document.body.append(dialog);
     dialog.showModal();

@@ -1,14 +1,15 @@
-// Runtime: epochs per minute, time by stage, memory, state and disk, over time.
+// Runtime: epochs per minute, time by stage, memory, state and disk, over time; and Spark's jobs.
 
-import { bytes, clear, clock, compact, h, head, number, problem, seconds } from "/console/dom.js";
+import { ago, bytes, clear, clock, compact, h, head, number, problem, seconds } from "/console/dom.js";
 import { get } from "/console/api.js";
 import { legend, lines } from "/console/chart.js";
 
+const STATES = { running: ".accent", succeeded: ".good", failed: ".bad" };
 const STAGES = ["intake", "views", "ledger"];
 
 export async function render(root, page) {
-  const tiles = h("div.tiles"), charts = h("div.split"), told = h("div");
-  root.append(head("Runtime", "How epochs went since the server began, and what it uses."), told, tiles, charts);
+  const tiles = h("div.tiles"), charts = h("div.split"), told = h("div"), jobs = h("div.card", { id: "jobs" });
+  root.append(head("Runtime", "How epochs went since the server began, and what it uses."), told, tiles, charts, jobs);
   let busy = false, due = 0;
 
   async function refresh() {
@@ -41,9 +42,19 @@ export async function render(root, page) {
       card("Disk", samples.length > 1 && lines({ form: bytes, labels: samples.map((one) => clock(one.at).slice(0, 5)), series: [{ name: "bytes", values: samples.map((one) => one.disk_bytes) }] })));
   }
 
+  async function refreshJobs() {
+    let found;
+    try { found = (await get("/v1/jobs")).jobs; } catch (error) { clear(jobs, h("h2", null, "Spark jobs"), problem(error)); return; }
+    if (!page.isHere()) return;
+    clear(jobs, h("h2", null, "Spark jobs"), found.length ? h("div.scroll", null, h("table.plain", null,
+      h("thead", null, h("tr", null, h("th.num", null, "Job"), ["What", "State", "Began"].map((one) => h("th", null, one)), ["Took", "Stages", "Tasks"].map((one) => h("th.num", null, one)))),
+      h("tbody", null, found.map((one) => h("tr", { "data-job": one.id }, h("td.num", null, number(one.id)), h("td.mono", null, one.name), h("td", null, h(`span.badge${STATES[one.status] ?? ""}`, null, one.status)), h("td", null, ago(one.submitted_at)),
+        h("td.num", null, one.submitted_at && one.completed_at ? seconds((Date.parse(one.completed_at) - Date.parse(one.submitted_at)) / 1000) : "–"), h("td.num", null, number(one.stages)), h("td.num", null, `${number(one.completed_tasks)} of ${number(one.tasks)}`)))))) : h("p.quiet", null, "None yet: most epochs need no job; fills, verifying and large changes do."));
+  }
+
   page.onEpoch(() => { if (Date.now() - due > 2000) { due = Date.now(); refresh(); } });
-  page.every(5000, refresh);
-  await refresh();
+  page.every(5000, () => { refresh(); refreshJobs(); });
+  await Promise.all([refresh(), refreshJobs()]);
 }
 
 const card = (title, chart) => h("div.card", null, h("h2", null, title), chart || h("p.quiet", null, "Too little has happened yet."));

@@ -10,6 +10,8 @@ const KINDS = { Running: "good", Paused: "warn", Error: "bad", Done: "" };
 export async function render(root, page) {
   const into = h("div.page"), out = h("div.page");
   root.append(head("Sources and feeds", "Where changes come from, where they go, and how far behind each is."), h("h2", null, "Sources"), into, out);
+  const may = page.may("administer");
+  if (!may) root.firstChild.append(h("p.quiet", null, "This key sees them; to pause and resume takes the role admin."));
   let busy = false;
 
   async function refresh() {
@@ -34,7 +36,7 @@ export async function render(root, page) {
         h("td.num", null, compact(one.lag_records)), h("td.num", null, one.lag_seconds === null ? "–" : seconds(one.lag_seconds)),
         h("td.num", null, compact(one.received || one.rows)), h("td.num", null, compact(one.applied || one.rows)), h("td.num", null, number(one.stale)),
         h("td.num", null, one.dead ? h("a", { href: `#/letters/${named(one.name)}` }, number(one.dead)) : "0"), h("td.num", null, `${one.records_per_second.toFixed(1)}/s`),
-        h("td", null, one.state !== "Done" && h("button", { onclick: () => act("sources", one) }, one.state === "Paused" ? "Resume" : "Pause"))),
+        h("td", null, one.state !== "Done" && may && h("button", { onclick: () => act("sources", one) }, one.state === "Paused" ? "Resume" : "Pause"))),
       (one.error || one.warning) && h("tr", null, h("td", { colspan: "11" }, h(one.error ? "div.problem" : "div.note", null, one.error ?? one.warning)))])))));
   }
 
@@ -47,7 +49,7 @@ export async function render(root, page) {
         h("td", null, h("a.mono", { href: `#/view/${named(one.table)}` }, one.table)),
         h("td", null, h(`span.badge${KINDS[one.state] ? "." + KINDS[one.state] : ""}`, null, one.state)),
         h("td.num", null, compact(one.lag)), h("td.num", null, compact(one.events_delivered)), h("td.num", null, number(one.waiting)), h("td.num", null, number(one.parked)), h("td.num", null, number(one.epoch)),
-        h("td", null, h("button", { onclick: () => act("changefeeds", one) }, one.state === "Paused" ? "Resume" : "Pause"))),
+        h("td", null, may && h("button", { onclick: () => act("changefeeds", one) }, one.state === "Paused" ? "Resume" : "Pause"))),
       one.error && h("tr", null, h("td", { colspan: "9" }, h("div.problem", null, one.error)))])))));
   }
 

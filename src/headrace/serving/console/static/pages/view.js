@@ -33,7 +33,7 @@ export async function render(root, page) {
     clear(body,
       head(name, view ? `A view, ${told.incremental ? "kept current incrementally" : "recomputed when what it reads changes"}.` : told.system ? "A table that sources keep." : "A table.",
         h("a.button", { href: `#/sql/${named(`SELECT * FROM ${quoted(name)} LIMIT 100`)}` }, "Query"), h("a.button", { href: `#/changes/${named(name)}` }, "Changes"),
-        h("a.button", { href: `#/time/${named(name)}` }, "Time"), view && check),
+        h("a.button", { href: `#/time/${named(name)}` }, "Time"), view && page.may("administer") && check),
       said,
       h("div.tiles", null, [["Rows", compact(told.rows), told.changed_epoch ? `changed ${ago(told.changed_at)}` : "never changed"],
         ["State", compact(kept), `signed rows in ${told.state.length} stores`],
@@ -64,7 +64,7 @@ async function list(root, page) {
   const rows = h("tbody");
   const filter = h("input", { type: "search", placeholder: "Find a relation", "aria-label": "Find a relation", oninput: () => draw() });
   root.append(head("Relations", "Tables and views, and how each view is kept current.", filter));
-  if (!graph.relations.length) { root.append(empty("No relation yet", "Make the example, or paste your own SQL.", h("a.button", { href: "#/start" }, "Go to Start"))); return; }
+  if (!graph.relations.length) { root.append(page.may("administer") ? empty("No relation yet", "Make the example, or paste your own SQL.", h("a.button", { href: "#/start" }, "Go to Start")) : empty("No relation for this key", "It may read none that is there.")); return; }
   root.append(h("div.card.scroll", null, h("table", null, h("thead", null, h("tr", null, ["Name", "Kind", "Kept"].map((one) => h("th", null, one)), h("th.num", null, "Rows"), h("th.num", null, "Changes/s"), h("th", null, "Changed"))), rows)));
   function draw() {
     const word = filter.value.trim().toLowerCase();
