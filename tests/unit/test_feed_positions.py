@@ -19,7 +19,7 @@ from headrace.feeds.telling import Telling
 from headrace.statements.create import drop_relation
 from tests.bare_home import BareHome
 from tests.feed_receiver import Door, Receiver
-from tests.spark.test_changefeeds import feed, until
+from tests.spark.test_changefeeds import events, feed, until
 from tests.unit.test_feed_delivery import COLUMNS, create, numbers
 
 
@@ -263,3 +263,38 @@ def test_no_secret_stands_in_the_log_of_what_nobody_foresaw(
     assert caplog.text.count("no way with env:FEED_PASSWORD") >= 3
     assert "Traceback" in caplog.text
     assert "hunter" not in caplog.text
+
+
+def test_a_feed_whose_position_is_lost_goes_on_where_its_sink_is(
+    table: BareHome, receiver: MarkingReceiver, tmp_path: Path
+) -> None:
+    create(table)
+    for key in range(3):
+        put(table, key)
+    until(lambda: numbers(receiver) == [1, 2, 3])
+    table.execute("PAUSE CHANGEFEED f")
+    table.feeds.wait_for_stopped()
+    put(table, 3)
+    shutil.rmtree(tmp_path / "home" / "feeds" / table.core.catalog.feeds["f"].id)
+    table.execute("RESUME CHANGEFEED f")
+    until(lambda: feed(table)["lag"] == 0)
+    assert numbers(receiver) == [1, 2, 3, 4]
+    assert feed(table)["state"] == "Running"
+
+
+def test_a_feed_whose_position_is_lost_with_a_sink_that_keeps_none_tells_all_again_and_loses_nothing(
+    table: BareHome, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    table.execute(f"CREATE CHANGEFEED f FOR TABLE t INTO FILES '{out}' WITH (flush_interval_ms = 5)")
+    for key in range(3):
+        put(table, key)
+    until(lambda: feed(table)["lag"] == 0)
+    table.execute("PAUSE CHANGEFEED f")
+    table.feeds.wait_for_stopped()
+    put(table, 3)
+    shutil.rmtree(tmp_path / "home" / "feeds" / table.core.catalog.feeds["f"].id)
+    table.execute("RESUME CHANGEFEED f")
+    until(lambda: feed(table)["lag"] == 0)
+    told = [one["new_row"]["id"] for one in events(out)]
+    assert set(told) == {0, 1, 2, 3}
