@@ -54,7 +54,7 @@ from headrace.statements.secrets import forget_secrets
 from headrace.storage.objects import Location, location_of
 from headrace.storage.scratch import Scratch, memory_folder
 from headrace.upkeep.executors import ExecutorWatch
-from headrace.upkeep.fold import Fold, FoldInputs, base_schemas_of, fold_inputs, sweep_after_crash
+from headrace.upkeep.fold import Fold, FoldInputs, base_schemas_of, fold_inputs, sweep_after_crash, sweep_bases
 from headrace.upkeep.merger import Merger
 from headrace.upkeep.renew import Renewal
 from headrace.upkeep.ticker import Ticker
@@ -123,23 +123,29 @@ class Home:
         ownership = take_ownership(self.path, self.settings.owner_timeout)
         try:
             with self.loop.turn, self.core.sessions.catalyst.active():
-                self.core.ledger.open()
+                self.core.ledger.follow()
                 self.core.ledger.claim(ownership.fence)
                 self._move()
                 self.readers.begin_to_own()
                 self.feeds.begin_to_own(ownership.fence)
                 self.core.begin_to_own(ownership)
             self._ownership = ownership
-            self._begin_to_own(ownership)
+            # Not now, while everybody waits: the first fold tidies up before it begins.
+            self._fold.first = self._sweep_bases
+            self._begin_to_own(ownership, swept=True)
         except BaseException:
             self._ownership = ownership
             self.close()
             raise
 
-    def _begin_to_own(self, ownership: Ownership) -> None:
+    def _sweep_bases(self) -> None:
+        sweep_bases(self.path, base_schemas_of(self.core.all_stores(), self.core.catalog))
+
+    def _begin_to_own(self, ownership: Ownership, swept: bool = False) -> None:
         """What only an owner does: tidy up, answer others, fold, follow the clock."""
         core, outdated = self.core, self._outdated
-        sweep_after_crash(self.path, core.ledger, base_schemas_of(core.all_stores(), core.catalog))
+        if not swept:
+            sweep_after_crash(self.path, core.ledger, base_schemas_of(core.all_stores(), core.catalog))
         forget_secrets(core)
         self._control = self._listen(ownership)
         if outdated:
@@ -255,7 +261,7 @@ class Home:
         return self.core.epoch
 
     def _refresh(self) -> None:
-        self.core.ledger.open()
+        self.core.ledger.follow()
         self._move()
 
     def _move(self) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from headrace.access.book import create_key, set_stand_in
+from headrace.access.keys import create_key, set_stand_in
 from headrace.access.grants import read_grant
 from headrace.face import home_of
 from tests.e2e.browser import CHROMIUM, MISSING, Watched, chromium

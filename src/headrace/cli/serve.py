@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -122,6 +123,7 @@ def serve(
     from headrace.serving.app import build_app
     from headrace.serving.auth import refuse_open_listening
     from headrace.serving.certificate import certificate_of
+    from headrace.serving.rehearsal import warm_queries
     from headrace.serving.reload import reload
     from headrace.serving.server import Server, run_until_told
     from headrace.spark.make_class_archive import Making
@@ -176,12 +178,16 @@ def serve(
     def serve_home() -> None:
         nonlocal hr, app
         # A server that was started in the wrong folder would otherwise serve an empty home there.
-        with reloading(read_again), opened(chosen, write=not standby, create=chosen.named and not standby) as hr:
+        with (
+            reloading(read_again),
+            opened(chosen, write=not standby, create=chosen.named and not standby) as hr,
+            warm_queries(settings) if standby else nullcontext() as processes,
+        ):
             if standby:
                 stand_by(home_of(hr))
             home_of(hr).offer(RUN_PROJECT, run_for_others(hr))
             home_of(hr).offer("reload", lambda: {"told": read_again()})
-            app = build_app(hr, settings)
+            app = build_app(hr, settings, processes)
             app.state.service.answer_others()
             app.state.service.rehearse()
             server = Server(app, host, port, listening, certificate)

@@ -13,7 +13,7 @@ from headrace.owner.ownership import living_owner
 
 _LOOK_SECONDS = 0.1
 _LOOK_SECONDS_FAR = 1.0
-_FOLLOW_SECONDS = 1.0
+_FOLLOW_SECONDS = 0.5
 # Of its time, the part that following may take: what it reads grows with the ledger, and the owner needs the machine.
 _FOLLOW_SHARE = 10
 

@@ -13,7 +13,7 @@ import os
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +23,16 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from headrace.errors import LedgerError, LedgerNotWritten, OwnerLost
 from headrace.ledger.delta_schema import NO_ZONE, delta_schema, protocol
 from headrace.ledger.durable import crash_point, digest_of, is_temporary, put_if_absent, replace_file
-from headrace.ledger.log_files import LOG, by_name, checksum, checksum_file, damage, log_files, needed_but_damaged
+from headrace.ledger.log_files import (
+    LOG,
+    by_name,
+    checksum,
+    checksum_file,
+    commit_lines,
+    damage,
+    log_files,
+    needed_but_damaged,
+)
 from headrace.storage.folders import make_folder, sync_folder
 from headrace.storage.objects import Location, ObjectPath, Unconfirmed
 
@@ -150,6 +159,43 @@ class DeltaFolder:
         partitioned_by = tuple(table.metadata().partition_columns)
         self._known = _Known(table.version(), files, numbers, table.schema().to_json(), partitioned_by=partitioned_by)
         return True
+
+    def follow(self) -> bool:
+        """Read the commits after the version that is known; False where that is not enough, and all must be loaded.
+
+        It is not where commits may have gone since then, summed up in a checkpoint, where one is damaged, and where
+        one sets other columns.
+        """
+        known, checkpointed = self._known, self._last_checkpoint()
+        if known.version < 0 or checkpointed > known.version:
+            return False
+        version, files, numbers = known.version, dict(known.files), dict(known.numbers)
+        while (lines := commit_lines(file := self.log_file(version + 1))) is not None:
+            actions = [json.loads(line) for line in lines]
+            if any("metaData" in action or "protocol" in action for action in actions):
+                return False
+            self._follow_commit(actions, files, numbers)
+            version += 1
+        try:
+            if file.is_file():
+                return False
+        except OSError:
+            return False
+        if version > known.version:
+            self._known = replace(known, version=version, files=files, numbers=numbers, commit=None)
+        self._checkpointed = checkpointed
+        return True
+
+    def _follow_commit(
+        self, actions: Sequence[Mapping[str, Any]], files: dict[str, DataFile], numbers: dict[str, int]
+    ) -> None:
+        for action in actions:
+            if "remove" in action:
+                files.pop(action["remove"]["path"], None)
+            elif "add" in action:
+                files[action["add"]["path"]] = _added_file(action["add"])
+            elif "txn" in action and action["txn"]["appId"] in self._applications:
+                numbers[action["txn"]["appId"]] = int(action["txn"]["version"])
 
     def _last_checkpoint(self) -> int:
         try:
@@ -401,6 +447,14 @@ def _data_file(action: Mapping[str, Any]) -> DataFile:
     high = {key[4:]: value for key, value in action.items() if key.startswith("max.") and value is not None}
     partition = {key[len(_PARTITION) :]: value for key, value in action.items() if key.startswith(_PARTITION)}
     return DataFile(action["path"], action["size_bytes"], action["num_records"] or 0, low, high, partition)
+
+
+def _added_file(action: Mapping[str, Any]) -> DataFile:
+    """A file as the commit that added it describes it."""
+    stats = json.loads(action["stats"])
+    partition = dict(action.get("partitionValues") or {})
+    low, high = stats.get("minValues", {}), stats.get("maxValues", {})
+    return DataFile(action["path"], action["size"], stats.get("numRecords") or 0, low, high, partition)
 
 
 def _sync_file(path: Location) -> None:

@@ -48,6 +48,7 @@ _SCHEMA = pa.schema(
         pa.field("committed_at", pa.timestamp("us", "UTC"), nullable=False),
     ]
 )
+_HEAD_COLUMNS = ("epoch", "head", "committed_at")
 _ENTRY_COLUMNS = ("epoch", "relation", "delta", "file", "committed_at")
 RESTORING = "restoring"
 FORMAT = 3
@@ -100,6 +101,8 @@ class Ledger:
         self._turn = threading.Lock()
         self._claimed = False
         self._heads: list[Head] = []
+        # The files whose heads are among them.
+        self._headed: frozenset[str] = frozenset()
 
     def open(self) -> None:
         """Find the ledger of the home, if there is one."""
@@ -128,10 +131,22 @@ class Ledger:
                 detail=f"It has format {self._folder.numbers[_FORMAT]}; this release reads up to {FORMAT}.",
                 hint="open it with that release or a later one",
             )
-        self._heads = [
-            Head(row["epoch"], row["committed_at"], json.loads(row["head"]))
-            for row in self._read(["epoch", "head", "committed_at"], relation="").to_pylist()
-        ]
+        self._heads = _heads_in(self._read(_HEAD_COLUMNS, relation=""))
+        self._headed = frozenset(self._folder.files)
+
+    def follow(self) -> None:
+        """Be where the owner is by now, as `open` would; only what is new is read, as long as nothing old has gone."""
+        if self._headed and not self._claimed and self._folder.follow():
+            files = self._folder.files
+            if self._headed <= files.keys() and self._folder.numbers.get(_FORMAT, FORMAT) <= FORMAT:
+                fresh = [one for path, one in files.items() if path not in self._headed]
+                wanted = pc.field("relation") == ""
+                found = [self._parquet(self._folder.path / one.path, _HEAD_COLUMNS, wanted) for one in fresh]
+                newer = [head for table in found for head in _heads_in(table)]
+                self._heads = [*self._heads, *sorted(newer, key=lambda one: one.epoch)]
+                self._headed = frozenset(files)
+                return
+        self.open()
 
     def claim(self, fence: int) -> None:
         """Let no commit of an earlier owner through any more; a home without a ledger gets one."""
@@ -430,12 +445,15 @@ class Ledger:
         for file in self._folder.unreferenced():
             if newest is None or _last_epoch(file.name) <= newest:
                 yield file
-        if not self._deltas.exists():
-            return
-        named = self.large_files()
-        for file in self._deltas.iterdir():
+        large = list(self._deltas.iterdir()) if self._deltas.exists() else []
+        named = self.large_files() if large else set[str]()
+        for file in large:
             if file.name not in named and (newest is None or _last_epoch(file.name) <= newest):
                 yield file
+
+
+def _heads_in(rows: pa.Table) -> list[Head]:
+    return [Head(row["epoch"], row["committed_at"], json.loads(row["head"])) for row in rows.to_pylist()]
 
 
 def _parts(files: Iterable[DataFile]) -> Iterator[list[DataFile]]:

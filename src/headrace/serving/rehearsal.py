@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
+
+from headrace.errors import HeadraceError
+from headrace.query_processes.pool import QueryProcesses, Stop
+from headrace.query_processes.queries import processes_for
+from headrace.query_processes.question import Question
+from headrace.settings import Settings
 
 _log = logging.getLogger("headrace.serving")
 
@@ -49,3 +56,20 @@ class Rehearsal:
             _log.info("a rehearsal failed: %s", failed)
         with self._lock:
             self._left -= 1
+
+
+@contextmanager
+def warm_queries(settings: Settings) -> Generator[QueryProcesses, None, None]:
+    """Query processes of which one is started now, in the background: who stands by has it when it is needed."""
+    processes = processes_for(settings)
+
+    def ask() -> None:
+        # One that does not start now is started for the first query.
+        with suppress(HeadraceError):
+            processes.rows(Question("rows", "SELECT 1 AS one", {}), Stop())
+
+    threading.Thread(target=ask, name="headrace-rehearsal", daemon=True).start()
+    try:
+        yield processes
+    finally:
+        processes.close()

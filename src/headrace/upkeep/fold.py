@@ -131,6 +131,8 @@ class Fold:
         self._folded_epoch = 0
         self._folded_size = 0
         self._folded_at = time.monotonic()
+        # What is to be done before the first fold, if anything is.
+        self.first: Callable[[], None] | None = None
         self._stopped = threading.Event()
         self._worker = ThreadPoolExecutor(1, "headrace-fold", initializer=_give_way)
         self._thread = threading.Thread(target=self._run, name="headrace-fold-timer", daemon=True)
@@ -191,6 +193,9 @@ class Fold:
         with self._turn:
             started = time.monotonic()
             self._check_owner()
+            if self.first is not None:
+                self.first()
+                self.first = None
             inputs = self._inputs()
             report = Report(inputs.epoch)
             for name, store in inputs.stores.items():
@@ -285,6 +290,11 @@ def sweep_after_crash(home: Location, ledger: Ledger, names: Mapping[str, BaseSc
     for path in [*unfinished, *ledger.unreferenced(None)]:
         path.unlink(missing_ok=True)
         crash_point("ruins swept")
+    sweep_bases(home, names)
+
+
+def sweep_bases(home: Location, names: Mapping[str, BaseSchema]) -> None:
+    """Remove what a crash left behind among the bases; only the owner may, before it folds."""
     known = {base_path(home, name): name for name in names}
     for folder in ("tables", "state"):
         for path in (home / folder).glob("*"):
