@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from headrace.access.keys import create_key, set_stand_in
 from headrace.access.grants import read_grant
+from headrace.access.keys import create_key, set_stand_in
 from headrace.face import home_of
 from tests.e2e.browser import CHROMIUM, MISSING, Watched, chromium
 from tests.e2e.conftest import Served, running
