@@ -83,14 +83,14 @@ def test_a_full_disk_refuses_changes_and_reading_goes_on(served: Served) -> None
         answer = push(served, 2)
         assert refused_for_now(answer), answer.text
         assert "No space left" in answer.json()["detail"]
-        assert served.asked("SELECT count(*) AS n FROM items") == [{"n": 1}]
+        assert len(served.asked("SELECT * FROM items")) == 1
         assert served.client.get("/healthz").status_code == 200
     finally:
         ballast.unlink()
     # The sender's own attempt again, and no other.
     assert push(served, 2).status_code == 200
     assert push(served, 2).json()["epoch"] == push(served, 2).json()["epoch"]
-    assert served.asked("SELECT count(*) AS n FROM items") == [{"n": 2}]
+    assert len(served.asked("SELECT * FROM items")) == 2
 
 
 def test_a_ledger_that_cannot_be_written_refuses_changes_until_it_can(served: Served) -> None:
@@ -100,7 +100,7 @@ def test_a_ledger_that_cannot_be_written_refuses_changes_until_it_can(served: Se
         answer = push(served, 3)
         assert refused_for_now(answer), answer.text
         assert served.hr.epoch == before
-        assert served.asked("SELECT count(*) AS n FROM shares") == [{"n": 2}]
+        assert len(served.asked("SELECT * FROM shares")) == 2, "views too are read"
     finally:
         subprocess.run(["mount", "-o", "remount,rw", str(disk_of(served))], check=True)
     assert push(served, 3).status_code == 200
@@ -142,7 +142,7 @@ def test_a_dead_sink_shows_in_figures_and_holds_up_nobody(served: Served, tmp_pa
         (told,) = served.client.get("/v1/changefeeds").json()
         assert (told["state"], bool(told["error"])) == ("Running", True)
         assert figure(served, 'headrace_changefeed_lag_epochs{changefeed="f"}') > 0
-        assert served.asked("SELECT count(*) AS n FROM shares WHERE id IN (7, 8)") == [{"n": 2}]
+        assert {7, 8} <= {one["id"] for one in served.asked("SELECT * FROM shares")}
         blocked.unlink()
         until(lambda: figure(served, 'headrace_changefeed_lag_epochs{changefeed="f"}') == 0)
         (told,) = served.client.get("/v1/changefeeds").json()

@@ -134,7 +134,9 @@ class Runner:
         # Before it has begun, what those before it have noted.
         progress = self._kept.progress or self._files.read()
         if progress is None:
-            return Status(self._state, lag=None, error=self._error)
+            # A sink that was never reached is behind by all that there is to tell.
+            lag = max(0, self._core.epoch - self.feed.begins_after)
+            return Status(self._state, lag=lag, error=self._error)
         lag, waiting = progress.lag(self._core.epoch), self._blocked.count
         return Status(
             self._state, progress.mark, progress.delivered, progress.parked, lag, self._error, waiting=waiting

@@ -96,6 +96,7 @@ def _may(access: Access) -> dict[str, bool]:
     return {
         "administer": access.may_administer(),
         "observe": access.may_observe(),
+        "read": any(one.role != "observe" for one in access.grants),
         "letters": access.may_read(DEAD_LETTERS, system=True),
     }
 

@@ -23,16 +23,16 @@ _REFUSALS: dict[str, tuple[int, ...]] = {
     "/v0/pipelines": (422,),
     _PIPELINE: (404, 422),
     f"{_PIPELINE}/start": (404, 422),
-    f"{_PIPELINE}/resume": (400, 404, 503),
-    f"{_PIPELINE}/pause": (400, 404, 503),
+    f"{_PIPELINE}/resume": (404, 409),
+    f"{_PIPELINE}/pause": (404, 409),
     f"{_PIPELINE}/stop": (404,),
     f"{_PIPELINE}/dismiss_error": (404,),
-    f"{_PIPELINE}/stats": (400, 404, 503),
+    f"{_PIPELINE}/stats": (404, 409),
     f"{_PIPELINE}/metrics": (400, 404, 422),
-    f"{_PIPELINE}/query": (400, 404, 408, 410, 413, 422, 429, 503),
+    f"{_PIPELINE}/query": (400, 404, 408, 409, 410, 413, 422, 429, 503),
     f"{_PIPELINE}/completion_status": (400, 404, 410, 413, 422, 429, 503),
-    f"{_PIPELINE}/ingress/{{table}}": (400, 404, 408, 413, 422, 429, 503),
-    f"{_PIPELINE}/egress/{{relation}}": (400, 404, 422, 429, 503),
+    f"{_PIPELINE}/ingress/{{table}}": (400, 404, 408, 409, 413, 422, 429, 503),
+    f"{_PIPELINE}/egress/{{relation}}": (400, 404, 409, 422, 429, 503),
 }
 _ANY: dict[str, Any] = {"schema": {}}
 # What is not one JSON value: figures, rows in the form that was asked for, chunks of a stream.

@@ -7,11 +7,11 @@ import { Live, get, send, whenUnknown } from "/console/api.js";
 const PAGES = [
   ["start", "Start", "t", "M5 3l8 5-8 5z", "administer"],
   ["overview", "Overview", "o", "M2 8h3m6-4h3m-3 8h3M5 5.500h0v5h3v-5zm3 2.500c2 0 1-4 3-4m-3 4c2 0 1 4 3 4"],
-  ["board", "Board", "b", "M2 13h12M4 10V7m4 3V3m4 7V5"],
-  ["sql", "SQL", "s", "M3 4l4 4-4 4m5 0h5"],
-  ["changes", "Changes", "c", "M3 5h10m0 0l-3-3m3 3M13 11H3m0 0l3 3m-3-3"],
+  ["board", "Board", "b", "M2 13h12M4 10V7m4 3V3m4 7V5", "read"],
+  ["sql", "SQL", "s", "M3 4l4 4-4 4m5 0h5", "read"],
+  ["changes", "Changes", "c", "M3 5h10m0 0l-3-3m3 3M13 11H3m0 0l3 3m-3-3", "read"],
   ["view", "Relations", "v", "M2 3h12v10H2zm0 3.500h12M6 6.500V13"],
-  ["time", "Time", "i", "M8 2a6 6 0 100 12A6 6 0 008 2zm0 3v3l2 2"],
+  ["time", "Time", "i", "M8 2a6 6 0 100 12A6 6 0 008 2zm0 3v3l2 2", "read"],
   ["runtime", "Runtime", "r", "M2 9h3l2-6 3 10 2-4h2", "observe"],
   ["sources", "Sources and feeds", "u", "M2 8h7m0 0L6 5m3 3l-3 3M11 3h3v10h-3", "observe"],
   ["events", "Events", "e", "M3 3v10M3 5h6M3 9h9m-3-4h0M12 9h0", "administer"],
@@ -27,7 +27,7 @@ function route() {
   return { page: PAGES.some(([name]) => name === page) ? page : "", parts };
 }
 
-const NEEDS = { administer: "admin over everything", observe: "observe", letters: "read over dead_letters" };
+const NEEDS = { read: "read over some relation", administer: "admin over everything", observe: "observe", letters: "read over dead_letters" };
 const isOpen = ([, , , , need]) => !need || state.session.may?.[need] !== false;
 
 function closed([, title, , , need]) {

@@ -72,8 +72,8 @@ export async function render(root, page) {
 
   async function refused(from) {
     const answer = await fetch(`/v1/changes/${named(chosen.value)}?since=${from}`).catch(() => null);
-    if (answer && !answer.ok) failed({ problem: await answer.json() });
-    answer?.body?.cancel();
+    if (answer?.ok) answer.body.cancel();
+    else if (answer) failed({ problem: await answer.json().catch(() => ({ message: `the server answered ${answer.status}` })) });
   }
 
   function pause(to) {
