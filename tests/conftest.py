@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headrace.local import Servers
+    from tests.feed_receiver import Receiver
 
 _UNIT = Path(__file__).parent / "unit"
 
@@ -62,6 +63,14 @@ def home(spark: SparkSession, tmp_path: Path) -> Iterator[Any]:
 
     with headrace.open(str(tmp_path / "home"), spark=spark) as hr:
         yield hr
+
+
+@pytest.fixture
+def receiver(monkeypatch: pytest.MonkeyPatch) -> Receiver:
+    """Where feeds to webhooks go in place of these."""
+    from tests.feed_receiver import in_place_of_webhooks
+
+    return in_place_of_webhooks(monkeypatch)
 
 
 @pytest.fixture(scope="session")

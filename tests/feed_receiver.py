@@ -9,9 +9,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pytest
+
 from headrace.feeds.batch import Batch, Mark
 from headrace.feeds.json_events import event_texts
 from headrace.feeds.sink import Delivery, EventsRefused, SinkEnded, SinkUnavailable, Target
+from headrace.feeds.sinks import SINKS
 
 
 class Receiver:
@@ -109,3 +112,21 @@ class Door:
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+def in_place_of_webhooks(monkeypatch: pytest.MonkeyPatch) -> Receiver:
+    """A receiver in the place of webhooks."""
+    one = Receiver()
+    monkeypatch.setitem(SINKS, "webhook", one)  # pyright: ignore[reportArgumentType]
+    monkeypatch.setattr("headrace.feeds.blocked._FIRST_PAUSE", 0.01)
+    return one
+
+
+def create(hr: Any, more: str = "", name: str = "f") -> None:
+    """Make a feed of table t to the receiver."""
+    hr.execute(f"CREATE CHANGEFEED {name} FOR TABLE t INTO WEBHOOK 'https://x/' WITH (flush_interval_ms = 5{more})")
+
+
+def numbers(receiver: Receiver) -> list[int]:
+    """The sequences that a receiver was told, in order."""
+    return [one["sequence"] for one in receiver.events()]

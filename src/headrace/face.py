@@ -147,20 +147,16 @@ class Headrace:
         Raises StatementError where arguments exclude each other, ViewError or RelationNameError where they do not fit.
         """
         text = auto_cdc_text(
-            target,
-            source,
+            (name, target, source),
             keys,
             sequence_by,
-            ignore_null_updates,
-            apply_as_deletes,
-            apply_as_truncates,
-            column_list,
-            except_column_list,
-            stored_as_scd_type,
-            track_history_column_list,
-            track_history_except_column_list,
-            name,
-            once,
+            (column_list, except_column_list),
+            (track_history_column_list, track_history_except_column_list),
+            deletes=apply_as_deletes,
+            truncates=apply_as_truncates,
+            scd_type=stored_as_scd_type,
+            ignores_nulls=ignore_null_updates,
+            once=once,
         )
         self._home.execute(text)
 

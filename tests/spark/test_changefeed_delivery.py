@@ -9,32 +9,15 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from headrace.feeds.sinks import SINKS
 from tests.feed_receiver import Receiver
 from tests.spark.test_changefeeds import events, rebuilt, until
 from tests.spark.test_source_commands import Shell
 
 
 @pytest.fixture
-def receiver(monkeypatch: pytest.MonkeyPatch) -> Receiver:
-    one = Receiver()
-    monkeypatch.setitem(SINKS, "webhook", one)  # pyright: ignore[reportArgumentType]
-    monkeypatch.setattr("headrace.feeds.blocked._FIRST_PAUSE", 0.01)
-    return one
-
-
-@pytest.fixture
 def table(home: Any, receiver: Receiver) -> Any:
     home.execute("CREATE TABLE t (id INT PRIMARY KEY, n INT)")
     return home
-
-
-def create(hr: Any, more: str = "", name: str = "f") -> None:
-    hr.execute(f"CREATE CHANGEFEED {name} FOR TABLE t INTO WEBHOOK 'https://x/' WITH (flush_interval_ms = 5{more})")
-
-
-def numbers(receiver: Receiver) -> list[int]:
-    return [one["sequence"] for one in receiver.events()]
 
 
 def test_a_delta_table_of_others_goes_on_by_three_statements(home: Any, tmp_path: Path) -> None:

@@ -14,21 +14,12 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 from headrace.catalog.make import make_table
 from headrace.definitions.adopt import adopt
 from headrace.feeds.parked import find_parked, parked_table
-from headrace.feeds.sinks import SINKS
 from headrace.intake.table import TableContract
 from tests.bare_home import BareHome
-from tests.feed_receiver import Receiver
+from tests.feed_receiver import Receiver, create, numbers
 from tests.spark.test_changefeeds import events, feed, rebuilt, until
 
 COLUMNS = StructType([StructField("id", IntegerType(), False), StructField("n", IntegerType())])
-
-
-@pytest.fixture
-def receiver(monkeypatch: pytest.MonkeyPatch) -> Receiver:
-    one = Receiver()
-    monkeypatch.setitem(SINKS, "webhook", one)  # pyright: ignore[reportArgumentType]
-    monkeypatch.setattr("headrace.feeds.blocked._FIRST_PAUSE", 0.01)
-    return one
 
 
 @pytest.fixture
@@ -37,14 +28,6 @@ def table(tmp_path: Path, receiver: Receiver) -> Iterator[Any]:
     home.create_table("t", COLUMNS, ("id",))
     yield home
     home.close()
-
-
-def create(hr: Any, more: str = "", name: str = "f") -> None:
-    hr.execute(f"CREATE CHANGEFEED {name} FOR TABLE t INTO WEBHOOK 'https://x/' WITH (flush_interval_ms = 5{more})")
-
-
-def numbers(receiver: Receiver) -> list[int]:
-    return [one["sequence"] for one in receiver.events()]
 
 
 def test_a_sink_that_fails_gets_every_event_in_the_order_of_its_key(table: Any, receiver: Receiver) -> None:

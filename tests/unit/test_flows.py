@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import headrace
 from headrace.errors import StatementError
-from headrace.sql.flow_text import auto_cdc_text
 from headrace.sql.flows import AutoCdc, Columns, flow_of
 from headrace.sql.statements import CreateView, DropFlow, parse
 
@@ -112,8 +113,16 @@ def test_what_is_refused(rest: str, message: str) -> None:
     assert refused.value.line == 1
 
 
+def text_of(*given: Any, **named: Any) -> str:
+    """The statement that arguments of the public verb come to."""
+    texts: list[str] = []
+    face: Any = SimpleNamespace(_home=SimpleNamespace(execute=texts.append))
+    headrace.Headrace.create_auto_cdc_flow(face, *given, **named)
+    return texts[0]
+
+
 def test_arguments_come_to_the_same_statement() -> None:
-    text = auto_cdc_text(
+    text = text_of(
         "t",
         "s",
         ["id"],
@@ -129,7 +138,7 @@ def test_arguments_come_to_the_same_statement() -> None:
     assert flow.columns == Columns(("op", "odd `name`"))
     assert flow.tracked == Columns(("a",), all_but=False)
     assert flow.deletes.startswith("(op = 'd' -- gone\n")
-    assert flow_in(auto_cdc_text("t", "s", ["id"], "seq")).name == "t"
+    assert flow_in(text_of("t", "s", ["id"], "seq")).name == "t"
 
 
 @pytest.mark.parametrize(
@@ -146,5 +155,5 @@ def test_arguments_come_to_the_same_statement() -> None:
 )
 def test_arguments_that_are_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(StatementError) as refused:
-        auto_cdc_text(**{"target": "t", "source": "s", "keys": ["id"], "sequence_by": "c", **given})
+        text_of(**{"target": "t", "source": "s", "keys": ["id"], "sequence_by": "c", **given})
     assert refused.value.message.startswith(message)

@@ -14,7 +14,6 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry, generate_latest
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from headrace.feeds.sinks import SINKS
 from headrace.serving import changefeeds, problems
 from headrace.serving.feed_metrics import FeedMetrics
 from headrace.serving.statement_runner import StatementRunner
@@ -24,14 +23,6 @@ from tests.feed_receiver import Receiver
 from tests.spark.test_changefeeds import until
 
 COLUMNS = StructType([StructField("id", IntegerType(), False), StructField("n", IntegerType())])
-
-
-@pytest.fixture
-def receiver(monkeypatch: pytest.MonkeyPatch) -> Receiver:
-    one = Receiver()
-    monkeypatch.setitem(SINKS, "webhook", one)  # pyright: ignore[reportArgumentType]
-    monkeypatch.setattr("headrace.feeds.blocked._FIRST_PAUSE", 0.01)
-    return one
 
 
 @pytest.fixture

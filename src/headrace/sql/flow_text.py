@@ -7,24 +7,25 @@ from collections.abc import Sequence
 from headrace.errors import StatementError
 from headrace.sql.names import quoted
 
+# A list of columns, or one of all but some.
+Chosen = tuple[Sequence[str] | None, Sequence[str] | None]
+
 
 def auto_cdc_text(
-    target: str,
-    source: str,
+    flow: tuple[str | None, str, str],
     keys: Sequence[str],
     sequence_by: str,
-    ignore_null_updates: bool = False,
-    apply_as_deletes: str | None = None,
-    apply_as_truncates: str | None = None,
-    column_list: Sequence[str] | None = None,
-    except_column_list: Sequence[str] | None = None,
-    stored_as_scd_type: int | str = 1,
-    track_history_column_list: Sequence[str] | None = None,
-    track_history_except_column_list: Sequence[str] | None = None,
-    name: str | None = None,
-    once: bool = False,
+    columns: Chosen,
+    history: Chosen,
+    *,
+    deletes: str | None,
+    truncates: str | None,
+    scd_type: int | str,
+    ignores_nulls: bool,
+    once: bool,
 ) -> str:
-    """The statement; without a name, the flow is called as its target."""
+    """The statement of a flow: its name, target and source; without a name, it is called as its target."""
+    name, target, source = flow
     for what, given in (("target", target), ("source", source), ("name", name or target)):
         if not isinstance(given, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise StatementError(f"{what} is a name as text, not {given!r}")
@@ -32,20 +33,18 @@ def auto_cdc_text(
         raise StatementError(
             "a flow always follows its source: once=True is not offered", hint="INSERT INTO a table what is to be once"
         )
-    if str(stored_as_scd_type) not in ("1", "2"):
-        raise StatementError(f"there is no SCD type {stored_as_scd_type!r}", hint="write stored_as_scd_type=1, or 2")
+    if str(scd_type) not in ("1", "2"):
+        raise StatementError(f"there is no SCD type {scd_type!r}", hint="write stored_as_scd_type=1, or 2")
     parts = [
         f"CREATE FLOW {quoted(name or target)} AS AUTO CDC INTO {quoted(target)} FROM STREAM({quoted(source)})",
         f"KEYS {_columns('keys', keys)}",
-        "IGNORE NULL UPDATES" if ignore_null_updates else "",
-        _expression("APPLY AS DELETE WHEN", "apply_as_deletes", apply_as_deletes),
-        _expression("APPLY AS TRUNCATE WHEN", "apply_as_truncates", apply_as_truncates),
+        "IGNORE NULL UPDATES" if ignores_nulls else "",
+        _expression("APPLY AS DELETE WHEN", "apply_as_deletes", deletes),
+        _expression("APPLY AS TRUNCATE WHEN", "apply_as_truncates", truncates),
         _expression("SEQUENCE BY", "sequence_by", sequence_by),
-        _chosen("COLUMNS", "column_list", column_list, except_column_list),
-        f"STORED AS SCD TYPE {stored_as_scd_type}",
-        _chosen(
-            "TRACK HISTORY ON", "track_history_column_list", track_history_column_list, track_history_except_column_list
-        ),
+        _chosen("COLUMNS", "column_list", *columns),
+        f"STORED AS SCD TYPE {scd_type}",
+        _chosen("TRACK HISTORY ON", "track_history_column_list", *history),
     ]
     return " ".join(part for part in parts if part)
 
