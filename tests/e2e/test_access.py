@@ -253,7 +253,12 @@ def test_a_browser_signs_in_with_a_key(door: Door) -> None:
         cookie = signed.headers["set-cookie"].lower()
         assert all(part in cookie for part in ("httponly", "samesite=strict", "path=/"))
         assert door.keys["reader"] not in str(signed.headers) + signed.text
-        assert browser.get("/v1/session").json()["grants"] == ["read:people", "read:people_public", "read:orders"]
+        assert browser.get("/v1/session").json()["grants"] == [
+            "read:people",
+            "read:people_public",
+            "read:orders",
+            "read:hints",
+        ]
         own = {"Origin": door.url}
         assert browser.post("/v1/query", json={"sql": "SELECT * FROM orders"}, headers=own).status_code == 200
         # A page of elsewhere that has the browser send its cookie.

@@ -244,7 +244,9 @@ def _refuse_explained(name: str, access: Access, catalog: Catalog) -> None:
     if not isinstance(view, View):
         return
     if not all(_may_read(one, access, catalog) for one in view.resolved.reads):
-        raise forbidden(f"EXPLAIN {name[:60]}", "The view reads what this key may not, and a plan names it.")
+        raise forbidden(
+            f"EXPLAIN {name[:60]}", "The view reads relations that are not for this key, and a plan names them."
+        )
 
 
 def shown(rows: pa.Table, access: Access, catalog: Catalog) -> pa.Table:
