@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headrace.state.hashing import hash_columns, identity
+from headrace.state.hashing import hash_columns, identity, identity_of_one
 
 FIXED = settings(derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 TAGS = pa.map_(pa.string(), pa.int32())
@@ -29,6 +29,21 @@ def identities(values: Sequence[Any], kind: pa.DataType) -> list[tuple[int, int]
 def of_array(*columns: pa.Array | pa.ChunkedArray) -> list[tuple[int, int]]:
     low, high = identity(columns, len(columns[0]))
     return list(zip(low.tolist(), high.tolist(), strict=True))
+
+
+@FIXED
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([pa.int8(), pa.int32(), pa.int64()]), st.integers(-128, 127))
+        | st.tuples(st.just(pa.int64()), st.integers(-(2**63), 2**63 - 1) | st.none())
+        | st.tuples(st.just(pa.string()), st.text(st.characters(codec="utf-8")) | st.none()),
+        max_size=4,
+    )
+)
+def test_one_row_has_the_identity_that_it_has_among_many(row: list[tuple[pa.DataType, Any]]) -> None:
+    arrays = [pa.array([value], kind) for kind, value in row]
+    low, high = identity(arrays, 1)
+    assert identity_of_one(arrays) == (int(low[0]), int(high[0]))
 
 
 def differ(values: Sequence[Any], kind: pa.DataType) -> bool:

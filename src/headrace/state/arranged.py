@@ -20,7 +20,7 @@ import pyarrow as pa
 from headrace.state import mapped
 from headrace.state.delta import Delta, Positions, Weights, concat, gather, project
 from headrace.state.exact import Numbers, times, unscaled
-from headrace.state.hashing import identity
+from headrace.state.hashing import identity, identity_of_one
 from headrace.state.run import Run, spans
 
 SortKeys = npt.NDArray[np.bytes_]
@@ -73,8 +73,7 @@ def _value_width(kind: pa.DataType) -> int:
 
 def partition_bounds(values: Sequence[pa.Array], width: int) -> tuple[SortKeys, SortKeys]:
     """The start and the end of the partition of these values, of sort keys of a width."""
-    low, high = identity(values, 1)
-    partition = int(low[0]).to_bytes(8, "big") + int(high[0]).to_bytes(8, "big")
+    partition = b"".join(half.to_bytes(8, "big") for half in identity_of_one(values))
     rest = width - PARTITION
     # Of bytes, not of a list of them: NumPy would cut the zeros at the end.
     start, end = (np.frombuffer(partition + byte * rest, dtype=f"S{width}") for byte in (b"\0", b"\xff"))

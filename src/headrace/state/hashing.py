@@ -24,6 +24,7 @@ _LANES = np.array([[0xD6E8FEB86659FD93], [0xA0761D6478BD642F]], dtype=np.uint64)
 _STARTS = np.array([[1], [3]], dtype=np.uint64) * _STEP
 _SIP_KEYS = ("headrace-lane-00", "headrace-lane-01")
 _SAMPLE = 1024
+_ALL = 2**64 - 1
 # So many strings are worth a look whether they repeat themselves.
 _MANY = 50_000
 
@@ -60,6 +61,32 @@ def identity(columns: Sequence[pa.ChunkedArray | pa.Array], length: int) -> tupl
     """The 128 bits that stand for a row: two rows are equal when both halves are."""
     low, high = _hash_columns(columns, length, _LANES)
     return low, high
+
+
+def identity_of_one(values: Sequence[pa.Array]) -> tuple[int, int]:
+    """The identity of one row, from arrays of one value each; of whole numbers without the steps that are for many."""
+    if not all(pa.types.is_integer(one.type) and not one.null_count for one in values):
+        low, high = identity(values, 1)
+        return int(low[0]), int(high[0])
+    numbers = [one[0].as_py() & _ALL for one in values]
+    low, high = (
+        _one_lane(numbers, int(start), int(lane)) for start, lane in zip(_STARTS[:, 0], _LANES[:, 0], strict=True)
+    )
+    return low, high
+
+
+def _one_lane(numbers: Sequence[int], total: int, lane: int) -> int:
+    for number in numbers:
+        total = (_mixed(total ^ _mixed(number ^ lane)) + int(_STEP)) & _ALL
+    return total
+
+
+def _mixed(number: int) -> int:
+    """What `mix` makes of one number."""
+    number = (number + int(_STEP)) & _ALL
+    number = (number ^ (number >> 30)) * 0xBF58476D1CE4E5B9 & _ALL
+    number = (number ^ (number >> 27)) * 0x94D049BB133111EB & _ALL
+    return number ^ (number >> 31)
 
 
 def _hash_columns(columns: Sequence[pa.ChunkedArray | pa.Array], length: int, lanes: Hashes) -> Hashes:
