@@ -102,12 +102,12 @@ class Walk:
         stop = self._end
         if self._signed_rows(stop) > 2 * rows:
             stop = min(self._arrangement.ahead(self._start, rows, inclusive=True), self._end)
-        if self._signed_rows(stop) > 2 * rows + _MOST_EQUAL:
-            raise QueryError(
-                "too many rows are equal in the index to be brought into order",
-                detail=f"An index holds the first 32 bytes of a text; more than {_MOST_EQUAL} rows begin alike.",
-                hint="order by another index, or ask for fewer rows with a condition",
-            )
+            if self._signed_rows(stop) > 2 * rows + _MOST_EQUAL:
+                raise QueryError(
+                    "too many rows are equal in the index to be brought into order",
+                    detail=f"An index holds the first 32 bytes of a text; more than {_MOST_EQUAL} rows begin alike.",
+                    hint="order by another index, or ask for fewer rows with a condition",
+                )
         found = self._arrangement.rows(self._start, stop, columns)
         self._over = bool(stop >= self._end)
         if not self._over:
