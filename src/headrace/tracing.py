@@ -94,6 +94,10 @@ class Traces:
         """Send what is not sent yet."""
         self._provider.force_flush()
 
+    def close(self) -> None:
+        """Send what can be sent soon, and nothing from then on."""
+        self._provider.shutdown()
+
 
 def begin_tracing() -> None:
     """Send traces from now on, if the environment names an endpoint; what is missing for that is told once."""

@@ -250,3 +250,15 @@ def test_the_lag_is_zero_only_when_all_is_told(table: Any, receiver: Receiver, s
     table.execute("RESUME CHANGEFEED f")
     until(lambda: feed(table)["lag"] == 0)
     assert numbers(receiver) == [1, 2, 3, 4, 5]
+
+
+def test_a_feed_whose_sink_was_never_reached_tells_how_far_it_is_behind(table: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    table.execute(f"CREATE CHANGEFEED f FOR TABLE t INTO FILES '{tmp_path / 'file/out'}' WITH (flush_interval_ms = 5)")
+    for step in range(3):
+        table.apply({"t": [{"insert": {"id": step, "n": step}}]})
+    until(lambda: feed(table)["error"] is not None)
+    assert feed(table)["lag"] >= 3
+    (tmp_path / "file").unlink()
+    until(lambda: feed(table)["lag"] == 0)
+    assert len(events(tmp_path / "file" / "out")) == 3

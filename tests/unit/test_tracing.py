@@ -211,3 +211,6 @@ def test_an_endpoint_that_nobody_answers_holds_up_no_epoch(monkeypatch: pytest.M
         began = time.monotonic()
         home.apply({"t": [{"insert": {"id": number, "n": 1}}]})
         assert time.monotonic() - began < 5
+    sent = tracing.traces()
+    assert sent is not None
+    sent.close()

@@ -134,8 +134,8 @@ class Runner:
         # Before it has begun, what those before it have noted.
         progress = self._kept.progress or self._files.read()
         if progress is None:
-            # A sink that was never reached is behind by all that there is to tell.
-            lag = max(0, self._core.epoch - self.feed.begins_after)
+            # A sink that was never reached is behind by all that there is to tell, the rows of a scan included.
+            lag = max(1, self._core.epoch - self.feed.begins_after + 1)
             return Status(self._state, lag=lag, error=self._error)
         lag, waiting = progress.lag(self._core.epoch), self._blocked.count
         return Status(
