@@ -201,19 +201,22 @@ class _Reader:
             self.rows[key] = [*(self.rows.get(key, []) if self._counts else []), one["new_row"]]
 
 
-def _cuts(streams: Sequence[Sequence[Line]]) -> list[tuple[int, list[int]]]:
+def _cuts(streams: Sequence[Sequence[Line]], late: bool) -> list[tuple[int, list[int]]]:
     """Each resolved mark, and up to where it speaks of each part.
 
-    Where there are several, it counts where it first stands in all, unless a later one stands before it there: then it
-    is one that is told again.
+    Where there are several parts, or an owner that was replaced woke up, a mark may come late to one of them: it counts
+    where it first stands in all, each time with nothing before it that has a higher number, as a reader would tell.
     """
-    if len(streams) == 1:
+    if len(streams) == 1 and not late:
         return [(one["resolved"], [index]) for index, one in enumerate(streams[0]) if "resolved" in one]
     first: list[dict[int, int]] = [{} for _ in streams]
     for found, lines in zip(first, streams, strict=True):
+        highest = 0
         for index, one in enumerate(lines):
-            if "resolved" in one:
+            number = one["upto"] if "upto" in one else one["sequence"]
+            if "resolved" in one and number >= highest:
                 found.setdefault(one["resolved"], index)
+            highest = max(highest, number)
     cuts: list[tuple[int, list[int]]] = []
     for epoch in sorted(set(first[0]).intersection(*first[1:])):
         indexes = [found[epoch] for found in first]
@@ -227,7 +230,7 @@ def _unequal(
 ) -> tuple[int, list[str]]:
     """How many resolved marks there are, and where the table that is rebuilt is not what the relation was."""
     readers = [_Reader(lines, relation == "b", late) for lines in streams]
-    cuts = _cuts(streams)
+    cuts = _cuts(streams, late)
     for marks, (epoch, indexes) in enumerate(cuts, 1):
         for reader, index in zip(readers, indexes, strict=True):
             reader.read_to(index)
