@@ -71,6 +71,7 @@ def figure(served: Served, name: str) -> float:
 def refused_for_now(answer: httpx.Response) -> bool:
     """A refusal that a sender understands: nothing was done, and when to come back."""
     told = answer.json()
+    assert "/home" not in answer.text, "where the home lies is nobody's matter"
     return answer.status_code == 503 and int(answer.headers["Retry-After"]) > 0 and bool(told["hint"])
 
 

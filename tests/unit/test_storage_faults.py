@@ -167,6 +167,7 @@ def test_a_folder_without_rights_refuses_and_goes_on_later(disk: Path) -> None:
     with pytest.raises(LedgerError, match="cannot be written") as refused:
         add_epoch(ledger, 4)
     assert "Read-only file system" in refused.value.detail
+    assert str(home) not in refused.value.detail, "senders are told it"
     with pytest.raises(LedgerError, match="cannot be written"):
         Base(base_folder(home, TABLE)).fold(BASE_SCHEMAS[TABLE], row(3), 3)
     assert opened(home).epoch == 3

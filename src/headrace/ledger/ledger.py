@@ -283,9 +283,10 @@ class Ledger:
         except HeadraceError:
             raise
         except OSError as error:
+            # Not the path, which is in what the error says: senders are told this.
             raise LedgerNotWritten(
                 "the ledger cannot be written",
-                detail=f"{error}. Nothing of it was committed.",
+                detail=f"{error.strerror or error}. Nothing of it was committed.",
                 hint="free space or mend the rights of the home, then send the call again",
             ) from error
 
