@@ -259,3 +259,21 @@ def test_what_comes_while_runs_are_merged_stays(monkeypatch: pytest.MonkeyPatch)
     store.merge()
     assert [len(run.delta) for run in store.snapshot().runs] == [2, 1]
     assert store.snapshot().count == 3
+
+
+def test_to_count_the_rows_once_more_reads_only_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store("t", SCHEMA)
+    store.apply(delta([((number, "a", 0.0), 2) for number in range(1000)]))
+    assert store.snapshot().count == 2000
+    asked: list[int] = []
+    count = Run.count.func
+
+    def noting(run: Run) -> int:
+        asked.append(len(run.delta))
+        return count(run)
+
+    monkeypatch.setattr(Run.count, "func", noting)
+    for number in range(20):
+        store.apply(delta([((number, "a", 0.0), -1)]))
+        assert store.snapshot().count == 2000 - number - 1
+    assert max(asked) < 100, "the large run was counted before"

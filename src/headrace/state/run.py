@@ -37,6 +37,11 @@ class Run:
         """How many rows take away what another run holds."""
         return int(np.count_nonzero(self.delta.weights < 0))
 
+    @cached_property
+    def count(self) -> int:
+        """The sum of the weights; kept, for whoever shows it asks at every epoch, and most runs stay."""
+        return int(self.delta.weights.sum())
+
     def index(self, key: Key) -> tuple[Hashes, Positions]:
         """The sorted key hashes and the positions of their rows; made when first asked for."""
         found = self.indexes.get(key)

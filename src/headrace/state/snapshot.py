@@ -87,7 +87,7 @@ class Snapshot:
 
     @cached_property
     def _count(self) -> int:
-        return sum(int(run.delta.weights.sum()) for run in self.runs)
+        return sum(run.count for run in self.runs)
 
     @property
     def is_empty(self) -> bool:
