@@ -6,6 +6,7 @@ from headrace import local
 from headrace.capture.python_source import source
 from headrace.epoch.receipt import Receipt
 from headrace.errors import (
+    BadArguments,
     ChangesRejected,
     CommandRefused,
     EpochExpired,
@@ -60,6 +61,7 @@ __all__ = [
     "Difference",
     "EpochExpired",
     "EventStore",
+    "BadArguments",
     "EventsRejected",
     "Explanation",
     "Headrace",

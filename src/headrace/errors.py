@@ -17,6 +17,7 @@ HeadraceError
 ├── ChangesRejected       changes that break a table's contract, each with its reason
 │   ├── KeyReused         an idempotency key that stands for other changes
 │   └── EventsRejected    events that are malformed, too large, or not as their schema says
+│       └── BadArguments  arguments that a command does not take
 ├── VersionConflict       events for another version of their aggregate than it has
 ├── CommandRefused        a command that its own rules refuse
 ├── ViewEvaluationError   a view's own expression failed on a row
@@ -223,6 +224,19 @@ class EventsRejected(ChangesRejected):
         error.detail = reason
         error.args = (error.message,)
         return error
+
+
+class BadArguments(EventsRejected):
+    """Arguments that a command does not take; it was not asked, and nothing was changed."""
+
+    code = "bad_arguments"
+
+    def __init__(self, command: str, reasons: Sequence[str], takes: Sequence[str]) -> None:
+        hint = f"the command {command} takes {', '.join(takes)}"
+        super().__init__([Rejection(command, index, reason) for index, reason in enumerate(reasons)], hint=hint)
+        self.message = f"the command {command} does not take these arguments"
+        self.detail = "; ".join(reasons[:20])
+        self.args = (self.message,)
 
 
 class VersionConflict(HeadraceError):

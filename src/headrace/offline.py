@@ -9,6 +9,7 @@ from headrace.errors import LedgerError, SetupError
 from headrace.ledger.backup import backup, restore
 from headrace.ledger.durable import Progress, no_progress
 from headrace.ledger.inspection import Inspection, inspect_storage
+from headrace.ledger.ledger import Ledger
 from headrace.owner.ownership import take_ownership
 from headrace.settings import Settings, read_settings
 from headrace.storage.objects import Location, location_of
@@ -42,6 +43,22 @@ def inspect_home(
 ) -> Inspection:
     """Check every file of a home against its checksum, also while a process has it open."""
     return inspect_storage(existing(home, settings), progress)
+
+
+def relation_names(home: Location) -> frozenset[str] | None:
+    """The relations of a home, as its ledger names them; none if it has no ledger yet, or one that cannot be read."""
+    ledger = Ledger(home, 0)
+    try:
+        ledger.open()
+    except LedgerError:
+        return None
+    if not ledger.exists:
+        return None
+    names: set[str] = set()
+    for head in ledger.heads():
+        names.difference_update(head.content.get("drop", ()))
+        names.update(one["name"] for one in head.content.get("define", ()))
+    return frozenset(names)
 
 
 def is_there(home: str | os.PathLike[str], settings: Settings | None = None) -> bool:

@@ -20,13 +20,15 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.skipif(CHROMIUM is None, reason=MISSING), pytest.mark.timeout(300)]
 GRANTS = {
     "admin": ["admin:*"],
-    "reader": ["read:*"],
+    "reader": ["read:*", "read:happened"],
     "clerk": ["read:people", "read:public_people"],
     "watcher": ["observe"],
 }
 SQL = """
 CREATE TABLE people (id INT PRIMARY KEY, name STRING, ssn STRING);
 CREATE TABLE secret (id INT, ssn_of_all STRING);
+CREATE EVENT STORE happened;
+CREATE PROJECTION accounts FOR EVENT STORE happened AGGREGATE TYPE 'Account' (n INT);
 CREATE VIEW public_people AS SELECT id, name FROM people WHERE id < 3;
 INSERT INTO people VALUES (1, 'Ada', '111'), (2, 'Bo', '222'), (3, 'Cy', '333');
 INSERT INTO secret VALUES (1, '111');
@@ -36,7 +38,7 @@ CLOSED = {
     "start": "admin over everything",
     "runtime": "observe",
     "sources": "observe",
-    "events": "admin",
+    "events": "read over an event store, by its name",
     "letters": "dead_letters",
 }
 
@@ -48,6 +50,9 @@ def door(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Itera
     path = tmp_path_factory.mktemp("roles") / "home"
     with headrace.open(str(path), spark=spark) as hr:
         hr.execute(SQL)
+        for n in range(3):
+            event = {"event_type": "Counted", "event_data": {"n": n}, "metadata": {"user": "ann"}, "event_id": f"e{n}"}
+            hr.events().append("Account", f"a{n % 2}", [event])
         keys = {
             name: create_key(home_of(hr).path, name, [read_grant(one) for one in held], "test")[1]
             for name, held in GRANTS.items()
@@ -83,14 +88,19 @@ def _named(page: Any) -> list[str]:
 @pytest.mark.parametrize("who", ["reader", "clerk"])
 def test_every_page_is_whole_for_who_may_only_read(door: tuple[Served, dict[str, str]], browser: Any, who: str) -> None:
     watched = _signed_in(door, browser, who)
-    assert _named(watched.page) == ["overview", "board", "sql", "changes", "view", "time"]
-    assert who in watched.page.inner_text("#foot")
+    events = ["events"] if who == "reader" else []
+    assert _named(watched.page) == ["overview", "board", "sql", "changes", "view", "time", *events]
+    assert who in watched.page.inner_text("#who")
+    assert GRANTS[who][0] in watched.page.inner_text("#who")
+    assert "Epoch" in watched.page.inner_text("#live")
     for path in PAGES:
         page = watched.open(path)
         assert page.locator(".problem").count() == 0, (path, page.inner_text("main"))
         assert "ssn" not in page.inner_text("main"), path
     assert watched.open("view/public_people").locator("#verify").count() == 0
     for path, need in CLOSED.items():
+        if path in events:
+            continue
         page = watched.open(path)
         assert page.locator("[data-closed=true]").count() == 1, path
         assert need in page.inner_text("main")
@@ -102,6 +112,19 @@ def test_every_page_is_whole_for_who_may_only_read(door: tuple[Served, dict[str,
     assert "Ada" in page.inner_text(".grid")
     assert "Cy" not in page.inner_text(".grid")
     # Whatever the pages asked, it was answered.
+    watched.close()
+
+
+def test_who_may_read_a_store_sees_it_flow(door: tuple[Served, dict[str, str]], browser: Any) -> None:
+    watched = _signed_in(door, browser, "reader")
+    page = watched.open("overview")
+    assert page.locator("g.node.events").get_attribute("aria-label") == "event store happened"
+    assert page.locator("g.node.view", has_text="accounts").count() == 1
+    box, node = page.locator(".graph").bounding_box(), page.locator("g.node.events").bounding_box()
+    assert node["height"] < 60, "it is not blown up"
+    assert box["x"] <= node["x"]
+    assert node["x"] + node["width"] <= box["x"] + box["width"]
+    assert "event store" in watched.open("view").inner_text("main")
     watched.close()
 
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from pyspark.sql.types import LongType, StructField, StructType
 
 from headrace.access.audit import Audit, acting
 from headrace.access.book import Book
@@ -16,7 +17,10 @@ from headrace.access.grants import Access, read_grant, unlimited
 from headrace.access.keys import create_key, digest_of, read_keys, revoke_key, set_stand_in
 from headrace.access.ring import KeyRing
 from headrace.errors import LedgerError, SetupError
+from headrace.sql.statements import parse
+from headrace.statements.audited import noted
 from headrace.storage.objects import Location
+from tests.bare_home import BareHome
 from tests.command_line import code_of
 
 
@@ -199,3 +203,40 @@ def test_settings_keys_may_do_everything() -> None:
 def test_a_stand_in_is_named_in_full(tmp_path: Path) -> None:
     with pytest.raises(SetupError):
         set_stand_in(tmp_path, "a*", "b")
+
+
+def test_names_of_nothing_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home = BareHome(tmp_path)
+    home.create_table("ledger", StructType([StructField("id", LongType(), False)]), ("id",))
+    home.create_table("gone", StructType([StructField("id", LongType(), False)]), ("id",))
+    home.execute("DROP TABLE gone")
+    home.close()
+    options = ("--home", str(tmp_path))
+    assert code_of("key", "create", "a", "--read", "*", "--read", "led*", "--write", "ledger", *options) == 0
+    assert "warning" not in capsys.readouterr().err
+    assert (
+        code_of("key", "create", "b", "--read", "legder", "--read", "ledger=nosuchview", "--admin", "gone*", *options)
+        == 0
+    )
+    warned = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
+    assert warned == [
+        "warning: read:legder covers nothing for now: there is no relation legder",
+        "warning: there is no view nosuchview: until there is, ledger cannot be read with this key",
+        "warning: admin:gone* covers nothing for now: there is no relation gone*",
+    ]
+    assert code_of("policy", "set", "ledger", "nosuchview", *options) == 1
+    refused = capsys.readouterr().err
+    assert "there is no relation nosuchview" in refused
+    assert "--anyway" in refused
+    assert code_of("policy", "set", "legder", "ledger", *options) == 1
+    assert read_keys(tmp_path).stand_ins == {}
+    assert code_of("policy", "set", "ledger", "nosuchview", "--anyway", *options) == 0
+    assert read_keys(tmp_path).stand_ins == {"ledger": "nosuchview"}
+
+
+def test_an_event_type_is_noted_by_its_name(tmp_path: Path) -> None:
+    sql = "CREATE EVENT TYPE 'Paid' VERSION 2 FOR EVENT STORE happened SCHEMA '{\"title\": \"secret\"}'"
+    with noted(Audit(tmp_path), *parse(sql)):
+        pass
+    (entry,) = Audit(tmp_path).entries()
+    assert entry["what"] == "CREATE EVENT TYPE event_type=Paid version=2 store=happened"

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace.errors import CommandRefused, EventsRejected, SetupError, VersionConflict
+from headrace.errors import BadArguments, CommandRefused, EventsRejected, SetupError, VersionConflict
 from headrace.events.commands import load_commands, run_command
+from headrace.serving.problems import problem_of
 from tests.small_events import SmallStore, event
 
 
@@ -74,6 +75,19 @@ def test_what_a_command_takes_is_checked(store: SmallStore, given: Any) -> None:
     with pytest.raises(EventsRejected, match="the command create takes customer_id, name"):
         run_command(store, create, given)
     assert store.host.epoch == 0
+
+
+def test_a_mistake_in_the_arguments_is_told_as_one(store: SmallStore) -> None:
+    with pytest.raises(BadArguments) as refused:
+        run_command(store, create, {"customer": "a"})
+    told = refused.value
+    assert (told.code, told.message) == ("bad_arguments", "the command create does not take these arguments")
+    assert told.detail == (
+        "customer_id: Field required; name: Field required; customer: Extra inputs are not permitted"
+    )
+    problem = problem_of(told)
+    assert (problem["status"], problem["code"], problem["command"]) == (422, "bad_arguments", "create")
+    assert "rejections" not in problem
 
 
 def test_a_command_that_is_overtaken_is_asked_again(store: SmallStore) -> None:

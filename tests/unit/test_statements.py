@@ -350,6 +350,8 @@ def test_show(what: str) -> None:
         ("DESCRIBE X", "x", False),
         ("DESC x", "x", False),
         ("DESCRIBE TABLE x", "x", False),
+        ("DESCRIBE EVENT STORE x", "x", False),
+        ("DESCRIBE event", "event", False),
         ("DESC TABLE EXTENDED x", "x", True),
         ("DESCRIBE EXTENDED x", "x", True),
         ("DESCRIBE MATERIALIZED VIEW x", "x", False),

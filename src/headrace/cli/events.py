@@ -98,6 +98,7 @@ def read(
             "event_version",
             "event_type",
             "event_data",
+            "metadata",
             "created_at",
         )
         columns = {name: pa.array([_text(one[name]) for one in answer["events"]], pa.string()) for name in names}
@@ -126,7 +127,7 @@ def state(
         if as_json:
             show_json(answer)
         elif answer["state"] is None:
-            typer.echo("it is not there" if answer["version"] == 0 else f"deleted at version {answer['version']}")
+            typer.echo(_not_there(aggregate_type, aggregate_id, as_of, answer))
         else:
             show_json(answer["state"])
     if answer["state"] is None:
@@ -178,6 +179,18 @@ def _asked(home: str | None, deed: str, store: str | None, *, write: bool, **arg
         with opened(chosen, write=write) as hr:
             answer = home_of(hr).events_verb(deed=deed, **given)
     return answer
+
+
+def _not_there(aggregate_type: str, aggregate_id: str, as_of: str | None, answer: dict[str, Any]) -> str:
+    """Why there is no state: it was deleted, or its name or its type is not known."""
+    named = f"{aggregate_type} {aggregate_id}"
+    if answer["version"]:
+        return f"{named} is deleted, at version {answer['version']}"
+    types: list[str] = answer.get("types", [])
+    told = f"there is no {named}" + ("" if as_of is None else f" as of {as_of}")
+    if aggregate_type in types or not types:
+        return told
+    return f"{told}: no aggregate is of the type {aggregate_type}; there are {', '.join(types[:20])}"
 
 
 def _text(value: Any) -> str:

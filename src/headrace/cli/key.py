@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
@@ -10,14 +11,14 @@ import pyarrow as pa
 import typer
 
 from headrace.access.audit import Audit, user_here
-from headrace.access.grants import Grant, read_grant
+from headrace.access.grants import EVERYTHING, Grant, read_grant
 from headrace.access.keys import create_key, read_keys, revoke_key
 from headrace.cli.homes import choose_home
 from headrace.cli.opening import errors_reported
 from headrace.cli.options import DebugOption, HomeOption, JsonOption
 from headrace.cli.show import show_json, show_rows
 from headrace.errors import SetupError
-from headrace.offline import existing
+from headrace.offline import existing, relation_names
 from headrace.storage.objects import Location
 
 key = typer.Typer(name="key", help="API keys: create, list, revoke.", no_args_is_help=True, rich_markup_mode=None)
@@ -76,6 +77,8 @@ def create(
         lasts = None if expires is None else datetime.now(UTC) + _lasting(expires)
         place = _home(home)
         made, token = create_key(place, name, grants, user_here(), lasts)
+        for warning in _of_nothing(grants, relation_names(place)):
+            typer.echo(f"warning: {warning}", err=True)
         Audit(place).note(
             f"CREATE KEY {made.name} ({made.id})", grants=" ".join(map(str, grants)), expires=made.expires_at
         )
@@ -143,6 +146,17 @@ def _lasting(text: str) -> timedelta:
     if found is None:
         raise SetupError(f"{text} is no time", hint="write 30m, 12h or 90d")
     return timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
+
+
+def _of_nothing(grants: Sequence[Grant], names: Collection[str] | None) -> Iterator[str]:
+    """What grants name that is not there: it may come, or may be a mistake in writing."""
+    if names is None:
+        return
+    for one in grants:
+        if one.relations != EVERYTHING and not any(one.covers(one.role, name) for name in names):
+            yield f"{one} covers nothing for now: there is no relation {one.relations}"
+        elif one.stand_in is not None and one.stand_in not in names:
+            yield f"there is no view {one.stand_in}: until there is, {one.relations} cannot be read with this key"
 
 
 def _home(given: str | None) -> Location:

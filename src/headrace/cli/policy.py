@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated
 
 import pyarrow as pa
@@ -13,7 +14,8 @@ from headrace.cli.homes import choose_home
 from headrace.cli.opening import errors_reported
 from headrace.cli.options import DebugOption, HomeOption, JsonOption
 from headrace.cli.show import show_json, show_rows
-from headrace.offline import existing
+from headrace.errors import RelationNameError
+from headrace.offline import existing, relation_names
 from headrace.storage.objects import Location
 
 policy = typer.Typer(
@@ -27,6 +29,9 @@ _Relation = Annotated[str, typer.Argument(help="The relation that is not for eve
 def set_policy(
     relation: _Relation,
     view: Annotated[str, typer.Argument(help="The view that others read in its place.")],
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Set it though there is no such relation or view yet.")
+    ] = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
@@ -42,6 +47,8 @@ def set_policy(
     """
     with errors_reported(as_json=as_json, debug=debug):
         place = _home(home)
+        if not anyway:
+            _refuse_unknown(relation.lower(), view.lower(), relation_names(place))
         set_stand_in(place, relation, view)
         Audit(place).note(f"SET POLICY {relation.lower()}={view.lower()}")
     if as_json:
@@ -83,6 +90,17 @@ def drop_policy(
         show_json({"relation": relation.lower()})
         return
     typer.echo(f"{relation.lower()} is read as it is")
+
+
+def _refuse_unknown(relation: str, view: str, names: Collection[str] | None) -> None:
+    """Refuse names of nothing: where a view is missing, nobody but administrators reads the relation."""
+    missing = [one for one in (relation, view) if names is not None and one not in names]
+    if missing:
+        raise RelationNameError(
+            f"there is no relation {missing[0]}",
+            detail=f"Until there is a view {view}, {relation} could be read by its administrators only.",
+            hint="create it first, or say --anyway to set the policy before",
+        )
 
 
 def _home(given: str | None) -> Location:

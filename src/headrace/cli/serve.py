@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,12 +12,14 @@ import typer
 from headrace.access.keys import read_keys
 from headrace.cli.homes import ChosenHome, choose_home
 from headrace.cli.log import LogFormat, begin_log, reloading, set_level
-from headrace.cli.opening import errors_reported, opened
+from headrace.cli.opening import errors_reported, opened, through_owner
 from headrace.cli.options import DebugOption, HomeOption, JsonOption, MasterOption
 from headrace.cli.project import RUN_PROJECT, run_for_others
 from headrace.cli.show import show_json
 from headrace.cli.standby import stand_by
+from headrace.errors import HeadraceError, HomeBusy
 from headrace.offline import existing, is_there
+from headrace.owner.ownership import living_owner
 from headrace.project.folder import open_project
 from headrace.settings import Settings, read_settings, settings_of_file
 
@@ -125,7 +127,7 @@ def serve(
     from headrace.serving.certificate import certificate_of
     from headrace.serving.rehearsal import warm_queries
     from headrace.serving.reload import reload
-    from headrace.serving.server import Server, run_until_told
+    from headrace.serving.server import Server, run_until_told, take_port
     from headrace.spark.make_class_archive import Making
 
     with errors_reported(as_json=as_json, debug=debug):
@@ -155,6 +157,11 @@ def serve(
         has_keys = there and bool(read_keys(existing(chosen.location, settings)).keys)
         refuse_open_listening(host, settings.api_keys, has_keys)
         certificate = certificate_of(tls_cert, tls_key)
+        if not standby:
+            if there:
+                _refuse_in_use(chosen, settings)
+            # Tried before a home is made or Spark is started; taken when there is something to serve.
+            take_port(host, port).close()
 
     hr: Any = None
     app: Any = None
@@ -192,11 +199,30 @@ def serve(
             app.state.service.rehearse()
             server = Server(app, host, port, listening, certificate)
             taken = server.bind()
+            home_of(hr).offer("address", lambda: {"url": server.url})
             with Making(settings):
                 run_until_told(server, taken)
 
     with errors_reported(as_json=as_json, debug=debug):
         serve_home()
+
+
+def _refuse_in_use(chosen: ChosenHome, settings: Settings) -> None:
+    """Refuse to serve a home that another process has open, with where that one serves it."""
+    owner = living_owner(existing(chosen.location, settings))
+    if owner is None:
+        return
+    told: dict[str, Any] | None = None
+    # One that serves nothing, is of an older release, or is on another machine does not say where.
+    with suppress(HeadraceError):
+        told = through_owner(chosen, "address")
+    where = "" if told is None else f" It serves it at {told['url']}."
+    raise HomeBusy(
+        f"the home {chosen.location} is in use",
+        detail=f"It is held by {owner}.{where}",
+        hint="use that server, or end it first; to take over when it ends, stand by: "
+        f"headrace serve --home {chosen.location} --standby --port 8081",
+    )
 
 
 def _of_project(project: Path, home: str | None) -> ChosenHome:

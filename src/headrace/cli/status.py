@@ -72,7 +72,8 @@ def _check(home: str | None, *, as_json: bool, debug: bool) -> None:
         except HeadraceError as error:
             why = error.message
     if told is None:
-        found = [{"kind": "home", "about": "home", "level": "broken", "text": f"It is not served: {why}."}]
+        text = f"It is not served: {why}; headrace serve --home {chosen.location} serves it."
+        found = [{"kind": "home", "about": chosen.location, "level": "broken", "text": text}]
     else:
         found = list(told.get("findings", ()))
     code = max((2 if one["level"] == "broken" else 1 for one in found), default=0)

@@ -25,7 +25,7 @@ from typing import Any, Protocol, cast
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from headrace.epoch.receipt import Receipt
-from headrace.errors import CommandRefused, EventsRejected, Rejection, SetupError, VersionConflict
+from headrace.errors import BadArguments, CommandRefused, SetupError, VersionConflict
 from headrace.events.event import key_id
 from headrace.events.states import Reached
 
@@ -181,10 +181,7 @@ def _arguments(asked: Command, given: Mapping[str, Any]) -> dict[str, Any]:
         model = asked.arguments.model_validate(dict(given))
     except ValidationError as error:
         reasons = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
-        raise EventsRejected(
-            [Rejection(asked.name, index, reason) for index, reason in enumerate(reasons)],
-            hint=f"the command {asked.name} takes {', '.join(asked.arguments.model_fields)}",
-        ) from None
+        raise BadArguments(asked.name, reasons, list(asked.arguments.model_fields)) from None
     return {name: getattr(model, name) for name in asked.arguments.model_fields}
 
 

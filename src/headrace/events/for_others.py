@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Literal
 
 from headrace.events.states import as_event
@@ -10,6 +11,16 @@ from headrace.events.store import EventStore
 from headrace.json_forms import json_form
 
 Deed = Literal["append", "read", "state", "forget"]
+
+
+def told_event(row: Mapping[str, Any]) -> dict[str, Any]:
+    """An event as it goes over a wire."""
+    return {**json_form(as_event(row)), "created_at": told_time(row["created_at"])}
+
+
+def told_time(at: datetime | None) -> str | None:
+    """A time with Z for its zone: a + in an address is a space to who reads it."""
+    return None if at is None else at.isoformat().replace("+00:00", "Z")
 
 
 def events_verb(store_of: Callable[[str | None], EventStore]) -> Callable[..., dict[str, Any]]:
@@ -30,13 +41,14 @@ def events_verb(store_of: Callable[[str | None], EventStore]) -> Callable[..., d
         chosen = store_of(store)
         if deed == "read":
             rows, more = chosen.page(aggregate_type, aggregate_id, since, limit)
-            return {"events": [json_form(as_event(row)) for row in rows], "more": more}
+            return {"events": [told_event(row) for row in rows], "more": more}
         kind, name = aggregate_type or "", aggregate_id or ""
         if deed == "append":
             return chosen.append(kind, name, events, expected, key=key).to_json()
         if deed == "forget":
             return {"forgotten": chosen.forget(kind, name)}
         state, reached = chosen.shown_state(kind, name, as_of)
-        return {"state": json_form(state), "version": reached.version, "position": reached.position}
+        answer = {"state": json_form(state), "version": reached.version, "position": reached.position}
+        return answer if reached.version else {**answer, "types": chosen.aggregate_types()}
 
     return asked

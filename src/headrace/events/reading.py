@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
-from headrace.events.tables import AGGREGATE_ID, AGGREGATE_TYPE, OF_AGGREGATE, OF_EVENT, POSITION
+from headrace.events.tables import AGGREGATE_ID, AGGREGATE_TYPE, EVENT_TYPE, OF_AGGREGATE, OF_EVENT, POSITION
 from headrace.state.arrow_types import conform
 from headrace.state.delta import Delta
 from headrace.state.hashing import Hashes, hash_columns
@@ -20,6 +21,69 @@ from headrace.state.state import State
 
 # So many events of an aggregate are read at a time, so that a state of long ago reads few of those after it.
 CHUNK = 2_000
+# Of more aggregates than these, nobody is told which types there are: it would cost more than it tells.
+_FEW = 500_000
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which events somebody looks for: by names, between two positions, so many at most, in which order."""
+
+    aggregate_type: str | None = None
+    aggregate_id: str | None = None
+    event_type: str | None = None
+    since: int = 0
+    before: int | None = None
+    limit: int = 1000
+    newest_first: bool = False
+
+    @property
+    def equal(self) -> dict[int, str]:
+        """The names by their columns."""
+        named = {AGGREGATE_TYPE: self.aggregate_type, AGGREGATE_ID: self.aggregate_id, EVENT_TYPE: self.event_type}
+        return {index: name for index, name in named.items() if name is not None}
+
+
+def find_events(state: State, schema: StructType, wanted: Wanted) -> tuple[pa.Table, bool]:
+    """The first events that somebody looks for, and whether others follow; little more of the store is read."""
+    low = wanted.since + 1
+    # Positions have no holes: the last one is how many there are.
+    high = state.count if wanted.before is None else min(state.count, wanted.before - 1)
+    equal = wanted.equal
+    pieces: list[pa.Table] = []
+    found = 0
+    if AGGREGATE_TYPE in equal and AGGREGATE_ID in equal:
+        names = (equal[AGGREGATE_TYPE], equal[AGGREGATE_ID])
+        rows = _where(state.lookup(OF_AGGREGATE, _hashes(state, OF_AGGREGATE, [names])).rows, equal)
+        positions = rows.column(POSITION).to_numpy()
+        pieces.append(rows.filter(pa.array((positions >= low) & (positions <= high))))
+    else:
+        step = wanted.limit + 1
+        while low <= high and found <= wanted.limit:
+            first, last = (max(low, high - step + 1), high) if wanted.newest_first else (low, min(high, low + step - 1))
+            pieces.append(_where(state.between(POSITION, first, last).rows, equal))
+            found += pieces[-1].num_rows
+            low, high = (low, first - 1) if wanted.newest_first else (last + 1, high)
+            step *= 4
+    rows = pa.concat_tables(pieces) if pieces else state.between(POSITION, 0, -1).rows
+    ordered = in_order(rows, schema)
+    if wanted.newest_first:
+        ordered = ordered.take(pa.array(range(ordered.num_rows - 1, -1, -1), pa.int64()))
+    return ordered.slice(0, wanted.limit), ordered.num_rows > wanted.limit
+
+
+def types_there(aggregates: State) -> list[str]:
+    """The types of the aggregates of a store; none are told of one that has very many."""
+    if aggregates.count > _FEW:
+        return []
+    held = aggregates.all((0,)).rows
+    return sorted(set(held.column(0).to_pylist()))
+
+
+def _where(rows: pa.Table, equal: dict[int, str]) -> pa.Table:
+    for index, value in equal.items():
+        rows = rows.filter(pc.call_function("equal", [rows.column(index), pa.scalar(value, rows.column(index).type)]))
+    return rows
 
 
 def read_events(
@@ -43,9 +107,7 @@ def read_events(
         found = state.between(POSITION, since + 1, last)
     else:
         found = state.all()
-    rows = found.rows
-    for index, value in equal.items():
-        rows = rows.filter(pc.call_function("equal", [rows.column(index), pa.scalar(value, rows.column(index).type)]))
+    rows = _where(found.rows, equal)
     if len(equal) == len(OF_AGGREGATE) and (since > 0 or until is not None):
         positions = rows.column(POSITION).to_numpy()
         rows = rows.filter(pa.array((positions > since) & (positions <= last)))

@@ -24,7 +24,7 @@ from headrace.events.event import SEALED, Append, read_append, with_ids
 from headrace.events.folded import FoldedProjection
 from headrace.events.followers import Follower
 from headrace.events.outbox import PREFIX, OutboxFollower, append_of, refuse_no_outbox
-from headrace.events.reading import read_events
+from headrace.events.reading import Wanted, find_events, read_events, types_there
 from headrace.events.schemas import refuse_unfit
 from headrace.events.states import Code, Fold, Reached, Upcast, fingerprint, moment, reach, shown, snapshot_row
 from headrace.events.subscriptions import forget_subscription, parked_events, replay_parked, subscription
@@ -199,11 +199,12 @@ class EventStore:
         """
         core = self._loop.core
         core.refuse_closed()
-        table = store_table(core.catalog, self.name)
         state, schema = core.newest_of_names([self.name])[self.name]
         name = None if aggregate_id is None else str(aggregate_id)
-        rows = read_events(state, schema, aggregate_type, name, since, until)
-        if (table.events or {}).get("data") == "json":
+        return self._opened(read_events(state, schema, aggregate_type, name, since, until))
+
+    def _opened(self, rows: pa.Table) -> pa.Table:
+        if self._option("data") == "json":
             column = rows.column("event_data")
             if any(SEALED in one for one in column.to_pylist()):
                 texts = open_texts(self._parts.keys, column.to_pylist())
@@ -266,12 +267,19 @@ class EventStore:
         self, aggregate_type: str | None, aggregate_id: str | None, since: int, limit: int
     ) -> tuple[list[dict[str, Any]], bool]:
         """The first events after a position, so many at most, and whether others follow."""
-        until = None
-        if aggregate_id is None and aggregate_type is None:
-            until = since + limit + 1
-        rows = self.read(aggregate_type, aggregate_id, since, until)
-        listed = rows.slice(0, limit).to_pylist(maps_as_pydicts="strict")
-        return listed, rows.num_rows > limit
+        return self.find(Wanted(aggregate_type, aggregate_id, since=since, limit=limit))
+
+    def find(self, wanted: Wanted) -> tuple[list[dict[str, Any]], bool]:
+        """The first events that are wanted, and whether others follow."""
+        self._loop.core.refuse_closed()
+        state, schema = self._loop.core.newest_of_names([self.name])[self.name]
+        rows, more = find_events(state, schema, wanted)
+        return self._opened(rows).to_pylist(maps_as_pydicts="strict"), more
+
+    def aggregate_types(self) -> list[str]:
+        """The types of its aggregates, for who named another."""
+        name = beside(self.name, "aggregates")
+        return types_there(self._loop.core.newest_of_names([name])[name][0])
 
     def _is_due(self, reached: Reached) -> bool:
         if reached.read == 0 or self._loop.core.read_only:

@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headrace.errors import (
+    BadArguments,
     ChangesRejected,
     CommandRefused,
     EpochExpired,
@@ -109,6 +110,8 @@ def problem_of(error: BaseException) -> dict[str, Any]:
     extra: dict[str, Any] = {}
     if isinstance(error, Refusal):
         extra = error.extra
+    elif isinstance(error, BadArguments):
+        extra = {"command": error.rejections[0].table, "reasons": [one.reason for one in error.rejections]}
     elif isinstance(error, ChangesRejected):
         extra = rejections_of(error.rejections)
     elif isinstance(error, ViewEvaluationError):

@@ -56,29 +56,11 @@ class Server(uvicorn.Server):
 
     def bind(self) -> socket.socket:
         """Take the port, before anything that lasts is begun."""
-        try:
-            family, kind, _, _, address = socket.getaddrinfo(self._host, self.config.port, type=socket.SOCK_STREAM)[0]
-            # TCP by name: only then does the event loop turn off the delay of small packets, 40 ms of every answer.
-            taken = socket.socket(family, kind, socket.IPPROTO_TCP)
-        except OSError as error:
-            raise self._no_listening(error) from None
-        try:
-            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            taken.bind(address)
-        except OSError as error:
-            taken.close()
-            raise self._no_listening(error) from None
+        taken = take_port(self._host, self.config.port)
         name = f"[{self._host}]" if ":" in self._host else self._host
         scheme = "http" if self._certificate is None else "https"
         self.url = f"{scheme}://{name}:{taken.getsockname()[1]}"
         return taken
-
-    def _no_listening(self, error: OSError) -> SetupError:
-        return SetupError(
-            f"cannot listen on {self._host}:{self.config.port}",
-            detail=f"{error.strerror or error}.",
-            hint="choose another address with --host and --port; --port 0 takes a free one",
-        )
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to listen, and say so."""
@@ -90,6 +72,31 @@ class Server(uvicorn.Server):
         """End the streams, which would go on for ever, then wait for the rest."""
         self._app.state.service.end()
         await super().shutdown(sockets)
+
+
+def take_port(host: str, port: int) -> socket.socket:
+    """A socket of this address that does not listen yet; raises if another has it."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        # TCP by name: only then does the event loop turn off the delay of small packets, 40 ms of every answer.
+        taken = socket.socket(family, kind, socket.IPPROTO_TCP)
+    except OSError as error:
+        raise _no_listening(host, port, error) from None
+    try:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(address)
+    except OSError as error:
+        taken.close()
+        raise _no_listening(host, port, error) from None
+    return taken
+
+
+def _no_listening(host: str, port: int, error: OSError) -> SetupError:
+    return SetupError(
+        f"cannot listen on {host}:{port}",
+        detail=f"{error.strerror or error}.",
+        hint="choose another address with --host and --port; --port 0 takes a free one",
+    )
 
 
 def run_until_told(server: Server, taken: socket.socket) -> None:

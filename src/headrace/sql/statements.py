@@ -408,8 +408,10 @@ def _read_describe(reader: Reader, sql: str, line: int, column: int) -> Describe
     if reader.peek(1) and reader.keyword() in ("CHANGEFEED", "SOURCE") and not reader.at_symbol(".", 1):
         noun = reader.keyword()
         raise reader.unsupported(f"DESCRIBE {noun} is not offered", hint=f"write SHOW {noun}S, which has all of each")
+    if reader.peek(2) and reader.keyword() == "EVENT" and reader.keyword(1) == "STORE":
+        reader.index += 2
     # Each of these words may also be the relation's own name, which it is when nothing follows.
-    if reader.peek(1) and not reader.at_symbol(".", 1):
+    elif reader.peek(1) and not reader.at_symbol(".", 1):
         _accept_kind(reader)
     extended = False
     if reader.peek(1) and reader.keyword() in ("EXTENDED", "FORMATTED"):

@@ -22,7 +22,7 @@ from headrace.sql.syntax import (
 
 # What only reads, and what changes rows, which the ledger keeps.
 _OTHERS = (Query, Show, Describe, Explain, ExplainQuery, Insert, Update, Delete)
-_NAMES = ("verb", "kind", "name", "table", "connector")
+_NAMES = ("verb", "kind", "name", "event_type", "version", "store", "table", "connector")
 
 
 @contextmanager

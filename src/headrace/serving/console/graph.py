@@ -168,11 +168,14 @@ def _graph(service: Service, history: History, access: Access) -> dict[str, Any]
 
 def _head(one: Relation, named: Mapping[str, Relation]) -> dict[str, Any]:
     if isinstance(one, Table):
-        return {"name": one.name, "kind": "table", "system": one.system, "reads": [], "incremental": True}
+        store = one.events is not None
+        kind = {"kind": "table", "system": one.system and not store, "event_store": store}
+        return {"name": one.name, **kind, "reads": [], "incremental": True}
     return {
         "name": one.name,
         "kind": "view",
         "system": False,
+        "event_store": False,
         "reads": [name for name in one.resolved.reads if name in named],
         "incremental": one.incremental,
     }

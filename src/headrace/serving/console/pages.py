@@ -14,10 +14,12 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from headrace.access.grants import Access
+from headrace.catalog.catalog import Catalog
 from headrace.serving.access import OfAccess
 from headrace.serving.auth import Credentials, is_known, key_digest, session_token
 from headrace.serving.definition_routes import OfService, read_model
 from headrace.serving.problems import Refusal
+from headrace.serving.service import Service
 from headrace.serving.session import set_cookie
 from headrace.serving.sessions import COOKIE
 from headrace.sources.system_tables import DEAD_LETTERS
@@ -87,18 +89,25 @@ async def session(request: Request, service: OfService, access: OfAccess) -> Res
     told: dict[str, Any] = {"needs_key": _credentials(request).is_needed, "known": known}
     if known:
         told |= {"definitions": service.settings.serve_definitions, "version": release()}
-        told |= {"signed_in": bool(session_token(request.headers)), "who": access.who, "may": _may(access)}
+        told |= {"signed_in": bool(session_token(request.headers)), "who": access.who}
+        told |= {"grants": [str(one) for one in access.grants], "may": _may(access, service)}
     return JSONResponse(told, headers={**HEADERS, "Cache-Control": "no-cache"})
 
 
-def _may(access: Access) -> dict[str, bool]:
+def _may(access: Access, service: Service) -> dict[str, bool]:
     """What pages leave out for who may not; the routes judge for themselves."""
     return {
         "administer": access.may_administer(),
         "observe": access.may_observe(),
         "read": any(one.role != "observe" for one in access.grants),
         "letters": access.may_read(DEAD_LETTERS, system=True),
+        "events": access.is_unlimited or _reads_events(access, service.readings.catalog),
     }
+
+
+def _reads_events(access: Access, catalog: Catalog) -> bool:
+    stores = [one.name for one in catalog.tables() if one.events is not None]
+    return any(access.may_read(one, system=True) and access.reads_in_place_of(one) == one for one in stores)
 
 
 @router.post("/console/session")

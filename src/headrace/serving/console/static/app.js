@@ -14,7 +14,7 @@ const PAGES = [
   ["time", "Time", "i", "M8 2a6 6 0 100 12A6 6 0 008 2zm0 3v3l2 2", "read"],
   ["runtime", "Runtime", "r", "M2 9h3l2-6 3 10 2-4h2", "observe"],
   ["sources", "Sources and feeds", "u", "M2 8h7m0 0L6 5m3 3l-3 3M11 3h3v10h-3", "observe"],
-  ["events", "Events", "e", "M3 3v10M3 5h6M3 9h9m-3-4h0M12 9h0", "administer"],
+  ["events", "Events", "e", "M3 3v10M3 5h6M3 9h9m-3-4h0M12 9h0", "events"],
   ["letters", "Dead letters", "d", "M2 4h12v8H2zm0 0l6 5 6-5", "letters"],
 ];
 const main = document.getElementById("main");
@@ -27,7 +27,7 @@ function route() {
   return { page: PAGES.some(([name]) => name === page) ? page : "", parts };
 }
 
-const NEEDS = { read: "read over some relation", administer: "admin over everything", observe: "observe", letters: "read over dead_letters" };
+const NEEDS = { read: "read over some relation", administer: "admin over everything", observe: "observe", letters: "read over dead_letters, by its name,", events: "read over an event store, by its name," };
 const isOpen = ([, , , , need]) => !need || state.session.may?.[need] !== false;
 
 function closed([, title, , , need]) {
@@ -83,7 +83,11 @@ function frame() {
     h("button.icon", { onclick: help, title: "Keys of the keyboard (?)", "aria-label": "Keys of the keyboard" }, "?"),
     h("button.icon", { onclick: turnTheme, title: "Light or dark", "aria-label": "Light or dark", id: "theme" }, "◐"),
     state.session.needs_key && h("button", { onclick: signOut }, "Sign out"));
-  document.getElementById("foot").textContent = [state.session.version && `Headrace ${state.session.version}`, state.session.signed_in && state.session.who].filter(Boolean).join(" · ");
+  document.getElementById("foot").textContent = [state.session.version && `Headrace ${state.session.version}`].filter(Boolean).join(" · ");
+  if (state.session.signed_in && state.session.who) {
+    const grants = state.session.grants ?? [];
+    document.getElementById("foot").append(h("div", { id: "who", title: `Signed in as ${state.session.who}: ${grants.join(", ") || "no grants"}` }, state.session.who, h("div.quiet.mono", null, grants.slice(0, 4).join(", "), grants.length > 4 && `, and ${grants.length - 4} more`)));
+  }
 }
 
 function icon(sign) {

@@ -8,7 +8,7 @@ export async function render(root, page) {
   const tiles = h("div.tiles"), drawing = h("div.graph", { role: "img", "aria-label": "What flows into what" });
   const filter = h("input", { type: "search", placeholder: "Find a relation", "aria-label": "Find a relation", oninput: () => mark() });
   root.append(head("Overview", "What flows into what, and how fresh it is.", filter), tiles, drawing,
-    h("div.legend", null, [["s", "source"], ["t", "table"], ["v", "view"], ["f", "feed"]].map(([kind, name]) => h(`span.${kind}`, null, h("i"), name))));
+    h("div.legend", null, [["s", "source"], ["e", "event store"], ["t", "table"], ["v", "view"], ["f", "feed"]].map(([kind, name]) => h(`span.${kind}`, null, h("i"), name))));
   let graph, shape = "", parts = new Map(), lines = [], busy = false;
 
   async function refresh(moved = new Set()) {
@@ -20,7 +20,7 @@ export async function render(root, page) {
     const now = wanted.map((one) => `${one.id}<${one.reads}`).join(";");
     if (!wanted.length) {
       shape = now;
-      clear(drawing, empty("Nothing flows yet", "Make the example, or paste your own SQL.", h("a.button", { href: "#/start" }, "Go to Start")));
+      clear(drawing, page.may("administer") ? empty("Nothing flows yet", "Make the example, or paste your own SQL.", h("a.button", { href: "#/start" }, "Go to Start")) : empty("Nothing for this key", "It may read none of what is there."));
     } else if (now !== shape) { shape = now; draw(wanted); }
     tell(wanted, moved);
   }
@@ -33,7 +33,7 @@ export async function render(root, page) {
       const at = size.places.get(node.id);
       const sub = s("text.sub", { x: 16, y: 37 });
       const box = s(`g.node.${node.kind}`, {
-        transform: `translate(${at.x} ${at.y})`, tabindex: "0", role: "link", "aria-label": `${node.kind} ${node.name}`,
+        transform: `translate(${at.x} ${at.y})`, tabindex: "0", role: "link", "aria-label": `${node.kind === "events" ? "event store" : node.kind} ${node.name}`,
         onclick: () => page.go(node.href), onkeydown: (event) => event.key === "Enter" && page.go(node.href),
         onmouseenter: () => near(node.id), onmouseleave: () => near(null), onfocus: () => near(node.id), onblur: () => near(null),
       }, s("title", null, node.name), s("rect.box", { width: size.nodeWidth, height: size.nodeHeight, rx: 7 }),
@@ -42,7 +42,8 @@ export async function render(root, page) {
       parts.set(node.id, { box, sub });
       return box;
     });
-    clear(drawing, s("svg", { width: size.width, viewBox: `0 0 ${size.width} ${size.height}` }, lines.map((one) => one.path), boxes));
+    // What is narrower than the page is drawn as large as it is, and not blown up until it is cut off.
+    clear(drawing, s(`svg${size.width < 1040 ? ".small" : ""}`, { width: size.width, viewBox: `0 0 ${size.width} ${size.height}` }, lines.map((one) => one.path), boxes));
     mark();
   }
 
@@ -107,9 +108,9 @@ function nodesOf(graph) {
     sub: `${one.connector} · ${one.state.toLowerCase()}${one.lag_records ? ` · ${compact(one.lag_records)} behind` : ""}`,
   }));
   const relations = graph.relations.filter((one) => !one.system).map((one) => ({
-    id: one.name, name: one.name, kind: one.kind, href: `/view/${named(one.name)}`,
+    id: one.name, name: one.name, kind: one.event_store ? "events" : one.kind, href: `/view/${named(one.name)}`,
     reads: [...one.reads, ...bySource.filter((from) => from.into === one.name).map((from) => from.id)], first: bySource.length ? 1 : 0,
-    sub: `${compact(one.rows)} rows${one.rate >= 0.05 ? ` · ${one.rate.toFixed(1)}/s` : ""} · ${ago(one.changed_at)}${one.incremental ? "" : " · recomputed"}`,
+    sub: `${compact(one.rows)} ${one.event_store ? "events" : "rows"}${one.rate >= 0.05 ? ` · ${one.rate.toFixed(1)}/s` : ""} · ${ago(one.changed_at)}${one.incremental ? "" : " · recomputed"}`,
   }));
   const feeds = (graph.feeds ?? []).map((one) => ({
     id: `feed ${one.name}`, name: one.name, kind: "feed", href: "/sources", reads: one.table ? [one.table] : [], bad: one.state === "Error",

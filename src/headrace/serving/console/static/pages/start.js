@@ -14,7 +14,7 @@ INSERT INTO orders VALUES (1, 'Oslo', 12.50), (2, 'Rome', 8.00);`;
 export async function render(root, page) {
   const card = h("div.card"), told = h("div");
   const write = editor({ value: OWN, run: () => runOwn() });
-  const own = h("button.main", { onclick: () => runOwn(), id: "run-own" }, "Run");
+  const own = h("button.main", { onclick: () => runOwn(), id: "run-own", disabled: !page.session.definitions, title: page.session.definitions ? "" : "This server takes no definitions." }, "Run");
   clear(root, head("Start", "A pipeline that is always current: take the example, or write your own."),
     !page.session.definitions && h("div.note", null, "This server takes no definitions. Start it with ", h("code", null, "headrace serve --definitions"), " to make tables and views from here."),
     h("div.split", null, card, h("div.card", null, h("h2", null, "Your own SQL"), h("div.page", null, write.element, h("div.row", null, own), told))));
@@ -55,6 +55,7 @@ export async function render(root, page) {
   }
 
   async function runOwn() {
+    if (!page.session.definitions) return;
     own.disabled = true;
     clear(told, h("progress"));
     try {

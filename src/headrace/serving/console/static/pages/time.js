@@ -7,7 +7,7 @@ import { Grid } from "/console/grid.js";
 export async function render(root, page) {
   const graph = await get("/v1/graph");
   let { epochs } = await get("/v1/epochs?limit=2000");
-  if (!graph.relations.length || !epochs.length) { root.append(head("Time", "Any relation at any kept epoch."), empty("No past yet", "Epochs appear here as they are committed.", h("a.button", { href: "#/start" }, "Go to Start"))); return; }
+  if (!graph.relations.length || !epochs.length) { root.append(head("Time", "Any relation at any kept epoch."), empty("No past yet", "Epochs appear here as they are committed.", page.may("administer") && h("a.button", { href: "#/start" }, "Go to Start"))); return; }
   const preferred = ["gold_order_status_summary", ...graph.relations.filter((one) => one.kind === "view").map((one) => one.name)].find((name) => graph.relations.some((one) => one.name === name));
   const chosen = h("select", { "aria-label": "Relation", onchange: () => { location.hash = `/time/${named(chosen.value)}`; } }, graph.relations.map((one) => h("option", { value: one.name }, one.name)));
   chosen.value = graph.relations.some((one) => one.name === page.parts[0]) ? page.parts[0] : preferred ?? graph.relations[0].name;

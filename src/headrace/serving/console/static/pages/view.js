@@ -31,8 +31,9 @@ export async function render(root, page) {
     const kept = told.state.reduce((sum, one) => sum + one.signed_rows, 0);
     const took = told.epochs.map((one) => one.seconds).filter((one) => one > 0);
     clear(body,
-      head(name, view ? `A view, ${told.incremental ? "kept current incrementally" : "recomputed when what it reads changes"}.` : told.system ? "A table that sources keep." : "A table.",
+      head(name, view ? `A view, ${told.incremental ? "kept current incrementally" : "recomputed when what it reads changes"}.` : told.event_store ? "An event store: a table to which events are only appended." : told.system ? "A table that Headrace keeps." : "A table.",
         h("a.button", { href: `#/sql/${named(`SELECT * FROM ${quoted(name)} LIMIT 100`)}` }, "Query"), h("a.button", { href: `#/changes/${named(name)}` }, "Changes"),
+        told.event_store && page.may("events") && h("a.button", { href: `#/events/${named(name)}` }, "Events"),
         h("a.button", { href: `#/time/${named(name)}` }, "Time"), view && page.may("administer") && check),
       said,
       h("div.tiles", null, [["Rows", compact(told.rows), told.changed_epoch ? `changed ${ago(told.changed_at)}` : "never changed"],
@@ -69,7 +70,7 @@ async function list(root, page) {
   function draw() {
     const word = filter.value.trim().toLowerCase();
     clear(rows, graph.relations.filter((one) => one.name.includes(word)).map((one) => h("tr", null, h("td", null, h("a.mono", { href: `#/view/${named(one.name)}` }, one.name)),
-      h("td", null, one.system ? "system table" : one.kind), h("td", null, one.kind === "view" ? h(`span.badge.${one.incremental ? "good" : "warn"}`, null, one.incremental ? "incremental" : "recomputed") : ""),
+      h("td", null, one.event_store ? "event store" : one.system ? "system table" : one.kind), h("td", null, one.kind === "view" ? h(`span.badge.${one.incremental ? "good" : "warn"}`, null, one.incremental ? "incremental" : "recomputed") : ""),
       h("td.num", null, number(one.rows)), h("td.num", null, one.rate.toFixed(1)), h("td", null, ago(one.changed_at)))));
   }
   draw();
