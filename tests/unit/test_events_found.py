@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from headrace.events.for_others import events_verb
 from headrace.events.reading import Wanted
 from tests.small_events import SmallStore, event
 
@@ -62,3 +63,19 @@ def test_a_store_without_events_has_none(tmp_path: Path) -> None:
     assert empty.find(Wanted(newest_first=True)) == ([], False)
     assert empty.find(Wanted("Customer", "c1")) == ([], False)
     assert empty.aggregate_types() == []
+
+
+def test_a_receipt_counts_what_was_asked_for(store: SmallStore) -> None:
+    asked = events_verb(lambda name: store)
+    told = asked("append", aggregate_type="Account", aggregate_id="a9", events=[event("Noted"), event("Noted")])
+    assert told["applied"] == {"events": 2}
+    assert (told["version"], told["position"]) == (2, 42)
+
+
+def test_other_processes_are_told_times_in_z_and_which_types_there_are(store: SmallStore) -> None:
+    asked = events_verb(lambda name: store)
+    read = asked("read", aggregate_type="Customer", limit=2)
+    assert read["more"]
+    missing = asked("state", aggregate_type="account", aggregate_id="a1")
+    assert (missing["state"], missing["version"], missing["types"]) == (None, 0, ["Account", "Customer"])
+    assert "types" not in asked("state", aggregate_type="Account", aggregate_id="a1")

@@ -6,11 +6,20 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
+from headrace.epoch.receipt import Receipt
 from headrace.events.states import as_event
 from headrace.events.store import EventStore
+from headrace.events.tables import is_beside
 from headrace.json_forms import json_form
 
 Deed = Literal["append", "read", "state", "forget"]
+
+
+def told_receipt(store: str, receipt: Receipt) -> dict[str, Any]:
+    """A receipt of an append, with the counts of what was asked for: not of what is kept beside the store."""
+    answer = receipt.to_json()
+    applied = {name: count for name, count in receipt.applied.items() if not is_beside(store, name)}
+    return {**answer, "applied": applied}
 
 
 def told_event(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -44,7 +53,7 @@ def events_verb(store_of: Callable[[str | None], EventStore]) -> Callable[..., d
             return {"events": [told_event(row) for row in rows], "more": more}
         kind, name = aggregate_type or "", aggregate_id or ""
         if deed == "append":
-            return chosen.append(kind, name, events, expected, key=key).to_json()
+            return told_receipt(chosen.name, chosen.append(kind, name, events, expected, key=key))
         if deed == "forget":
             return {"forgotten": chosen.forget(kind, name)}
         state, reached = chosen.shown_state(kind, name, as_of)

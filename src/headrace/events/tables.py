@@ -90,6 +90,11 @@ def beside(store: str, what: str) -> str:
     return f"{store}_{what}"
 
 
+def is_beside(store: str, name: str) -> bool:
+    """Whether a table is kept beside a store."""
+    return any(name == beside(store, what) for what in _BESIDE)
+
+
 def event_columns(data: str) -> StructType:
     """The columns of a store whose data are kept as JSON text or as a map of such texts."""
     document: DataType = MapType(_TEXT, _TEXT) if data == "map" else _TEXT
