@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import time
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -151,21 +151,25 @@ def _unstable(events: Sequence[Line]) -> list[str]:
 
 
 def _disorder(lines: Sequence[Line]) -> list[str]:
-    """Events of a key that came before an earlier one, also when they were told again."""
-    events = [one for one in lines if "operation" in one and one["operation"] != "RESET"]
+    """Events of a key that came before an earlier one, also when they were told again; a RESET begins anew."""
     known: dict[str, set[int]] = {}
-    for one in events:
-        known.setdefault(json.dumps(one["key"]), set()).add(one["sequence"])
-    following: dict[tuple[str, int], int] = {}
-    for key, numbers in known.items():
-        ordered = sorted(numbers)
-        following.update({(key, a): b for a, b in itertools.pairwise(ordered)})
-        following[key, 0] = ordered[0]
+    for one in lines:
+        if "operation" in one:
+            known.setdefault(json.dumps(one["key"]), set()).add(one["sequence"])
+    ordered = {key: sorted(numbers) for key, numbers in known.items()}
     last: dict[str, int] = {}
-    for one in events:
+    begun = 0
+    for one in lines:
+        if "operation" not in one:
+            continue
         key, sequence = json.dumps(one["key"]), one["sequence"]
-        if sequence > following.get((key, last.get(key, 0)), 10**18):
-            return [f"{sequence} of key {key} came after {last.get(key, 0)}, before one in between"]
+        if one["operation"] == "RESET":
+            last, begun = {}, sequence
+            continue
+        before = last.get(key, begun)
+        following = bisect_right(ordered[key], before)
+        if following < len(ordered[key]) and sequence > ordered[key][following]:
+            return [f"{sequence} of key {key} came after {before}, before one in between"]
         last[key] = sequence
     return []
 
