@@ -69,7 +69,8 @@ demo-cdc: setup ## a PostgreSQL followed through Debezium and Kafka into two vie
 	@$(BIN)/python examples/cdc/demo.py
 
 demo-transactions: setup ## a support desk: Kafka, a join, PostgreSQL, an API; prints how long a transaction takes to get there
-	@$(BIN)/python examples/transactions/demo.py
+	@$(BIN)/python examples/transactions/demo.py --json bench/results/transactions.json
+	@$(BIN)/python bench/readme.py
 
 demo-events: setup ## customers by their events: commands, projections, an audit log, what was true then, replay, erasure
 	@$(BIN)/python examples/customers/demo.py

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import statistics
 import subprocess
 import sys
@@ -136,7 +137,9 @@ def told(delays: list[float], rate: int) -> dict[str, Any]:
     cuts = statistics.quantiles(delays, n=100)
     print(f"From the send to Kafka to the API's answer at {rate} transactions a second ({len(delays)} watched):")
     print(f"  median {cuts[49]:.2f} s, 95th percentile {cuts[94]:.2f} s, largest {max(delays):.2f} s", flush=True)
-    return {"rate": rate, "watched": len(delays), "p50": cuts[49], "p95": cuts[94], "largest": max(delays)}
+    machine = {"cores": os.cpu_count(), "python": platform.python_version(), "load_after": round(os.getloadavg()[0], 1)}
+    figures = {"rate": rate, "watched": len(delays), "p50": cuts[49], "p95": cuts[94], "largest": max(delays)}
+    return {**figures, "machine": machine}
 
 
 if __name__ == "__main__":
