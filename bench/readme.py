@@ -239,7 +239,8 @@ def transactions(results: Mapping[str, Any]) -> str:
     machine = results["machine"]
     return _filled(
         f"[The support desk](docs/how-to/serve-transactions.md), {results['rate']} transactions a second: from",
-        f"the send to Kafka through a join and PostgreSQL to the API's answer, median {results['p50']:.2f} s, 95th percentile",
+        f"the send to Kafka through a join and PostgreSQL to the API's answer, median {results['p50']:.2f} s,",
+        "95th percentile",
         f"{results['p95']:.2f} s, largest {results['largest']:.2f} s, {results['watched']} watched.",
         f"{'Two' if machine['cores'] == 2 else machine['cores']} cores for all of it,",
         f"load {machine['load_after']:.1f};",
