@@ -150,7 +150,8 @@ def test_what_a_key_may_not_do_is_refused_and_nothing_is_told(door: Door, who: s
 def test_a_view_may_be_read_without_telling_what_it_reads(door: Door) -> None:
     with door.as_("reader") as reader, door.as_("admin") as admin:
         assert _query(reader, "SELECT * FROM hints").json()["rows"] == [{"id": 1, "size": len(SECRET)}]
-        assert "people" in _query(reader, "EXPLAIN people_public").text
+        assert _query(reader, "EXPLAIN people_public").status_code == 403, "its plan has the columns that are masked"
+        assert _query(reader, "EXPLAIN people").status_code == 403
         views = {row["name"]: row["reads"] for row in _query(reader, "SHOW VIEWS").json()["rows"]}
         assert views == {"people_public": "people", "hints": ""}
         assert "hidden" in _query(admin, "EXPLAIN hints").text
@@ -162,6 +163,47 @@ def test_a_change_never_copies_what_is_masked(door: Door) -> None:
             assert (_query(client, sql).status_code, _query(client, sql).json()["code"]) == (403, "forbidden")
         assert _query(client, "INSERT INTO people VALUES (9, 'Eve', 'x', 'Rome')").status_code == 200
         assert client.post("/v1/epochs", json={"people": [{"delete": {"id": 9}}]}).status_code == 200
+        copy = "INSERT INTO people SELECT id + 100, 'x', 'x', concat(name, '|', ssn) FROM people"
+        assert _query(client, copy).status_code == 400, "there is no such column in what it sees"
+        assert _query(client, "INSERT INTO people SELECT id + 100, name, 'x', city FROM people").status_code == 200
+        there = _query(client, "SELECT id, name FROM people ORDER BY id").json()["rows"]
+        assert there == [{"id": 1, "name": "A"}, {"id": 101, "name": "A"}], "it copies what it sees, and no other row"
+        client.post("/v1/epochs", json={"people": [{"delete": {"id": 101}}]}).raise_for_status()
+
+
+def test_a_part_of_a_row_that_is_hidden_cannot_be_changed(door: Door) -> None:
+    part = {"update": {"id": 2, "city": "Rome"}}
+    with door.as_("people_writer") as client:
+        answers = [
+            client.post("/v1/ingress/people?wait=true", json=[part]),
+            client.post("/v1/epochs", json={"people": [part]}),
+            client.post("/v1/epochs", json={"PEOPLE": [part]}),
+            client.post("/v0/pipelines/p/ingress/people?format=json&array=true", json=[part]),
+        ]
+        assert [one.status_code for one in answers[:3]] == [403, 403, 403]
+        assert answers[3].status_code in (400, 403)
+        assert [one["id"] for one in _query(client, "SELECT id FROM people").json()["rows"]] == [1]
+
+
+def test_what_is_named_and_not_read_tells_nothing(door: Door) -> None:
+    with door.as_("writer") as client:
+        told = [
+            _query(client, f"INSERT INTO orders SELECT 7, id FROM {name}").text.replace(name, "X")
+            for name in ("hidden", "absent")
+        ]
+        assert told[0] == told[1]
+        assert '"status":403' in told[0]
+        assert _query(client, "INSERT INTO orders SELECT 8, hidden FROM (SELECT 1 AS hidden)").status_code == 200
+        client.post("/v1/epochs", json={"orders": [{"delete": {"id": 8}}]}).raise_for_status()
+
+
+def test_counts_are_those_of_what_is_seen(door: Door) -> None:
+    with door.as_("reader") as reader, door.as_("admin") as admin:
+        shown = [
+            {one["name"]: one["rows"] for one in _query(client, "SHOW TABLES").json()["rows"]}
+            for client in (reader, admin)
+        ]
+    assert (shown[0]["people"], shown[1]["people"]) == (1, 2)
 
 
 def test_a_relation_that_is_not_there_is_refused_like_one_that_is(door: Door) -> None:
@@ -266,6 +308,8 @@ def test_a_browser_signs_in_with_a_key(door: Door) -> None:
             answer = browser.post("/v1/query", json={"sql": "SELECT * FROM orders"}, headers=headers)
             assert (answer.status_code, answer.json()["code"]) == (403, "foreign_site"), headers
         assert browser.get("/v1/sources").status_code == 403
+        # There a GET may change rows, and a link is enough to have a browser send one.
+        assert browser.get("/v0/pipelines/p/query", params={"sql": "SELECT * FROM orders"}).status_code == 401
         assert browser.delete("/v1/session", headers=own).status_code == 204
         assert browser.get("/v1/session").status_code == 401
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 
 from headrace.cli.log import JsonLines, TextLines
+from headrace.serving import alerts as alerts_module
 from headrace.serving.alerts import Alerts
 from headrace.serving.findings import Finding
 from tests.command_line import code_of
@@ -52,6 +55,31 @@ def receiver() -> Iterator[Receiver]:
 
 def _late(seconds: int = 400) -> Finding:
     return Finding("source_late", "orders", "warning", f"It is {seconds} s behind.")
+
+
+def test_a_receiver_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alerts_module, "_TIMEOUT", 0.6)
+    over = threading.Event()
+
+    def drip(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.sendall(b"HTTP/1.1 200 OK\r\n")
+            while not over.wait(0.1):
+                try:
+                    connection.sendall(b"X")
+                except OSError:
+                    return
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=drip, args=(listener,), daemon=True)
+        thread.start()
+        alerts = Alerts(f"http://127.0.0.1:{listener.getsockname()[1]}/", "shop", lambda: [_late()])
+        began = time.monotonic()
+        assert not alerts.tell()
+        assert time.monotonic() - began < 3
+        over.set()
+        thread.join(10)
 
 
 def test_what_came_and_what_went_is_told_once(receiver: Receiver) -> None:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import socket
 import ssl
+import time
+from contextlib import ExitStack
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -45,9 +49,9 @@ def _write(folder: Path, name: str, password: bytes | None = None) -> tuple[Path
     return certificate, private
 
 
-def _app() -> FastAPI:
+def _app(**settings: Any) -> FastAPI:
     app = FastAPI()
-    app.state.service = SimpleNamespace(settings=Settings(), end=lambda: None)
+    app.state.service = SimpleNamespace(settings=Settings(**settings), end=lambda: None)
     app.add_middleware(Headed)
 
     @app.get("/healthz")
@@ -85,6 +89,47 @@ def test_a_server_with_a_certificate_speaks_tls_only(tmp_path: Path) -> None:
         with pytest.raises(SetupError):
             certificate.read()
         assert httpx.get(url, verify=ssl.create_default_context(cafile=str(renewed[0]))).status_code == 200
+
+
+def test_who_connects_and_says_nothing_is_counted_and_let_go_of(tmp_path: Path) -> None:
+    files = _write(tmp_path, "first")
+    verify = ssl.create_default_context(cafile=str(files[0]))
+    app = _app(serve_connections=8, serve_patience=timedelta(seconds=2))
+    with listening(app, Certificate(*files)) as (_, port), ExitStack() as opened:
+        silent = [opened.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(8)]
+        time.sleep(0.3)
+        with pytest.raises(httpx.TransportError):
+            httpx.get(f"https://localhost:{port}/healthz", verify=verify)
+        silent[0].settimeout(10)
+        began = time.monotonic()
+        assert silent[0].recv(1) == b"", "it said nothing for as long as it was given"
+        assert time.monotonic() - began < 8
+        assert httpx.get(f"https://localhost:{port}/healthz", verify=verify).status_code == 200
+
+
+def test_a_request_may_come_with_the_end_of_the_handshake(tmp_path: Path) -> None:
+    files = _write(tmp_path, "first")
+    context = ssl.create_default_context(cafile=str(files[0]))
+    with listening(_app(), Certificate(*files)) as (_, port):
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+            while True:
+                try:
+                    client.do_handshake()
+                    break
+                except ssl.SSLWantReadError:
+                    connection.sendall(outgoing.read())
+                    incoming.write(connection.recv(65536))
+            client.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            connection.sendall(outgoing.read())
+            said = b""
+            while b"ok" not in said:
+                try:
+                    said += client.read(65536)
+                except ssl.SSLWantReadError:
+                    incoming.write(connection.recv(65536))
+    assert said.startswith(b"HTTP/1.1 200")
 
 
 def test_a_server_without_one_speaks_http() -> None:

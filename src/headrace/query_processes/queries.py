@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ from headrace.sql.statements import parse
 from headrace.sql.syntax import Query
 from headrace.sql.tokens import quoted_value, scan
 from headrace.state.arrow_types import conform
+from headrace.state.state import State
 from headrace.statements.changes import ChangeQuery, ReadRows
 
 # Constants of so many characters the Spark of the epochs reads itself: it takes less than to ask a query process.
@@ -87,15 +89,18 @@ class ServedQueries:
         assert isinstance(query, Query)
         self._processes.rows(self._question("rows", query, relations, 1), Stop())
 
-    def rows_to_change(self, stop: Stop) -> ReadRows:
-        """How the statements of one asker have their rows, until they are stopped."""
+    def rows_to_change(self, stop: Stop, names: Callable[[str], str | None] | None = None) -> ReadRows:
+        """How the statements of one asker have their rows, until they are stopped.
+
+        `names` tells by a name what is read in its place, or None where there is nothing for this asker.
+        """
 
         def read(query: ChangeQuery, relations: Relations) -> pa.Table:
             if query.values and len(query.sql) <= _CONSTANTS_CHARACTERS:
                 constants = self._core.sessions.queries.literals.rows(query.sql, query.types)
                 if constants is not None:
                     return constants
-            contents = self._named(query.sql, relations)
+            contents = self._named(query.sql, relations if names is None else _Renamed(relations, names))
             asked = Question("changes", query.sql, contents, query.line, query.column, None, query.types, query.pieces)
             return conform(self._processes.rows(asked, stop), query.types)
 
@@ -115,6 +120,28 @@ class ServedQueries:
         """The contents of all relations that a query may name."""
         named = {name: relations[name] for name in words(sql).intersection(relations)}
         return {name: (self._contents.of(snapshot), schema) for name, (snapshot, schema) in named.items()}
+
+
+class _Renamed(Mapping[str, tuple[State, StructType]]):
+    """Relations by the names that one asker has for them."""
+
+    def __init__(self, relations: Relations, names: Callable[[str], str | None]) -> None:
+        self._relations = relations
+        self._names = names
+
+    def __getitem__(self, name: str) -> tuple[State, StructType]:
+        other = self._names(name)
+        if other is None:
+            raise KeyError(name)
+        return self._relations[other]
+
+    def __iter__(self) -> Iterator[str]:
+        # A name whose stand-in is not there stands for nothing, and never for the relation itself.
+        held = set(self._relations)
+        return (name for name in self._relations if self._names(name) in held)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 def processes_for(settings: Settings) -> QueryProcesses:

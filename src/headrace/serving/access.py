@@ -19,7 +19,6 @@ from starlette.types import Scope
 from headrace.access.grants import Access
 from headrace.catalog.catalog import Catalog, Relation, Table, View
 from headrace.errors import RelationNameError
-from headrace.query_processes.queries import words
 from headrace.reading.following import Following, Newest
 from headrace.reading.history import GoOn, always
 from headrace.reading.queries import Relations
@@ -38,6 +37,7 @@ from headrace.sql.statements import (
     Update,
 )
 from headrace.state.state import State
+from headrace.statements.changes import ChangeQuery, ReadRows
 
 T = TypeVar("T")
 ACCESS = "headrace.access"
@@ -221,21 +221,43 @@ def judged(statement: Statement, access: Access, catalog: Catalog) -> Statement:
         return statement
     if isinstance(statement, Insert | Update | Delete):
         refuse_unwritten(access, statement.table)
-        _refuse_unread(statement, access, catalog)
+        if not isinstance(statement, Insert) and access.reads_in_place_of(statement.table) != statement.table.lower():
+            # Which rows it finds, and what it makes of them, would tell what is hidden.
+            raise forbidden(f"UPDATE or DELETE rows of {statement.table[:60]}", "A view stands in for it.")
         return statement
     raise forbidden("administer this home")
 
 
-def _refuse_unread(statement: Insert | Update | Delete, access: Access, catalog: Catalog) -> None:
-    """Refuse a change that reads what is not read, or not as it is: what it copies could be read elsewhere."""
-    if isinstance(statement, Insert) and statement.query is None:
-        return
-    for name in sorted(words(statement.sql).intersection(catalog.relations)):
-        if name == statement.table and isinstance(statement, Insert):
-            continue
-        hidden = not access.may_read(name, system=_is_system(catalog.relations[name]))
-        if hidden or access.reads_in_place_of(name) != name:
-            raise forbidden(f"run a statement that may read {name}", "A view stands in for it, or it is not for it.")
+def refuse_parts(access: Access, changes: Mapping[str, Sequence[object]]) -> None:
+    """Refuse changes of parts of rows that somebody does not see as they are: the rest of them could come to light."""
+    for table, listed in changes.items():
+        if access.reads_in_place_of(table) != table.lower() and any(_is_part(one) for one in listed):
+            raise forbidden(f"update rows of {table[:60]}", "A view stands in for it. Send whole rows as inserts.")
+
+
+def _is_part(change: object) -> bool:
+    return isinstance(change, Mapping) and "update" in change
+
+
+def names_read(access: Access, catalog: Catalog) -> Callable[[str], str | None]:
+    """By the name of a relation in a statement that changes rows, what is read there; None where nothing is to be."""
+
+    def read(name: str) -> str | None:
+        return access.reads_in_place_of(name) if _may_read(name, access, catalog) else None
+
+    return read
+
+
+def told_as_unknown(read: ReadRows, access: Access) -> ReadRows:
+    """Reads the rows that a change needs; of what it may not read it hears the same as of what is not there."""
+
+    def rows(query: ChangeQuery, relations: Relations) -> pa.Table:
+        try:
+            return read(query, relations)
+        except RelationNameError as error:
+            raise told_unknown(error, access) from None
+
+    return rows
 
 
 def _refuse_explained(name: str, access: Access, catalog: Catalog) -> None:
@@ -243,18 +265,23 @@ def _refuse_explained(name: str, access: Access, catalog: Catalog) -> None:
     view = catalog.relations.get(name)
     if not isinstance(view, View):
         return
-    if not all(_may_read(one, access, catalog) for one in view.resolved.reads):
+    if not all(_reads_itself(one, access, catalog) for one in view.resolved.reads):
         raise forbidden(
             f"EXPLAIN {name[:60]}", "The view reads relations that are not for this key, and a plan names them."
         )
 
 
-def shown(rows: pa.Table, access: Access, catalog: Catalog) -> pa.Table:
-    """Those rows of SHOW TABLES and SHOW VIEWS whose relation somebody may read; they name no other."""
+def shown(rows: pa.Table, access: Access, readings: Readings) -> pa.Table:
+    """Those rows of SHOW TABLES and SHOW VIEWS whose relation somebody may read; they tell of no other."""
+    catalog = readings.catalog
     if access.is_unlimited or "name" not in rows.column_names:
         return rows
     keep = [_may_read(name, access, catalog) for name in rows.column("name").to_pylist()]
     rows = rows.filter(pa.array(keep, pa.bool_()))
+    if "rows" in rows.column_names:
+        held = seen(readings, access).newest()[1]
+        counts = [held[name][0].count if name in held else 0 for name in rows.column("name").to_pylist()]
+        rows = rows.set_column(rows.column_names.index("rows"), "rows", pa.array(counts, pa.int64()))
     if "reads" not in rows.column_names:
         return rows
     reads = [
@@ -262,6 +289,10 @@ def shown(rows: pa.Table, access: Access, catalog: Catalog) -> pa.Table:
         for told in rows.column("reads").to_pylist()
     ]
     return rows.set_column(rows.column_names.index("reads"), "reads", pa.array(reads, pa.string()))
+
+
+def _reads_itself(name: str, access: Access, catalog: Catalog) -> bool:
+    return _may_read(name, access, catalog) and access.reads_in_place_of(name) == name
 
 
 def _may_read(name: str, access: Access, catalog: Catalog) -> bool:

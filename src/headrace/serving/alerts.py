@@ -7,11 +7,14 @@ hears the difference.
 from __future__ import annotations
 
 import logging
+import ssl
 import threading
 from collections.abc import Callable, Sequence
 
 import httpx
 
+from headrace.feeds.webhook_addresses import NameUnknown
+from headrace.feeds.webhook_transport import PinnedTransport
 from headrace.serving.findings import Finding
 
 _log = logging.getLogger("headrace.alerts")
@@ -66,10 +69,16 @@ class Alerts:
             "firing": [one.to_json() for one in firing],
             "resolved": [one.to_json() for one in resolved],
         }
+        # Bounded as a whole: a receiver that drips would otherwise have as long for each byte.
+        transport = PinnedTransport(ssl.create_default_context(), allow_private=True)
+        transport.deadline.begin(_TIMEOUT)
         try:
-            answer = httpx.post(self._url, json=body, timeout=_TIMEOUT, follow_redirects=False)
-            answer.raise_for_status()
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            with (
+                httpx.Client(transport=transport, follow_redirects=False) as client,
+                client.stream("POST", self._url, json=body) as answer,
+            ):
+                answer.raise_for_status()
+        except (httpx.HTTPError, httpx.InvalidURL, NameUnknown) as error:
             # Not the address, which may hold a secret, and so not the error's own words.
             _log.warning("nobody hears the alerts: %s", type(error).__name__)
             return False

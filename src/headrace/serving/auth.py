@@ -29,6 +29,8 @@ OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 _SIGN_IN = frozenset({"/v1/session", "/auth/login", "/auth/callback"})
 # The console's own files, the same for everyone; what they show needs a key.
 _PAGES = "/console/"
+# What a public client asks, which has a key and no session.
+_FELDERA = "/v0/"
 _SAFE = frozenset({"GET", "HEAD"})
 # What a browser says of a request that no other page had a part in; a sister domain is another page.
 _OWN_SITES = frozenset({"same-origin", "none"})
@@ -137,21 +139,23 @@ class Guarded:
                 return elsewhere
             access = _THIS_MACHINE
         else:
-            found = self._access_of(headers, method)
+            found = self._access_of(headers, method, scope["path"])
             if isinstance(found, Refusal):
                 return found
             access, scope[_CREDENTIALS] = found, True
-            scope[STILL] = lambda: self._access_of(headers, method) == found
+            scope[STILL] = lambda: self._access_of(headers, method, scope["path"]) == found
         scope[_KNOWN], scope[ACCESS] = True, access
         return refusal_of_path(access, method, scope["path"])
 
-    def _access_of(self, headers: Headers, method: str) -> Access | Refusal:
+    def _access_of(self, headers: Headers, method: str, path: str) -> Access | Refusal:
         """What the holder of a key or a session may do, or that neither is there."""
         given = _given(headers)
         access = self._credentials.access_of_key(_digest(given))
         if given and access is not None:
             return access
-        token = "" if given else session_token(headers)
+        # Its statements change things by GET, which any link could have a browser send.
+        of_a_program = path.startswith(_FELDERA)
+        token = "" if given or of_a_program else session_token(headers)
         session = self._credentials.sessions.find(token) if token else None
         if session is not None:
             # A browser sends its cookie by itself, whatever page made it do so.

@@ -12,14 +12,16 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, TypeVar, cast
 from urllib.parse import urlencode
 
 import httpx
+from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Query, Request
-from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from headrace.access.grants import Access, Grant, read_grant
@@ -30,12 +32,15 @@ from headrace.serving.session import set_cookie
 from headrace.settings import Settings
 
 router = APIRouter(include_in_schema=False)
+T = TypeVar("T")
 
 _COOKIE = "headrace_login"
 _LOGIN_SECONDS = 600
 _MOST_LOGINS = 1_000
 _SESSION_SECONDS = 8 * 3600
 _TIMEOUT = 10.0
+# Sign-ins that ask the provider at once.
+_THREADS = 4
 # Asymmetric ones: nobody but the provider can sign.
 _ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512"]
 # A page of ours that leads on: the browser then comes from here, and not from the provider.
@@ -61,6 +66,7 @@ class OpenId:
         self._secret = settings.oidc_client_secret
         self._claim = settings.oidc_claim
         self._grants = {name: tuple(map(read_grant, texts)) for name, texts in settings.oidc_grants.items()}
+        self._threads = CapacityLimiter(_THREADS)
         self._lock = threading.Lock()
         self._logins: OrderedDict[str, _Login] = OrderedDict()
         self._found: dict[str, Any] = {}
@@ -68,6 +74,10 @@ class OpenId:
             raise SetupError("sign-in by OpenID Connect needs a client", hint="set HEADRACE_OIDC_CLIENT_ID")
         if self._issuer and find_spec("joserfc") is None:
             raise SetupError("sign-in by OpenID Connect needs a library", hint="pip install 'headrace[console]'")
+
+    async def asked(self, work: Callable[[], T]) -> T:
+        """Ask the provider in a thread, one of few: while it hangs, everybody else's requests need theirs."""
+        return await to_thread.run_sync(work, limiter=self._threads)
 
     @property
     def is_offered(self) -> bool:
@@ -172,7 +182,7 @@ async def login(request: Request) -> Response:
     """Lead a browser to the provider."""
     provider = _offered(request)
     redirect = request.app.state.service.settings.oidc_redirect or str(request.url_for("callback"))
-    address, state = await run_in_threadpool(provider.begin, redirect)
+    address, state = await provider.asked(partial(provider.begin, redirect))
     answer = RedirectResponse(address, 302)
     secure = request.url.scheme == "https"
     answer.set_cookie(_COOKIE, state, _LOGIN_SECONDS, path="/auth", httponly=True, samesite="lax", secure=secure)
@@ -189,7 +199,7 @@ async def callback(
     provider = _offered(request)
     if not (state and code) or not secrets.compare_digest(request.cookies.get(_COOKIE, "").encode(), state.encode()):
         raise _refused("This browser did not begin it.")
-    access = await run_in_threadpool(provider.finish, state, code)
+    access = await provider.asked(partial(provider.finish, state, code))
     credentials = request.app.state.credentials
     answer = HTMLResponse(_BACK)
     set_cookie(answer, request, credentials.sessions.begin_as(access, _SESSION_SECONDS))

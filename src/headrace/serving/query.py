@@ -19,7 +19,7 @@ from headrace.epoch.digest import digest
 from headrace.epoch.receipt import Receipt
 from headrace.errors import RelationNameError, ResultTooLarge
 from headrace.query_processes.pool import Stop
-from headrace.serving.access import access_in, judged, seen, shown, told_unknown
+from headrace.serving.access import access_in, judged, names_read, seen, shown, told_as_unknown, told_unknown
 from headrace.serving.bodies import read_small_body
 from headrace.serving.ingress import KEY_LENGTH
 from headrace.serving.openapi import DefinedBody, ReceiptBody, body, refusals
@@ -169,7 +169,7 @@ async def answer(
         refuse_statement(statement, service)
         if isinstance(statement, _CHANGES):
             what = digest(b"query", sql.encode("utf-8", "surrogatepass"))
-            return PreparedStatement(partial(_change, service, statement, stop, key, what), changes=True)
+            return PreparedStatement(partial(_change, service, statement, stop, key, what, access), changes=True)
         run = partial(_run, service, statement, rows, stop, epoch, access)
         return PreparedStatement(run, changes=not isinstance(statement, READS))
 
@@ -177,10 +177,12 @@ async def answer(
 
 
 def _change(
-    service: Service, statement: Insert | Update | Delete, stop: Stop, key: str | None, what: str
+    service: Service, statement: Insert | Update | Delete, stop: Stop, key: str | None, what: str, access: Access
 ) -> tuple[Receipt, int]:
     """Run a statement that changes rows; one that was run before under its key is not, and is counted once."""
-    receipt, repeats = run_change(service.engine, statement, service.queries.rows_to_change(stop), key, what)
+    names = None if access.is_unlimited else names_read(access, service.readings.catalog)
+    read = told_as_unknown(service.queries.rows_to_change(stop, names), access)
+    receipt, repeats = run_change(service.engine, statement, read, key, what)
     if not repeats:
         service.metrics.count(receipt)
     return receipt, receipt.epoch
@@ -201,7 +203,7 @@ def _run(
         raise told_unknown(error, access) from None
     with acting(access.who):
         found = run_statement(service.engine, statement)
-    told = shown(found, access, service.readings.catalog) if isinstance(statement, Show) else found
+    told = shown(found, access, service.readings) if isinstance(statement, Show) else found
     return told, service.readings.epoch
 
 

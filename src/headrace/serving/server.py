@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from headrace.errors import SetupError
 from headrace.serving.certificate import Certificate
 from headrace.serving.connections import bounded, most_connections
+from headrace.serving.handshakes import secured
 
 _GRACE_SECONDS = 60
 
@@ -28,7 +29,10 @@ class Server(uvicorn.Server):
         certificate: Certificate | None = None,
     ) -> None:
         settings = app.state.service.settings
-        connections = bounded(settings.serve_patience.total_seconds(), most_connections(settings.serve_connections))
+        seconds, most = settings.serve_patience.total_seconds(), most_connections(settings.serve_connections)
+        connections = plain = bounded(seconds, most)
+        if certificate is not None:
+            connections = secured(plain, certificate, seconds, most)
         super().__init__(
             uvicorn.Config(
                 app,
@@ -45,9 +49,6 @@ class Server(uvicorn.Server):
                 timeout_graceful_shutdown=_GRACE_SECONDS,
             )
         )
-        if certificate is not None:
-            self.config.load()
-            self.config.ssl = certificate.context
         self._certificate = certificate
         self._app = app
         self._host = host
