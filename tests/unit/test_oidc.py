@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -183,6 +185,39 @@ def test_a_sign_in_is_of_the_browser_that_began_it_and_of_once(url: str) -> None
         assert browser.get(back).status_code == 401
         for path in ("/auth/callback", "/auth/callback?state=x&code=y", f"/auth/callback?state={'x' * 300}&code=y"):
             assert browser.get(path).status_code in (401, 422)
+
+
+def test_a_provider_that_hangs_keeps_no_thread_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oidc, "_TIMEOUT", 4.0)
+    with socket.create_server(("127.0.0.1", 0), backlog=128) as silent:
+        settings = Settings(
+            oidc_issuer=f"http://127.0.0.1:{silent.getsockname()[1]}", oidc_client_id=CLIENT, oidc_grants={}
+        )
+        app = FastAPI()
+        app.state.service = SimpleNamespace(settings=settings, end=lambda: None)
+        app.state.openid = OpenId(settings)
+        problems.install(app)
+        app.include_router(oidc.router)
+
+        @app.get("/threaded")
+        def threaded() -> str:  # pyright: ignore[reportUnusedFunction]
+            return "here"
+
+        async def asked(url: str) -> float:
+            async with httpx.AsyncClient(base_url=url, timeout=60, limits=httpx.Limits(max_connections=100)) as client:
+                logins = [asyncio.create_task(client.get("/auth/login")) for _ in range(60)]
+                await asyncio.sleep(0.5)
+                began = time.monotonic()
+                assert (await client.get("/threaded")).status_code == 200
+                took = time.monotonic() - began
+                assert (await logins[0]).status_code == 503
+                for one in logins:
+                    one.cancel()
+                return took
+
+        with listening(app) as (server, _):
+            took = asyncio.run(asked(server.url))
+    assert took < 2.5, "with the threads of all it would be what the first sign-ins take"
 
 
 def test_settings_that_do_not_fit_are_refused() -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from asyncio.sslproto import SSLProtocol
-from typing import Any
+from typing import Any, cast
 
 from headrace.serving.certificate import Certificate
 from headrace.serving.request_parsing import RequestParsing
 
 
-def secured(plain: type[RequestParsing], certificate: Certificate, seconds: float, most: int) -> type[SSLProtocol]:
+def secured(plain: type[RequestParsing], certificate: Certificate, seconds: float, most: int) -> Any:
     """The protocol of connections that agree on TLS within so many seconds, on which `plain` ones then speak."""
     there: set[SSLProtocol] = set()
 
@@ -26,9 +26,9 @@ def secured(plain: type[RequestParsing], certificate: Certificate, seconds: floa
                 asyncio.get_running_loop(),
                 plain(*given, **named),
                 certificate.context,
-                None,
+                cast("Any", None),
                 server_side=True,
-                ssl_handshake_timeout=seconds,
+                ssl_handshake_timeout=max(1, round(seconds)),
             )
 
         def connection_made(self, transport: Any) -> None:
@@ -40,7 +40,7 @@ def secured(plain: type[RequestParsing], certificate: Certificate, seconds: floa
             there.add(self)
             super().connection_made(transport)
 
-        def connection_lost(self, exc: Exception | None) -> None:
+        def connection_lost(self, exc: BaseException | None) -> None:
             """Make room for another."""
             there.discard(self)
             super().connection_lost(exc)

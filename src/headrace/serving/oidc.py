@@ -41,6 +41,8 @@ _SESSION_SECONDS = 8 * 3600
 _TIMEOUT = 10.0
 # Sign-ins that ask the provider at once.
 _THREADS = 4
+# For how long a provider that did not answer is not asked again.
+_REST_SECONDS = 3.0
 # Asymmetric ones: nobody but the provider can sign.
 _ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512"]
 # A page of ours that leads on: the browser then comes from here, and not from the provider.
@@ -67,6 +69,7 @@ class OpenId:
         self._claim = settings.oidc_claim
         self._grants = {name: tuple(map(read_grant, texts)) for name, texts in settings.oidc_grants.items()}
         self._threads = CapacityLimiter(_THREADS)
+        self._rests_until = 0.0
         self._lock = threading.Lock()
         self._logins: OrderedDict[str, _Login] = OrderedDict()
         self._found: dict[str, Any] = {}
@@ -167,14 +170,16 @@ class OpenId:
         return self._found
 
     def _fetched(self, url: str) -> dict[str, Any]:
+        if time.monotonic() < self._rests_until:
+            raise _unavailable()
         try:
             answer = httpx.get(url, timeout=_TIMEOUT, follow_redirects=False)
             answer.raise_for_status()
             return dict(answer.json())
         except (httpx.HTTPError, ValueError, TypeError):
-            raise Refusal(
-                503, "provider_unavailable", "the provider of identities does not answer", headers={"Retry-After": "5"}
-            ) from None
+            # Those who wait for their turn hear it now, and not one after the other.
+            self._rests_until = time.monotonic() + _REST_SECONDS
+            raise _unavailable() from None
 
 
 @router.get("/auth/login")
@@ -212,6 +217,12 @@ def _offered(request: Request) -> OpenId:
     if not provider.is_offered:
         raise Refusal(404, "not_found", "nobody signs in by OpenID Connect here", hint="set HEADRACE_OIDC_ISSUER")
     return provider
+
+
+def _unavailable() -> Refusal:
+    return Refusal(
+        503, "provider_unavailable", "the provider of identities does not answer", headers={"Retry-After": "5"}
+    )
 
 
 def _refused(detail: str) -> Refusal:
