@@ -188,11 +188,11 @@ def test_a_part_of_a_row_that_is_hidden_cannot_be_changed(door: Door) -> None:
 def test_what_is_named_and_not_read_tells_nothing(door: Door) -> None:
     with door.as_("writer") as client:
         told = [
-            _query(client, f"INSERT INTO orders SELECT 7, id FROM {name}").text.replace(name, "X")
+            json.loads(_query(client, f"INSERT INTO orders SELECT 7, id FROM {name}").text.replace(name, "X"))
             for name in ("hidden", "absent")
         ]
         assert told[0] == told[1]
-        assert '"status":403' in told[0]
+        assert told[0]["status"] == 403
         assert _query(client, "INSERT INTO orders SELECT 8, hidden FROM (SELECT 1 AS hidden)").status_code == 200
         client.post("/v1/epochs", json={"orders": [{"delete": {"id": 8}}]}).raise_for_status()
 
@@ -295,12 +295,8 @@ def test_a_browser_signs_in_with_a_key(door: Door) -> None:
         cookie = signed.headers["set-cookie"].lower()
         assert all(part in cookie for part in ("httponly", "samesite=strict", "path=/"))
         assert door.keys["reader"] not in str(signed.headers) + signed.text
-        assert browser.get("/v1/session").json()["grants"] == [
-            "read:people",
-            "read:people_public",
-            "read:orders",
-            "read:hints",
-        ]
+        granted = browser.get("/v1/session").json()["grants"]
+        assert granted == ["read:people", "read:people_public", "read:orders", "read:hints"]
         own = {"Origin": door.url}
         assert browser.post("/v1/query", json={"sql": "SELECT * FROM orders"}, headers=own).status_code == 200
         # A page of elsewhere that has the browser send its cookie.
