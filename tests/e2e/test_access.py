@@ -232,7 +232,7 @@ ADMINISTRATION = [
     ("POST", "/v0/pipelines/p/stop"),
     ("POST", "/v0/pipelines/p/pause"),
     ("GET", "/anything/that/comes/later"),
-    ("POST", "/v1/events/store/append"),
+    ("POST", "/v1/event-types"),
     ("PUT", "/v1/query"),
     ("GET", "/healthz/%2e%2e/v1/sources"),
     ("GET", "//v1/sources"),

@@ -12,6 +12,7 @@ from deltalake import write_deltalake
 import headrace
 from headrace import Headrace, ProjectError
 from headrace.cli.main import run
+from headrace.face import home_of
 from headrace.project.check import check_definitions
 from headrace.project.definitions import Definitions, read_definitions
 from headrace.project.folder import open_project
@@ -205,3 +206,82 @@ def test_a_new_project_runs_from_the_command_line(
     (tmp_path / "shop" / "sql" / "views.sql").write_text("CREATE VIEW v AS SELECT nothing FROM orders")
     assert code_of("check", "--json") == 1
     assert '"sql/views.sql", "line": 1' in capsys.readouterr().out
+
+
+EVENTS = {
+    "a_gold": "CREATE VIEW total AS SELECT count(*) AS n, max(city) AS city FROM people",
+    "b_silver": """CREATE PROJECTION people FOR EVENT STORE visits AGGREGATE TYPE 'Person' (name STRING, city STRING);
+        CREATE EVENT TYPE 'Born' FOR EVENT STORE visits
+        SCHEMA '{"type": "object", "required": ["name"]}' ENCRYPTED ('secret')""",
+    "c_bronze": "CREATE EVENT STORE visits WITH (snapshot_events = 10)",
+}
+
+
+def event_project(folder: Path, **changed: str) -> Definitions:
+    (folder / "sql").mkdir(parents=True, exist_ok=True)
+    (folder / "headrace.yml").write_text("name: visits\n")
+    for name, text in {**EVENTS, **changed}.items():
+        (folder / "sql" / f"{name}.sql").write_text(text)
+    return read_definitions(open_project(folder))
+
+
+def test_event_stores_types_and_projections_are_part_of_a_project(home: Headrace, tmp_path: Path) -> None:
+    definitions = event_project(tmp_path / "p")
+    assert check_definitions(definitions, home_of(home).core.sessions.catalyst.session).problems == []
+    first = run_project(home, definitions)
+    assert actions(first) == {
+        "visits": "created",
+        "Born version 1 of visits": "created",
+        "people": "created",
+        "total": "created",
+    }
+    store = home.events("visits")
+    with pytest.raises(headrace.EventsRejected):
+        store.append("Person", "p1", [{"event_type": "Born", "event_data": {"city": "Oslo"}}])
+    store.append("Person", "p1", [{"event_type": "Born", "event_data": {"name": "Ada", "city": "Oslo"}}])
+    assert home.query("SELECT n, city FROM total").to_pylist() == [{"n": 1, "city": "Oslo"}]
+
+    epoch = home.epoch
+    again = run_project(home, event_project(tmp_path / "p"))
+    assert (home.epoch, again.receipt, again.notes, set(actions(again).values())) == (epoch, None, [], {"unchanged"})
+
+    # A projection with another field is replaced, with what reads it; a new version of a type is registered.
+    wider = EVENTS["b_silver"].replace("city STRING)", "city STRING FROM '$.name')") + (
+        "; CREATE EVENT TYPE 'Born' VERSION 2 FOR EVENT STORE visits"
+    )
+    changed = run_project(home, event_project(tmp_path / "p", b_silver=wider))
+    assert actions(changed)["people"] == "replaced"
+    assert actions(changed)["Born version 2 of visits"] == "created"
+    assert home.query("SELECT n, city FROM total").to_pylist() == [{"n": 1, "city": "Ada"}]
+    assert home.verify().ok
+
+    home.execute("CREATE EVENT STORE others")
+    assert "event store others is not in the project" in run_project(home, event_project(tmp_path / "p")).notes[0]
+
+
+def test_what_a_store_of_a_home_cannot_be_brought_to_is_told(home: Headrace, tmp_path: Path) -> None:
+    run_project(home, event_project(tmp_path / "p"))
+    epoch = home.epoch
+    other = EVENTS["b_silver"].replace('["name"]', '["city"]')
+    with pytest.raises(ProjectError) as error:
+        run_project(
+            home,
+            event_project(
+                tmp_path / "q",
+                b_silver=other,
+                c_bronze="CREATE EVENT STORE visits WITH (snapshot_events = 20)",
+                d_more="CREATE EVENT STORE fresh; CREATE TABLE fresh_types (a INT);"
+                "CREATE EVENT TYPE 'X' FOR EVENT STORE absent;"
+                "CREATE EVENT TYPE 'Y' FOR EVENT STORE fresh SCHEMA 'no schema'",
+            ),
+        )
+    told = error.value.detail
+    assert "event store visits has other options in the home" in told
+    assert "Born version 1 is registered already, otherwise" in told
+    assert "fresh_types exists already" in told
+    assert "there is no event store absent" in told
+    assert "sql/d_more.sql:1:" in told
+    assert told.count("sql/") == 5
+    assert (home.epoch, "fresh" in home_of(home).core.catalog) == (epoch, False)
+    found = check_definitions(event_project(tmp_path / "q"), home_of(home).core.sessions.catalyst.session)
+    assert len(found.problems) == 3

@@ -17,7 +17,7 @@ from headrace.project.definitions import (
 )
 from headrace.project.folder import Project, is_project, open_project
 from headrace.project.template import make_project
-from headrace.sql.statements import CreateSource
+from headrace.sql.statements import CreateSource, CreateView
 
 
 def project(folder: Path, yml: str = "name: shop", **files: str) -> Project:
@@ -183,9 +183,51 @@ def test_a_statement_that_defines_nothing_is_a_problem(tmp_path: Path) -> None:
 
 
 def test_what_defines_but_is_no_part_of_a_project_is_not_told_that_it_defines_nothing(tmp_path: Path) -> None:
-    (problem,) = definitions(tmp_path, a="CREATE EVENT STORE events").problems
-    assert str(problem) == "sql/a.sql:1:1: CREATE EVENT STORE has no place in a project"
+    (problem,) = definitions(tmp_path, a="DROP EVENT STORE events").problems
+    assert str(problem) == "sql/a.sql:1:1: DROP EVENT STORE has no place in a project"
     assert "headrace run script.sql" in problem.hint
+
+
+PROJECTION = "CREATE PROJECTION people FOR EVENT STORE events AGGREGATE TYPE 'Person' (name STRING)"
+
+
+def test_an_event_store_its_types_and_its_projections_may_stand_in_any_file(tmp_path: Path) -> None:
+    found = definitions(
+        tmp_path,
+        a=f"CREATE VIEW named AS SELECT name FROM people;\n{PROJECTION}",
+        b="CREATE EVENT TYPE 'Born' FOR EVENT STORE events; CREATE EVENT TYPE 'Born' VERSION 2 FOR EVENT STORE events",
+        c="CREATE EVENT STORE events WITH (data = 'map')",
+    )
+    assert not found.problems
+    assert [one.name for one in found.all] == [
+        "events",
+        "Born version 1 of events",
+        "Born version 2 of events",
+        "people",
+        "named",
+    ]
+    # A store of maps is read as one.
+    (query,) = [one.statement.query for one in found.views if isinstance(one.statement, CreateView)][:1]
+    assert "from_json" not in query
+
+
+def test_a_projection_of_a_store_that_is_not_in_the_project_is_told(tmp_path: Path) -> None:
+    (alone,) = definitions(tmp_path, a=PROJECTION).problems
+    assert str(alone) == "sql/a.sql:1:1: there is no event store events in the project"
+
+
+def test_what_stands_twice_is_told_also_of_events(tmp_path: Path) -> None:
+    twice = definitions(
+        tmp_path,
+        a=f"CREATE EVENT STORE events; {PROJECTION}; CREATE VIEW people AS SELECT 1 AS a",
+        b="CREATE EVENT STORE events; CREATE EVENT TYPE 'B' FOR EVENT STORE events",
+        c="CREATE EVENT TYPE 'B' FOR EVENT STORE events",
+    )
+    assert [one.message for one in twice.problems] == [
+        "events is defined twice",
+        "B version 1 of events is defined twice",
+        "people is defined twice",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from headrace.catalog.catalog import Table
@@ -31,21 +31,30 @@ _OPTIONS: Mapping[str, OptionValue] = {
 
 def create_event_store(core: Core, statement: CreateEventStore) -> None:
     """Make a store that is not there yet, with the tables that are kept beside it."""
-    options = _options(statement)
+    made = tables_of(statement)
     existing = core.catalog.relations.get(statement.name)
     if existing is not None:
         if statement.if_not_exists and isinstance(existing, Table) and existing.events is not None:
             return
         raise RelationNameError(f"{statement.name} exists already", hint="choose another name, or write IF NOT EXISTS")
-    made = store_tables(statement.name, options)
-    taken = [one.name for one in made if one.name in core.catalog]
-    if taken:
-        raise RelationNameError(
-            f"{taken[0]} exists already",
-            detail=f"An event store {statement.name} keeps a table of that name.",
-            hint="choose another name for the store, or drop that relation",
-        )
+    refuse_taken(statement, core.catalog.relations)
     adopt(core, made)
+
+
+def tables_of(statement: CreateEventStore) -> list[Table]:
+    """The tables of the store that a statement makes: its events first; or what is wrong with its options."""
+    return store_tables(statement.name, _options(statement))
+
+
+def refuse_taken(statement: CreateEventStore, names: Container[str]) -> None:
+    """Refuse a store that would keep a table under a name that something else has."""
+    for one in tables_of(statement):
+        if one.name in names:
+            raise RelationNameError(
+                f"{one.name} exists already",
+                detail=f"An event store {statement.name} keeps a table of that name.",
+                hint="choose another name for the store, or drop that relation",
+            )
 
 
 def drop_event_store(core: Core, statement: DropEventStore) -> None:
@@ -114,6 +123,31 @@ def register_type(
     What is registered stays as it is: events that were checked against it are there. The same again is no error.
     """
     table = store_table(loop.core.catalog, store)
+    wanted = checked_type(table, event_type, schema, version, encrypted, subject)
+    if is_registered(types_of(loop.core.relations(), table.name), wanted):
+        return Receipt(loop.core.epoch)
+    loop.core.refuse_closed()
+    loop.core.refuse_read_only()
+    row = {
+        "event_type": event_type,
+        "schema_version": version,
+        "json_schema": wanted.schema,
+        "encrypted": json.dumps(wanted.encrypted) if wanted.encrypted else None,
+        "subject": subject or None,
+        "registered_at": loop.core.tick(),
+    }
+    return loop.submit(Call({beside(table.name, "types"): [{"insert": row}]}))
+
+
+def checked_type(
+    table: Table,
+    event_type: str,
+    schema: object = None,
+    version: int = 1,
+    encrypted: Sequence[str] = (),
+    subject: str = "",
+) -> EventType:
+    """One version of an event type, as a store could register it."""
     if not event_type or len(event_type) > NAME_LENGTH:
         raise HeadraceError(f"an event type has a name of 1 to {NAME_LENGTH} letters", hint="name it")
     if isinstance(version, bool) or not 1 <= version < 2**31:
@@ -122,32 +156,24 @@ def register_type(
     listed = tuple(sorted(set(encrypted)))
     if any(not one or "." in one or one.startswith("$") for one in listed):
         raise HeadraceError("encrypted fields are names on the first level of event_data", hint="name such fields")
-    wanted = EventType(event_type, version, text, listed, subject)
     if listed and (table.events or {}).get("data") == "map":
         raise HeadraceError(
             "encrypted fields need a store whose data are JSON",
             hint="write CREATE EVENT STORE ... WITH (data = 'json')",
         )
-    known = types_of(loop.core.relations(), table.name).get((event_type, version))
-    if known == wanted:
-        return Receipt(loop.core.epoch)
-    if known is not None:
-        raise HeadraceError(
-            f"{event_type} version {version} is registered already, otherwise",
-            detail="Events that were checked against it may be there.",
-            hint=f"register version {version + 1}, and an upcaster that leads to it",
-        )
-    loop.core.refuse_closed()
-    loop.core.refuse_read_only()
-    row = {
-        "event_type": event_type,
-        "schema_version": version,
-        "json_schema": text,
-        "encrypted": json.dumps(listed) if listed else None,
-        "subject": subject or None,
-        "registered_at": loop.core.tick(),
-    }
-    return loop.submit(Call({beside(table.name, "types"): [{"insert": row}]}))
+    return EventType(event_type, version, text, listed, subject)
+
+
+def is_registered(known: Types, wanted: EventType) -> bool:
+    """Whether a version of an event type is registered; refused, if it is otherwise."""
+    held = known.get((wanted.event_type, wanted.schema_version))
+    if held is None or held == wanted:
+        return held is not None
+    raise HeadraceError(
+        f"{wanted.event_type} version {wanted.schema_version} is registered already, otherwise",
+        detail="Events that were checked against it may be there.",
+        hint=f"register version {wanted.schema_version + 1}, and an upcaster that leads to it",
+    )
 
 
 def types_of(relations: Relations, store: str) -> Types:

@@ -13,12 +13,21 @@ from headrace.catalog.make import make_table, table_contract
 from headrace.definitions.sources import open_reading
 from headrace.epoch.core import Core
 from headrace.errors import HeadraceError
+from headrace.events.define import tables_of
 from headrace.face import home_of, open_home
 from headrace.feeds.define import planned_feed
 from headrace.project.definitions import Definition, Definitions, Problem
+from headrace.project.event_stores import refuse_other_store, type_of
 from headrace.sources.define import following_source, is_read_whole
 from headrace.sql.resolve import register
-from headrace.sql.statements import CreateFeed, CreateSource, CreateTable, CreateView
+from headrace.sql.statements import (
+    CreateEventStore,
+    CreateEventType,
+    CreateFeed,
+    CreateSource,
+    CreateTable,
+    CreateView,
+)
 from headrace.statements.create import view_of
 
 
@@ -42,9 +51,9 @@ def check_definitions(definitions: Definitions, spark: SparkSession | None = Non
         failed: set[str] = set()
         core = home_of(hr).core
         catalog = core.catalog
-        for definition in (*definitions.tables, *definitions.views, *definitions.sources, *definitions.feeds):
+        for definition in definitions.all:
             try:
-                catalog = _resolved(core, catalog, definition, findings)
+                catalog = _resolved(core, catalog, definition, definitions, findings)
             except HeadraceError as error:
                 if not _follows_from(definition, failed):
                     findings.problems.append(definitions.problem(definition, error))
@@ -53,7 +62,9 @@ def check_definitions(definitions: Definitions, spark: SparkSession | None = Non
     return findings
 
 
-def _resolved(core: Core, catalog: Catalog, definition: Definition, findings: Findings) -> Catalog:
+def _resolved(
+    core: Core, catalog: Catalog, definition: Definition, definitions: Definitions, findings: Findings
+) -> Catalog:
     """The catalog with a definition, as far as those that follow need it."""
     statement = definition.statement
     if isinstance(statement, CreateSource):
@@ -62,6 +73,15 @@ def _resolved(core: Core, catalog: Catalog, definition: Definition, findings: Fi
     if isinstance(statement, CreateFeed):
         planned_feed(core, catalog, statement)
         return catalog
+    if isinstance(statement, CreateEventType):
+        type_of(catalog, statement)
+        return catalog
+    if isinstance(statement, CreateEventStore):
+        refuse_other_store(core, statement, definitions)
+        tables = tables_of(statement)
+        for one in tables:
+            register(core.sessions.catalyst, one.name, one.schema)
+        return catalog.having(*tables)
     if isinstance(statement, CreateTable):
         made = make_table(table_contract(core.sessions.catalyst, statement))
     else:
@@ -89,4 +109,6 @@ def _follows_from(definition: Definition, failed: set[str]) -> bool:
     statement = definition.statement
     if isinstance(statement, CreateSource | CreateFeed):
         return statement.table in failed
+    if isinstance(statement, CreateEventType):
+        return statement.store in failed
     return isinstance(statement, CreateView) and bool(failed.intersection(definition.words))

@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import HeadraceError, ProjectError, RelationNameError, StatementError
+from headrace.events.projections import projection_view
 from headrace.project.folder import Project
 from headrace.sources.define import is_followed
 from headrace.sql.script import split
 from headrace.sql.statements import (
     CreateEventStore,
+    CreateEventType,
     CreateFeed,
+    CreateProjection,
     CreateSource,
     CreateTable,
     CreateView,
@@ -25,9 +28,13 @@ from headrace.sql.statements import (
 from headrace.sql.tokens import locate, scan
 
 _VALUE = re.compile(r"\$\{([^}\n]*)\}")
-Defining = CreateTable | CreateView | CreateSource | CreateFeed
-# A source or a feed may have the name of a relation.
-_SPACES: Mapping[type[Statement], str] = {CreateSource: "source", CreateFeed: "changefeed"}
+Defining = CreateTable | CreateView | CreateSource | CreateFeed | CreateEventStore | CreateEventType
+# A source, a feed or an event type may have the name of a relation.
+_SPACES: Mapping[type[Statement], str] = {
+    CreateSource: "source",
+    CreateFeed: "changefeed",
+    CreateEventType: "event type",
+}
 _DECLARE = (
     "a table that views of a project read is declared in it: write CREATE TABLE with its columns and its key, also "
     "where a source without INTO would make it"
@@ -59,6 +66,8 @@ class Definition:
     @property
     def name(self) -> str:
         """What it defines."""
+        if isinstance(self.statement, CreateEventType):
+            return f"{self.statement.event_type} version {self.statement.version} of {self.statement.store}"
         return self.statement.name
 
     @property
@@ -79,11 +88,18 @@ class Definition:
 class Definitions:
     """All that a project defines, and what cannot be read of it."""
 
+    stores: list[Definition] = field(default_factory=list[Definition])
+    types: list[Definition] = field(default_factory=list[Definition])
     tables: list[Definition] = field(default_factory=list[Definition])
     views: list[Definition] = field(default_factory=list[Definition])
     sources: list[Definition] = field(default_factory=list[Definition])
     feeds: list[Definition] = field(default_factory=list[Definition])
     problems: list[Problem] = field(default_factory=list[Problem])
+
+    @property
+    def all(self) -> list[Definition]:
+        """All of them, each after what it may need."""
+        return [*self.stores, *self.types, *self.tables, *self.views, *self.sources, *self.feeds]
 
     def problem(self, definition: Definition, error: HeadraceError) -> Problem:
         """An error that a definition met; where a view does not find one that reads it, the circle is told."""
@@ -112,27 +128,60 @@ def read_definitions(project: Project) -> Definitions:
     """The definitions of all files, the views each after those that it reads, whichever file they stand in."""
     found = Definitions()
     names: dict[tuple[str, str], Definition] = {}
+    projections: list[tuple[str, CreateProjection]] = []
     for path in project.sql_files():
         file = str(path.relative_to(project.folder))
         for statement in _statements(path, file, project.values, found.problems):
-            if not isinstance(statement, Defining):
-                found.problems.append(_not_a_definition(file, statement))
-                continue
-            definition = Definition(file, _anchored(statement, project.folder))
-            space = _SPACES.get(type(statement), "relation")
-            first = names.setdefault((space, statement.name), definition)
-            if first is not definition:
-                found.problems.append(_twice(definition, first))
-            elif isinstance(statement, CreateTable):
-                found.tables.append(definition)
-            elif isinstance(statement, CreateView):
-                found.views.append(definition)
-            elif isinstance(statement, CreateFeed):
-                found.feeds.append(definition)
+            if isinstance(statement, CreateProjection):
+                projections.append((file, statement))
+            elif isinstance(statement, Defining):
+                _add(found, names, Definition(file, _anchored(statement, project.folder)))
             else:
-                found.sources.append(definition)
+                found.problems.append(_not_a_definition(file, statement))
+    for file, projection in projections:
+        view = _view_of(found, file, projection)
+        if view is not None:
+            _add(found, names, view)
     found.views = in_order(found.views)
     return found
+
+
+def _add(found: Definitions, names: dict[tuple[str, str], Definition], definition: Definition) -> None:
+    statement = definition.statement
+    first = names.setdefault((_SPACES.get(type(statement), "relation"), definition.name), definition)
+    if first is not definition:
+        found.problems.append(_twice(definition, first))
+    elif isinstance(statement, CreateTable):
+        found.tables.append(definition)
+    elif isinstance(statement, CreateView):
+        found.views.append(definition)
+    elif isinstance(statement, CreateFeed):
+        found.feeds.append(definition)
+    elif isinstance(statement, CreateEventStore):
+        found.stores.append(definition)
+    elif isinstance(statement, CreateEventType):
+        found.types.append(definition)
+    else:
+        found.sources.append(definition)
+
+
+def _view_of(found: Definitions, file: str, projection: CreateProjection) -> Definition | None:
+    """The view that a projection is: it depends on how its store keeps data, so the project declares the store."""
+    for one in found.stores:
+        if isinstance(one.statement, CreateEventStore) and one.name == projection.store:
+            data = str(dict(one.statement.options).get("data", "json")).lower()
+            return Definition(file, projection_view(projection, {"data": data}))
+    found.problems.append(
+        Problem(
+            file,
+            projection.line,
+            projection.column,
+            f"there is no event store {projection.store} in the project",
+            f"The projection {projection.name} is of its events.",
+            f"write CREATE EVENT STORE {projection.store} in a file of the project",
+        )
+    )
+    return None
 
 
 def makes_tables(script: str) -> bool:
@@ -263,7 +312,8 @@ def _not_a_definition(file: str, statement: Statement) -> Problem:
         statement.line,
         statement.column,
         said if words[0] in ("CREATE", "ALTER", "DROP") else f"{words[0]} defines nothing",
-        "A project holds CREATE TABLE, VIEW, SOURCE and CHANGEFEED, which can be run again and again.",
+        "A project holds CREATE TABLE, VIEW, SOURCE, CHANGEFEED, EVENT STORE, EVENT TYPE and PROJECTION, which can be "
+        "run again and again.",
         "put it into a script of its own and run that: headrace run script.sql",
     )
 

@@ -57,8 +57,14 @@ def left_over(catalog: Catalog, definitions: Definitions) -> list[str]:
         for kind in ("view" if name in views else "table",)
     ]
     known = {one.name for one in definitions.sources}
+    stores = {one.name for one in definitions.stores}
     return (
         notes
+        + [
+            f"event store {one.name} is not in the project; DROP EVENT STORE {one.name} drops it with all of its events"
+            for one in catalog.tables()
+            if one.events is not None and one.name not in stores
+        ]
         + [
             f"source {name} is not in the project; DROP SOURCE {name} forgets it and keeps its rows"
             for name in catalog.sources

@@ -18,8 +18,16 @@ from headrace.feeds.define import kept_tables, location_of, planned_feed
 from headrace.intake.table import TableContract
 from headrace.project.definitions import Definition, Definitions, Problem, makes_followed, refuse_problems
 from headrace.project.drift import find_drift, left_over
+from headrace.project.event_stores import is_known, new_tables, refuse_other_store, register_types, type_of, with_stores
 from headrace.sources.define import is_read_whole, plan_sources
-from headrace.sql.statements import CreateFeed, CreateSource, CreateTable, CreateView
+from headrace.sql.statements import (
+    CreateEventStore,
+    CreateEventType,
+    CreateFeed,
+    CreateSource,
+    CreateTable,
+    CreateView,
+)
 from headrace.sql.tokens import scan
 from headrace.statements.create import view_of
 
@@ -31,7 +39,7 @@ class Done:
     """What became of one definition."""
 
     action: Action
-    kind: Literal["table", "view", "source", "changefeed"]
+    kind: Literal["table", "view", "source", "changefeed", "event store", "event type"]
     name: str
 
 
@@ -42,6 +50,8 @@ class Outcome:
     done: list[Done] = field(default_factory=list[Done])
     receipt: Receipt | None = None
     notes: list[str] = field(default_factory=list[str])
+    # Event types that are still to be registered.
+    types: list[CreateEventType] = field(default_factory=list[CreateEventType])
 
     def count(self, action: Action) -> int:
         """How many definitions met this."""
@@ -51,6 +61,7 @@ class Outcome:
 def run_project(hr: Headrace, definitions: Definitions) -> Outcome:
     """Make all that is missing or changed, in one epoch; if anything of it cannot be, nothing is touched.
 
+    Event types that are new are registered after it, each in an epoch of its own, for they are rows of their store.
     A view whose text is the same but now gives other columns, such as SELECT * of a table that was altered, is replaced
     too: the home is then as a new one made from the project would be.
     """
@@ -59,6 +70,7 @@ def run_project(hr: Headrace, definitions: Definitions) -> Outcome:
     refuse_problems([*definitions.problems, *_conflicts(core, definitions)])
     with core.sessions.catalyst.active():
         outcome = loop.define(lambda: _adopt(core, definitions))
+    outcome.receipt = register_types(loop, outcome.types) or outcome.receipt
     outcome.notes.extend(left_over(core.catalog, definitions))
     return outcome
 
@@ -74,9 +86,17 @@ def _adopt(core: Core, definitions: Definitions) -> Outcome:
     views: list[ViewDefinition] = []
     sources: list[CreateSource] = []
     feeds: list[CreateFeed] = []
-    for definition in (*definitions.tables, *definitions.views, *definitions.sources, *definitions.feeds):
+    for definition in definitions.all:
         statement = definition.statement
-        if isinstance(statement, CreateTable):
+        if isinstance(statement, CreateEventStore):
+            made = new_tables(core.catalog, definition)
+            tables.extend(made)
+            outcome.done.append(Done("created" if made else "unchanged", "event store", statement.name))
+        elif isinstance(statement, CreateEventType):
+            known = is_known(core, statement, type_of(with_stores(core.catalog, definitions), statement))
+            outcome.types.extend([] if known else [statement])
+            outcome.done.append(Done("unchanged" if known else "created", "event type", definition.name))
+        elif isinstance(statement, CreateTable):
             action: Action = "unchanged" if statement.name in core.catalog else "created"
             if action != "unchanged":
                 tables.append(make_table(table_contract(core.sessions.catalyst, statement)))
@@ -153,18 +173,22 @@ def _placed(definitions: Definitions, error: HeadraceError) -> HeadraceError:
 def _conflicts(core: Core, definitions: Definitions) -> list[Problem]:
     """Everything of a project that the home cannot be brought to."""
     problems: list[Problem] = []
-    for definition in (*definitions.tables, *definitions.views, *definitions.sources, *definitions.feeds):
+    for definition in definitions.all:
         try:
-            _refuse_conflict(core, definition, {one.name for one in definitions.tables})
+            _refuse_conflict(core, definition, definitions)
         except HeadraceError as error:
             problems.append(definition.problem(error))
     return problems
 
 
-def _refuse_conflict(core: Core, definition: Definition, tables: set[str]) -> None:
+def _refuse_conflict(core: Core, definition: Definition, definitions: Definitions) -> None:
     statement = definition.statement
-    existing = core.catalog.relations.get(statement.name)
-    if isinstance(statement, CreateTable):
+    existing = core.catalog.relations.get(definition.name)
+    if isinstance(statement, CreateEventStore):
+        refuse_other_store(core, statement, definitions)
+    elif isinstance(statement, CreateEventType):
+        is_known(core, statement, type_of(with_stores(core.catalog, definitions), statement))
+    elif isinstance(statement, CreateTable):
         contract = table_contract(core.sessions.catalyst, statement)
         if existing is not None:
             _refuse_other_table(core.catalog.table(statement.name).contract, contract)
@@ -180,7 +204,7 @@ def _refuse_conflict(core: Core, definition: Definition, tables: set[str]) -> No
         return
     elif statement.table in core.catalog:
         open_reading(core.catalog, statement)
-    elif statement.table not in tables:
+    elif statement.table not in {one.name for one in definitions.tables}:
         core.catalog.table(statement.table)
 
 

@@ -69,6 +69,8 @@ _RULES: Sequence[tuple[re.Pattern[str], frozenset[str], Judge]] = [
         (r"/v1/ingress/[^/]+", {"POST"}, _anybody),
         (r"/v1/changes/[^/]+", _READING, _anybody),
         (r"/v1/data/[^/]+(/.*)?", _READING, _anybody),
+        (r"/v1/(events(/[^/]+/[^/]+(/state)?)?|commands)", _READING, _anybody),
+        (r"/v1/(events/[^/]+|commands)/[^/]+", {"POST"}, _anybody),
         (r"/(metrics|v0/pipelines/[^/]+/metrics)", _READING, Access.may_observe),
         (r"/v1/(sources|changefeeds)(/[^/]+)?", _READING, Access.may_observe),
         (r"/v1/dead-letters(/.*)?", _READING, lambda access: access.may_read(DEAD_LETTERS, system=True)),

@@ -14,15 +14,17 @@ from headrace.capture.exact_json import as_text, read_json
 from headrace.capture.messages import Undecodable
 from headrace.errors import RelationNameError, SetupError
 from headrace.events.commands import Command, load_commands, run_command
+from headrace.events.store import EventStore
 from headrace.face import Headrace
 from headrace.json_forms import json_form
+from headrace.serving.access import OfAccess, forbidden
 from headrace.serving.bodies import read_body
 from headrace.serving.definition_routes import OfService
+from headrace.serving.event_access import may_append, store_to_append
 from headrace.serving.ingress import KEY_LENGTH
 from headrace.serving.openapi import body, refusals
 from headrace.serving.problems import Refusal
 from headrace.serving.rows import JSON
-from headrace.serving.service import Service
 
 
 class CommandBody(BaseModel):
@@ -58,14 +60,18 @@ def install(app: FastAPI, hr: Headrace, modules: Sequence[str]) -> None:
             openapi_extra=body(asked.schema, JSON, description=asked.decide.__doc__ or f"The command {name}."),
         )
 
-    async def listed() -> Response:
-        """All commands, each with the schema of what it takes."""
+    async def listed(service: OfService, access: OfAccess) -> Response:
+        """The commands that one may give, each with the schema of what it takes."""
         known = [
-            {"name": one.name, "aggregate_type": one.aggregate_type, "schema": one.schema} for one in commands.values()
+            {"name": one.name, "aggregate_type": one.aggregate_type, "schema": one.schema}
+            for one in commands.values()
+            if may_append(service, access, one.store)
         ]
         return JSONResponse(known)
 
-    async def unknown(name: str) -> Response:
+    async def unknown(name: str, access: OfAccess) -> Response:
+        if not access.is_unlimited:
+            raise forbidden(f"give the command {name[:60]}")
         raise RelationNameError(
             f"there is no command {name[:60]}",
             hint=f"there are {', '.join(commands)}" if commands else "name a module of commands by serve --commands",
@@ -80,12 +86,16 @@ def _route(asked: Command) -> Callable[..., Coroutine[Any, Any, Response]]:
     async def run(
         request: Request,
         service: OfService,
+        access: OfAccess,
         idempotency_key: Annotated[str | None, Header(min_length=1, max_length=KEY_LENGTH)] = None,
     ) -> Response:
+        if not may_append(service, access, asked.store):
+            raise forbidden(f"give the command {asked.name[:60]}")
+        store = store_to_append(service, access, asked.store)
         slot = service.pushes.enter()
         try:
             given = _read(await read_body(request, slot))
-            return JSONResponse(await run_in_threadpool(_carried_out, service, asked, given, idempotency_key))
+            return JSONResponse(await run_in_threadpool(_carried_out, store, asked, given, idempotency_key))
         finally:
             slot.release()
 
@@ -93,8 +103,8 @@ def _route(asked: Command) -> Callable[..., Coroutine[Any, Any, Response]]:
     return run
 
 
-def _carried_out(service: Service, asked: Command, given: dict[str, Any], key: str | None) -> dict[str, int]:
-    return run_command(service.home.events(asked.store), asked, given, key).to_json()
+def _carried_out(store: EventStore, asked: Command, given: dict[str, Any], key: str | None) -> dict[str, int]:
+    return run_command(store, asked, given, key).to_json()
 
 
 def _read(sent: bytes) -> dict[str, Any]:

@@ -14,14 +14,16 @@ from headrace.capture.messages import Undecodable
 from headrace.errors import HeadraceError, RelationNameError
 from headrace.events.event import ID_LENGTH, NAME_LENGTH
 from headrace.events.states import as_event
+from headrace.events.store import EventStore
 from headrace.json_forms import json_form
+from headrace.serving.access import OfAccess, refuse_unwritten
 from headrace.serving.bodies import read_body
 from headrace.serving.definition_routes import OfService, answered, read_model, refuse_definitions
+from headrace.serving.event_access import store_to_append, store_to_read
 from headrace.serving.ingress import KEY_LENGTH
 from headrace.serving.openapi import AppendedBody, DefinedBody, body, refusals
 from headrace.serving.problems import Refusal, invalid
 from headrace.serving.rows import JSON
-from headrace.serving.service import Service
 from headrace.serving.submissions import outcome
 
 router = APIRouter(tags=["events"])
@@ -81,6 +83,7 @@ async def append(
     aggregate_id: Id,
     request: Request,
     service: OfService,
+    access: OfAccess,
     store: StoreName = None,
     expected: Annotated[
         str | None, Query(max_length=20, description="any, none, or the version that the aggregate must have.")
@@ -88,12 +91,13 @@ async def append(
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=KEY_LENGTH)] = None,
 ) -> Response:
     """Append events of one aggregate, all or none; 409 tells the version that it has, if another was expected."""
-    events = service.home.events(store)
+    events = store_to_append(service, access, store)
     with service.arrivals.receiving():
         slot = service.pushes.enter()
         try:
             sent = await read_body(request, slot)
             parts = await run_in_threadpool(_read, sent)
+            refuse_unwritten(access, *(parts.get("changes") or ()))
             if expected is not None:
                 parts["expected"] = int(expected) if expected.isascii() and expected.isdigit() else expected
             call = await run_in_threadpool(
@@ -120,13 +124,15 @@ async def append(
 @router.get("/v1/events", responses=refusals(400, 404, 422, 503))
 async def read_all(
     service: OfService,
+    access: OfAccess,
     store: StoreName = None,
     aggregate_type: Annotated[str | None, Query(max_length=NAME_LENGTH)] = None,
     since: Annotated[int, Query(ge=0, lt=2**63, description="Only events after this position.")] = 0,
     limit: Annotated[int, Query(ge=1, le=_MOST)] = 1000,
 ) -> Response:
     """Events in the order of their positions; `next` is the position to go on from, null after the last."""
-    return JSONResponse(await run_in_threadpool(_page, service, store, aggregate_type, None, since, limit))
+    events = store_to_read(service, access, store)
+    return JSONResponse(await run_in_threadpool(_page, events, aggregate_type, None, since, limit))
 
 
 @router.get("/v1/events/{aggregate_type}/{aggregate_id}", responses=refusals(400, 404, 422, 503))
@@ -134,12 +140,14 @@ async def read_aggregate(
     aggregate_type: Kind,
     aggregate_id: Id,
     service: OfService,
+    access: OfAccess,
     store: StoreName = None,
     since: Annotated[int, Query(ge=0, lt=2**63, description="Only events after this position.")] = 0,
     limit: Annotated[int, Query(ge=1, le=_MOST)] = 1000,
 ) -> Response:
     """The events of one aggregate, oldest first."""
-    return JSONResponse(await run_in_threadpool(_page, service, store, aggregate_type, aggregate_id, since, limit))
+    events = store_to_read(service, access, store)
+    return JSONResponse(await run_in_threadpool(_page, events, aggregate_type, aggregate_id, since, limit))
 
 
 @router.get("/v1/events/{aggregate_type}/{aggregate_id}/state", responses=refusals(400, 404, 422, 503))
@@ -147,14 +155,15 @@ async def state(
     aggregate_type: Kind,
     aggregate_id: Id,
     service: OfService,
+    access: OfAccess,
     store: StoreName = None,
     as_of: Annotated[str | None, Query(max_length=60, description="A position, or a time with its zone.")] = None,
 ) -> Response:
     """What an aggregate is, or was as of a position or a time; its state is null once it is deleted."""
     when = int(as_of) if as_of is not None and as_of.isascii() and as_of.isdigit() else as_of
+    events = store_to_read(service, access, store)
 
     def answer() -> dict[str, Any]:
-        events = service.home.events(store)
         try:
             found, reached = events.shown_state(aggregate_type, aggregate_id, when)
         except HeadraceError as error:
@@ -195,14 +204,9 @@ async def register(request: Request, service: OfService, store: StoreName = None
 
 
 def _page(
-    service: Service,
-    store: str | None,
-    aggregate_type: str | None,
-    aggregate_id: str | None,
-    since: int,
-    limit: int,
+    events: EventStore, aggregate_type: str | None, aggregate_id: str | None, since: int, limit: int
 ) -> dict[str, Any]:
-    rows, more = service.home.events(store).page(aggregate_type, aggregate_id, since, limit)
+    rows, more = events.page(aggregate_type, aggregate_id, since, limit)
     listed = [json_form(as_event(row)) for row in rows]
     return {"events": listed, "next": listed[-1]["position"] if more else None}
 
