@@ -99,6 +99,7 @@ bench-console: setup ## the console's first paint, a stream of 1,000 rows a seco
 
 bench-events: setup ## durable appends of 8 clients, one alone, a replay of a million events, states with snapshots
 	@$(BIN)/python bench/events.py --json bench/results/events.json
+	@$(BIN)/python bench/readme.py
 
 bench-endurance: setup ## a thousand epochs over one home
 	@$(BIN)/python bench/endurance.py --json bench/results/endurance.json

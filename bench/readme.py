@@ -248,6 +248,47 @@ def transactions(results: Mapping[str, Any]) -> str:
     )
 
 
+def events(results: Mapping[str, Any]) -> str:
+    """Durable appends, a replay, and states with and without snapshots."""
+    machine, batches, single = results["machine"], results["batches"], results["single"]
+    replay, state = results["replay"], results["state"]
+    table = _table(
+        ("an event store over one projection", "measured"),
+        [
+            (
+                "8 clients in batches of 50, acknowledged durable",
+                f"**{batches['events_per_second']:,.0f}** events/s (an append: 95th percentile "
+                f"{batches['append_p95']:.2f} s)",
+            ),
+            (
+                "one client, one event at a time",
+                f"**{single['median'] * 1000:.0f} ms** (95th percentile {single['p95'] * 1000:.0f} ms; "
+                f"without any view {results['single_without_views']['median'] * 1000:.0f} ms)",
+            ),
+            (
+                f"a fresh projection of {replay['events']:,} events",
+                f"**{replay['events_per_second']:,.0f}** events/s ({replay['seconds']:.1f} s; "
+                f"the first after a start {replay['first_seconds']:.1f} s)",
+            ),
+            (
+                f"the state of an aggregate of {state['events']:,} events, by a snapshot",
+                f"**{state['faster']:.0f}** times faster ({state['with'] * 1000:.1f} ms, else "
+                f"{state['without'] * 1000:.0f} ms)",
+            ),
+        ],
+    )
+    before = _filled(
+        "An [event store](docs/reference/events.md) whose projection is current whenever an append returns:",
+    )
+    after = _filled(
+        f"{'Two' if machine['cores'] == 2 else machine['cores']} cores for clients, Headrace and Spark together, whose",
+        f"load was {results['load_before']:.1f} before it began; local Spark {machine['spark']}, Python",
+        f"{machine['python']}; `make bench-events`, figures in",
+        "[bench/results/events.json](bench/results/events.json).",
+    )
+    return f"{before}\n\n{table}\n\n{after}"
+
+
 BLOCKS = {
     "medallion": medallion,
     "epoch": epoch,
@@ -255,6 +296,7 @@ BLOCKS = {
     "api": api,
     "feeds": feeds,
     "transactions": transactions,
+    "events": events,
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 import headrace
+from headrace.face import home_of
 from tests.small_events import event, named
 
 if TYPE_CHECKING:
@@ -107,6 +109,50 @@ def test_a_projection_holds_the_newest_value_of_each_field(home: Any, data: str)
     with pytest.raises(headrace.RelationNameError, match="in use"):
         home.execute("DROP EVENT STORE events")
     home.execute("DROP PROJECTION customers; DROP EVENT STORE events")
+
+
+INSIDE = """
+CREATE PROJECTION {} FOR EVENT STORE events AGGREGATE TYPE 'Customer' (
+  city STRING FROM '$.address.city', code DECIMAL(38,2) FROM '$.address.zip.code', zip STRING FROM '$.address.zip',
+  note STRING FROM '$.note'
+)
+"""
+
+
+@pytest.mark.parametrize("data", ["json", "map"])
+def test_fields_inside_documents_are_found_whatever_stands_in_their_place(home: Any, data: str) -> None:
+    home.execute(f"CREATE EVENT STORE events WITH (data = '{data}')")
+    store = home.events("events")
+    home.execute(INSIDE.format("live"))
+    digits = Decimal("123456789012345678901234567890.12")
+    full = {"city": "Rome", "zip": {"code": digits}}
+    documents: list[tuple[Any, Any]] = [
+        (full, ("Rome", digits)),
+        ("a text", ("Rome", digits)),
+        ('{"city": 1', ("Rome", digits)),
+        (["city"], ("Rome", digits)),
+        (7, ("Rome", digits)),
+        (None, ("Rome", digits)),
+        ({"zip": {"code": None}}, ("Rome", None)),
+        ({"zip": "no document"}, ("Rome", None)),
+        ({"city": {"of": "two"}}, ('{"of":"two"}', None)),
+        ({"city": None, "zip": {"code": "no number"}}, (None, None)),
+        ({"city": "", "zip": {"code": 1}}, ("", Decimal("1.00"))),
+    ]
+    for address, (city, code) in documents:
+        store.append("Customer", "a", [event("Moved", address=address)])
+        (found,) = rows(home, "SELECT city, code FROM live")
+        assert (found["city"], found["code"]) == (city, code), address
+    # The same from nothing, and the rows of both, whose partial results are read once for state and rows.
+    home.execute(INSIDE.format("filled"))
+    assert home_of(home).core.catalog.view("filled").context.stores[0].stands_for is not None
+    store.append("Customer", "b", [event("Moved", address={"city": "Oslo"}), event("Noted", note="x")])
+    store.append("Customer", "a", [event("Noted", address={"zip": {"code": 2}}, note=None)])
+    assert rows(home, "SELECT * FROM live ORDER BY aggregate_id") == rows(home, "SELECT * FROM filled ORDER BY 1")
+    assert rows(home, "SELECT city, code, zip, note, version FROM filled WHERE aggregate_id = 'a'") == [
+        {"city": "", "code": Decimal("2.00"), "zip": '{"code":2}', "note": None, "version": 12}
+    ]
+    assert home.verify().ok
 
 
 def test_a_view_that_fails_on_an_event_rejects_that_append_alone(home: Any) -> None:

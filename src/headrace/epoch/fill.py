@@ -47,7 +47,8 @@ def refill(work: Work, catalog: Catalog, frames: Frames, view: View) -> None:
         if hidden.stands_for is not None:
             wanted[hidden.name] = content = _content(frames, hidden, relation, large, known)()
             state = holding(hidden.schema, content)
-            known.append((hidden.stands_for, frames.frame(state, spark_schema(hidden.types))))
+            frame = frames.frame(state, spark_schema(hidden.types))
+            known.append((hidden.stands_for, hold(hidden.gives(frame), frame)))
             work.tell(Step("view", view.name, len(wanted), parts))
     jobs = {one.name: _content(frames, one, relation, large, known) for one in stores if one.stands_for is None}
     if view.resolved.no_rule_for is not None:

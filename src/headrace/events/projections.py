@@ -6,11 +6,13 @@ whose cost is that of the change. Values of before the last deletion count no mo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headrace.sql.names import quoted
 from headrace.sql.syntax import CreateProjection, CreateView, ProjectedField
+
+_Path = tuple[str, ...]
 
 
 def projection_view(statement: CreateProjection, options: Mapping[str, Any]) -> CreateView:
@@ -39,7 +41,8 @@ def projection_query(statement: CreateProjection, as_map: bool) -> str:
     deleted = "0"
     if statement.deleted_by:
         deleted = f"coalesce(max(CASE WHEN {_is_one_of(statement.deleted_by)} THEN position END), 0)"
-    fields = [_field(one, deleted) for one in statement.fields]
+    documents = _documents(statement.fields)
+    fields = [_field(one, documents[one.path[:-1]], deleted) for one in statement.fields]
     columns = ",\n  ".join(
         [
             "aggregate_id",
@@ -49,36 +52,53 @@ def projection_query(statement: CreateProjection, as_map: bool) -> str:
             "max(created_at) AS updated_at",
         ]
     )
-    # Read once for all fields; what is no text stays as its JSON.
-    data = "event_data" if as_map else "from_json(event_data, 'MAP<STRING, STRING>')"
     return (
-        f"SELECT {columns}\nFROM (\n"
-        f"  SELECT aggregate_id, event_type, event_version, position, created_at, {data} AS data\n"
-        f"  FROM {quoted(statement.store)} WHERE aggregate_type = {_text(statement.aggregate_type)}\n)\n"
+        f"SELECT {columns}\nFROM (\n{_read(statement, documents, as_map)}\n)\n"
         f"GROUP BY aggregate_id\nHAVING max(position) > {deleted}"
     )
 
 
-def _field(field: ProjectedField, deleted: str) -> str:
-    first, *rest = field.path
+def _documents(fields: Sequence[ProjectedField]) -> dict[_Path, str]:
+    """The names of the columns that hold the documents in which fields stand, by their paths, the outermost first."""
+    paths = {path[:depth] for path in (one.path for one in fields) for depth in range(len(path))}
+    ordered = sorted(paths | {()}, key=lambda path: (len(path), path))
+    return {path: f"data_{index}" if index else "data" for index, path in enumerate(ordered)}
+
+
+def _read(statement: CreateProjection, documents: Mapping[_Path, str], as_map: bool) -> str:
+    """The events, with each document read once for all fields in it; what is no text stays as its JSON."""
+    kept = "aggregate_id, event_type, event_version, position, created_at"
+    data = "event_data" if as_map else _map_of("event_data")
+    query = (
+        f"  SELECT {kept}, {data} AS data\n"
+        f"  FROM {quoted(statement.store)} WHERE aggregate_type = {_text(statement.aggregate_type)}"
+    )
+    for depth in range(1, max(map(len, documents)) + 1):
+        held = [name for path, name in documents.items() if len(path) < depth]
+        read = [
+            f"{_map_of(f'{documents[path[:-1]]}[{_text(path[-1])}]')} AS {name}"
+            for path, name in documents.items()
+            if len(path) == depth
+        ]
+        query = f"  SELECT {', '.join([kept, *held, *read])}\n  FROM (\n{query}\n  )"
+    return query
+
+
+def _map_of(document: str) -> str:
+    return f"from_json({document}, 'MAP<STRING, STRING>')"
+
+
+def _field(field: ProjectedField, document: str, deleted: str) -> str:
+    name = _text(field.path[-1])
     # A field that is there with the value null counts: it was set to nothing.
-    there = f"map_contains_key(data, {_text(first)})"
-    value = f"data[{_text(first)}]"
-    if rest:
-        *above, name = rest
-        inside = f"get_json_object({value}, {_text(_path(above))})" if above else value
-        there = f"array_contains(json_object_keys({inside}), {_text(name)})"
-        value = f"get_json_object({value}, {_text(_path(rest))})"
+    there = f"map_contains_key({document}, {name})"
+    value = f"{document}[{name}]"
     if field.type_text.strip().upper() != "STRING":
         value = f"try_cast({value} AS {field.type_text})"
     if field.of_types:
         there = f"{there} AND {_is_one_of(field.of_types)}"
     newest = f"max(CASE WHEN {there} THEN named_struct('position', position, 'value', {value}) END)"
     return f"CASE WHEN {newest}.position > {deleted} THEN {newest}.value END AS {quoted(field.spelled)}"
-
-
-def _path(names: list[str] | tuple[str, ...]) -> str:
-    return "".join(["$", *(f"['{name}']" for name in names)])
 
 
 def _is_one_of(types: tuple[str, ...]) -> str:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from headrace.ir.nodes import Column, Node, Tree
-from headrace.plans.catalyst import rewrite
+from headrace.plans.catalyst import analyzed_plan, rewrite
 from headrace.plans.query import Leaf, LeafShape
 from headrace.plans.steps import apply_steps
 from headrace.plans.trees import Java, children, columns_of, data_type, id_of, items, kind_of, optional
 from headrace.rules.aggregate_calls import MOMENTS, PAIRS, AggregateCall, calls_in, exact_input, has_partials
 from headrace.rules.aggregate_direct import direct_results
-from headrace.rules.aggregate_partials import buffers_of, fill_groups, partials_of
+from headrace.rules.aggregate_partials import buffer_columns, buffers_of, fill_groups, partials_of
 from headrace.rules.aggregate_rule import AggregateRule
 from headrace.rules.aggregate_values import GrowingValues, keep_values
 from headrace.rules.base import LONG
@@ -128,13 +129,21 @@ def build(context: RuleContext, node: Aggregate, above: Above) -> AggregateRule:
             kinds.setdefault(partial.columns, set()).add(partial.kind)
     grows = _only_grows(context, node.child)
     values = [
-        GrowingValues(width, columns)
+        GrowingValues(columns)
         if grows and wanted <= {"min", "max"}
         else keep_values(context, plan, below, width, columns)
         for columns, wanted in kinds.items()
     ]
     state_types = (*below[:width], *(partial.type for partial in partials))
-    state = context.store(state_types, plan, lambda frame: fill_groups(frame, width, partials))
+    told = buffer_columns(node.calls, partials)
+    state = context.store(
+        state_types,
+        plan,
+        lambda frame: fill_groups(frame, width, partials),
+        # Where the partials say all, the rows are read off them, and the input is read once for both.
+        stands_for=None if told is None else context.java(node.plan),
+        gives=lambda frame: _results_of(context, node, frame, told or ()),
+    )
     remembered = _remember(context, node) if node.is_inexact else None
     buffers = tuple(buffer for call in node.calls for buffer in call.buffers)
 
@@ -183,15 +192,7 @@ def _remember(context: RuleContext, node: Aggregate) -> Remembered:
 def _finished(context: RuleContext, node: Aggregate, above: Above, leaf: Leaf, keyed: bool) -> Java:
     """What Spark's own final expressions make of buffers; keyed by the groups, or weighed and with the steps above."""
     catalyst = context.catalyst
-    calls = context.javas(call.tree for call in node.calls)
-
-    def finish(expression: Java) -> Java | None:
-        if kind_of(expression) != "AggregateExpression":
-            return None
-        call = next(call for call in calls if call.semanticEquals(expression))
-        return call.aggregateFunction().evaluateExpression()
-
-    results = [rewrite(catalyst, result, finish) for result in context.javas(node.results)]
+    results = _results(context, node)
     if keyed:
         keys = [catalyst.alias(group, f"k{i}") for i, group in enumerate(context.javas(_groups(node)))]
         plan = catalyst.project([*results, *keys], leaf.plan)
@@ -200,6 +201,30 @@ def _finished(context: RuleContext, node: Aggregate, above: Above, leaf: Leaf, k
     plan = catalyst.project([*results, weight], leaf.plan)
     plan = apply_steps(catalyst, context.javas(above.steps), plan, [weight])
     return named(catalyst, plan, [*context.javas(above.output), weight])
+
+
+def _results(context: RuleContext, node: Aggregate) -> list[Java]:
+    """The results with Spark's own final expressions in the place of the aggregates."""
+    calls = context.javas(call.tree for call in node.calls)
+
+    def finish(expression: Java) -> Java | None:
+        if kind_of(expression) != "AggregateExpression":
+            return None
+        call = next(call for call in calls if call.semanticEquals(expression))
+        return call.aggregateFunction().evaluateExpression()
+
+    return [rewrite(context.catalyst, result, finish) for result in context.javas(node.results)]
+
+
+def _results_of(context: RuleContext, node: Aggregate, frame: Any, told: Sequence[int]) -> Any:
+    """The rows of a GROUP BY, read off a frame of its groups and partials, of which these are the buffers."""
+    catalyst, groups = context.catalyst, _groups(node)
+    plan = analyzed_plan(frame)
+    held = columns_of(plan)
+    taken = [*held[: len(groups)], *(held[len(groups) + index] for index in told)]
+    wanted = (*groups, *(buffer for call in node.calls for buffer in call.buffers))
+    columns = [catalyst.alias(source, one.name, catalyst.id_of(one)) for source, one in zip(taken, wanted, strict=True)]
+    return catalyst.frame(catalyst.project(_results(context, node), catalyst.project(columns, plan)))
 
 
 def sentence(context: RuleContext, node: Aggregate, above: Node | None) -> str:

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType, LongType
 
 from headrace.rules.aggregate_calls import MOMENTS, AggregateCall
-from headrace.rules.aggregate_values import ChangedValues
+from headrace.rules.aggregate_values import ChangedValues, GrownValues
 from headrace.rules.inputs import has_null_key
 from headrace.state.arrow_types import arrow_type, nullable_type
 from headrace.state.delta import Delta
@@ -24,7 +24,7 @@ from headrace.state.exact import decimals, plus, sum_by, times, unscaled
 
 _LONG = LongType()
 
-Values = dict[tuple[int, ...], ChangedValues]
+Values = dict[tuple[int, ...], ChangedValues | GrownValues]
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +59,7 @@ class Partial:
             added = sum_by(np.where(~has_null_key(change, self.columns), change.weights, 0), groups, count)
         elif self.kind in ("distinct_count", "distinct_sum"):
             changed = values[self.columns]
+            assert isinstance(changed, ChangedValues), "what is distinct is remembered"
             crossings = changed.crossings()
             if self.kind == "distinct_sum":
                 crossings = times(crossings, unscaled(changed.values()))
@@ -185,6 +186,17 @@ def buffers_of(calls: Sequence[AggregateCall], partials: Sequence[Partial], type
         assert len(made) == len(call.buffers), f"the buffers of {call.name}"
         buffers.extend(made)
     return buffers
+
+
+def buffer_columns(calls: Sequence[AggregateCall], partials: Sequence[Partial]) -> list[int] | None:
+    """Which partial each buffer of all aggregates is, in order, if each is one as it stands: counts and extremes."""
+    positions = {(partial.kind, partial.columns): i for i, partial in enumerate(partials)}
+    found: list[int] = []
+    for call in calls:
+        if call.name not in ("Count", "Min", "Max"):
+            return None
+        found.extend(positions[key] for key in _wanted(call) or [("rows", ())])
+    return found
 
 
 def _buffers(

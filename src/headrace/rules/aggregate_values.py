@@ -20,7 +20,6 @@ from headrace.rules.inputs import has_null_key
 from headrace.state.delta import Delta, combine_with_positions
 from headrace.state.extremes import dense_ranks
 from headrace.state.hashing import identity
-from headrace.state.snapshot import Snapshot
 from headrace.state.state import State
 
 
@@ -45,23 +44,13 @@ class ChangedValues:
 
     def extremes(self, old: pa.Array, low: Any, high: Any, largest: bool) -> pa.Array:
         """Each group's extreme value after the change, given the one before."""
-        values = self.values().combine_chunks()
-        known = pa.concat_arrays([old, values if values.type == old.type else values.cast(old.type)])
-        ranks = dense_ranks(known) * (1 if largest else -1)
+        known, ranks = _ranked(old, self.values(), largest)
         ranks_before, ranks_changed = ranks[: len(old)], ranks[len(old) :]
         held = np.asarray(old.is_valid())
         crossed = self.crossings()
         went = (crossed < 0) & held[self.groups] & (ranks_changed == ranks_before[self.groups])
         lost = np.unique(self.groups[went])
-        # The best of those that appeared comes last in its group.
-        appeared = np.flatnonzero(crossed > 0)
-        appeared = appeared[np.lexsort((ranks_changed[appeared], self.groups[appeared]))]
-        groups = self.groups[appeared]
-        last = np.append(groups[1:] != groups[:-1], True)[: len(groups)]
-        best, groups = appeared[last], groups[last]
-        better = ~held[groups] | (ranks_changed[best] > ranks_before[groups])
-        chosen = np.arange(len(old))
-        chosen[groups[better]] = len(old) + best[better]
+        chosen = _best(held, ranks, self.groups, np.flatnonzero(crossed > 0))
         if len(lost):
             chosen[lost] = len(known) + np.arange(len(lost))
             after = self.snapshot.plus(self.change)
@@ -69,6 +58,42 @@ class ChangedValues:
             found = [after.extreme(self.width, a, b, largest) for a, b in zip(lows, high[lost], strict=True)]
             known = pa.concat_arrays([known, pa.array(found, type=old.type)])
         return known.take(pa.array(chosen))
+
+
+@dataclass(frozen=True, eq=False)
+class GrownValues:
+    """Values that came, with their groups, where none ever goes."""
+
+    values: pa.ChunkedArray
+    groups: npt.NDArray[np.int64]
+
+    def extremes(self, old: pa.Array, low: Any, high: Any, largest: bool) -> pa.Array:
+        """Each group's extreme value after them, given the one before."""
+        known, ranks = _ranked(old, self.values, largest)
+        chosen = _best(np.asarray(old.is_valid()), ranks, self.groups, np.arange(len(self.groups)))
+        return known.take(pa.array(chosen))
+
+
+def _ranked(old: pa.Array, column: pa.ChunkedArray, largest: bool) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+    """The values before and those of a change, one after the other, and how good each is as the extreme."""
+    values = column.combine_chunks()
+    known = pa.concat_arrays([old, values if values.type == old.type else values.cast(old.type)])
+    return known, dense_ranks(known) * (1 if largest else -1)
+
+
+def _best(held: Any, ranks: Any, groups: Any, appeared: Any) -> Any:
+    """Where each group's extreme stands among the values before and those of a change, some of which appeared."""
+    count = len(held)
+    ranks_before, ranks_changed = ranks[:count], ranks[count:]
+    # The best of those that appeared comes last in its group.
+    appeared = appeared[np.lexsort((ranks_changed[appeared], groups[appeared]))]
+    of = groups[appeared]
+    last = np.append(of[1:] != of[:-1], True)[: len(of)]
+    best, of = appeared[last], of[last]
+    better = ~held[of] | (ranks_changed[best] > ranks_before[of])
+    chosen = np.arange(count)
+    chosen[of[better]] = count + best[better]
+    return chosen
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,20 +121,18 @@ class ValueStore:
 class GrowingValues:
     """The values of some columns where rows only ever come: an extreme is beaten or stays, so nothing is remembered."""
 
-    width: int
     columns: tuple[int, ...]
 
-    def absorb(self, epoch: Epoch, change: Delta, numbers: npt.NDArray[np.int64], count: int) -> ChangedValues:
-        """The values that a change brings, as if none of them had been there before."""
+    def absorb(self, epoch: Epoch, change: Delta, numbers: npt.NDArray[np.int64], count: int) -> GrownValues:
+        """The values that a change brings."""
         if bool(np.any(change.weights < 0)):
             raise NeedsFill
-        kept = np.flatnonzero(~has_null_key(change, self.columns))
-        stored = [*range(self.width), *self.columns]
-        rows = change.rows.select(stored).take(pa.array(kept)).rename_columns([f"c{i}" for i in range(len(stored))])
-        low, high = identity(rows.columns, len(kept))
-        delta, firsts = combine_with_positions(rows, change.weights[kept], low, high)
-        nothing = Snapshot(rows.schema, ())
-        return ChangedValues(nothing, delta, numbers[kept[firsts]], np.zeros(len(delta), dtype=np.int64), self.width)
+        (column,) = self.columns
+        values = change.rows.column(column)
+        if values.null_count == 0:
+            return GrownValues(values, numbers)
+        kept = np.flatnonzero(np.asarray(values.is_valid()))
+        return GrownValues(values.take(pa.array(kept)), numbers[kept])
 
 
 def keep_values(

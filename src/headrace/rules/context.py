@@ -67,8 +67,9 @@ class HiddenStore:
     """State that a rule keeps beside its inputs.
 
     Its first content is what `finish` makes of a DataFrame of the plan, columns c0, c1, ...; `weighted` says that a
-    last column holds the multiplicity of each row. A store that `stands_for` a plan holds that plan's output in its
-    first columns: whatever lies above the plan is then filled from the store, so that both hold the very same values.
+    last column holds the multiplicity of each row. Of a store that `stands_for` a plan that plan's output can be told:
+    it is in the first columns, or in those of what `gives` makes of a DataFrame of the store's rows. Whatever lies
+    above the plan is then filled from the store, so that both hold the very same values, computed once.
     """
 
     name: str
@@ -77,6 +78,7 @@ class HiddenStore:
     finish: Callable[[Any], Any]
     weighted: bool
     stands_for: Java | None = None
+    gives: Callable[[Any], Any] = lambda frame: frame
 
     @property
     def schema(self) -> pa.Schema:
@@ -168,9 +170,10 @@ class RuleContext:
         finish: Callable[[Any], Any] = lambda frame: frame,
         weighted: bool = False,
         stands_for: Java | None = None,
+        gives: Callable[[Any], Any] = lambda frame: frame,
     ) -> HiddenStore:
         """A hidden store of this view."""
         name = f"{self.view}#{len(self.stores)}"
-        hidden = HiddenStore(name, tuple(types), plan, finish, weighted, stands_for)
+        hidden = HiddenStore(name, tuple(types), plan, finish, weighted, stands_for, gives)
         self.stores.append(hidden)
         return hidden
