@@ -224,6 +224,15 @@ def test_a_map_holds_texts(tmp_path: Path) -> None:
     assert store.state("Customer", "a") == {"name": "Ada", "n": "1", "parts": '[1,"b"]', "nothing": None}
 
 
+def test_numbers_in_a_map_keep_their_digits(tmp_path: Path) -> None:
+    store = SmallStore(tmp_path, data="map")
+    digits = Decimal("12345678901234567890.10")
+    events = [named("x", "Paid", total=digits, lines=[{"price": digits}])]
+    store.append("Order", "a", events)
+    assert store.append("Order", "a", events).version == 1
+    assert store.state("Order", "a") == {"total": str(digits), "lines": f'[{{"price":{digits}}}]'}
+
+
 def test_events_are_read_by_aggregate_type_and_position(store: SmallStore) -> None:
     for kind, name in (("A", "1"), ("B", "1"), ("A", "2"), ("A", "1")):
         store.append(kind, name, [event("x")])

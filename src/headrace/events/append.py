@@ -16,6 +16,7 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 
+from headrace.capture.exact_json import json_text, read_json
 from headrace.catalog.catalog import Table
 from headrace.epoch.batch import Batch, Changes, WorkedOut
 from headrace.epoch.calls import Call
@@ -146,14 +147,10 @@ def kept_form(table: Table, text: str) -> Any:
     """A document as the store keeps it: JSON text, or a map of texts, in which all but texts themselves are JSON."""
     if (table.events or {}).get("data") != "map":
         return text
-    content: dict[str, Any] = json.loads(text)
-    return {name: _map_value(value) for name, value in content.items()}
-
-
-def _map_value(value: Any) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    content: dict[str, Any] = read_json(text)
+    return {
+        name: value if value is None or isinstance(value, str) else json_text(value) for name, value in content.items()
+    }
 
 
 def _heads(batch: Batch, name: str, appends: Sequence[Append]) -> dict[tuple[str, str], _Head]:

@@ -12,8 +12,6 @@ from typing import Any
 from headrace.sql.names import quoted
 from headrace.sql.syntax import CreateProjection, CreateView, ProjectedField
 
-_Path = tuple[str, ...]
-
 
 def projection_view(statement: CreateProjection, options: Mapping[str, Any]) -> CreateView:
     """The view that a projection over a store of these options is."""
@@ -41,8 +39,8 @@ def projection_query(statement: CreateProjection, as_map: bool) -> str:
     deleted = "0"
     if statement.deleted_by:
         deleted = f"coalesce(max(CASE WHEN {_is_one_of(statement.deleted_by)} THEN position END), 0)"
-    documents = _documents(statement.fields)
-    fields = [_field(one, documents[one.path[:-1]], deleted) for one in statement.fields]
+    inside = _inside(statement.fields)
+    fields = [_field(one, as_map, inside, deleted) for one in statement.fields]
     columns = ",\n  ".join(
         [
             "aggregate_id",
@@ -52,47 +50,39 @@ def projection_query(statement: CreateProjection, as_map: bool) -> str:
             "max(created_at) AS updated_at",
         ]
     )
+    kept = "aggregate_id, event_type, event_version, position, created_at"
     return (
-        f"SELECT {columns}\nFROM (\n{_read(statement, documents, as_map)}\n)\n"
+        f"SELECT {columns}\nFROM (\n"
+        f"  SELECT {', '.join([kept, *_documents(statement.fields, as_map)])}\n"
+        f"  FROM {quoted(statement.store)} WHERE aggregate_type = {_text(statement.aggregate_type)}\n)\n"
         f"GROUP BY aggregate_id\nHAVING max(position) > {deleted}"
     )
 
 
-def _documents(fields: Sequence[ProjectedField]) -> dict[_Path, str]:
-    """The names of the columns that hold the documents in which fields stand, by their paths, the outermost first."""
-    paths = {path[:depth] for path in (one.path for one in fields) for depth in range(len(path))}
-    ordered = sorted(paths | {()}, key=lambda path: (len(path), path))
-    return {path: f"data_{index}" if index else "data" for index, path in enumerate(ordered)}
+def _documents(fields: Sequence[ProjectedField], as_map: bool) -> list[str]:
+    """What fields are found in, each read once for all of them: a VARIANT, whose numbers have all of their digits."""
+    if not as_map:
+        return ["try_parse_json(event_data) AS data"]
+    inside = [f"try_parse_json(event_data[{_text(name)}]) AS {column}" for name, column in _inside(fields).items()]
+    return ["event_data AS data", *inside]
 
 
-def _read(statement: CreateProjection, documents: Mapping[_Path, str], as_map: bool) -> str:
-    """The events, with each document read once for all fields in it; what is no text stays as its JSON."""
-    kept = "aggregate_id, event_type, event_version, position, created_at"
-    data = "event_data" if as_map else _map_of("event_data")
-    query = (
-        f"  SELECT {kept}, {data} AS data\n"
-        f"  FROM {quoted(statement.store)} WHERE aggregate_type = {_text(statement.aggregate_type)}"
-    )
-    for depth in range(1, max(map(len, documents)) + 1):
-        held = [name for path, name in documents.items() if len(path) < depth]
-        read = [
-            f"{_map_of(f'{documents[path[:-1]]}[{_text(path[-1])}]')} AS {name}"
-            for path, name in documents.items()
-            if len(path) == depth
-        ]
-        query = f"  SELECT {', '.join([kept, *held, *read])}\n  FROM (\n{query}\n  )"
-    return query
+def _inside(fields: Sequence[ProjectedField]) -> dict[str, str]:
+    """The first names of the paths that lead further, and the columns of the documents under them."""
+    names = dict.fromkeys(one.path[0] for one in fields if len(one.path) > 1)
+    return {name: f"data_{index}" for index, name in enumerate(names)}
 
 
-def _map_of(document: str) -> str:
-    return f"from_json({document}, 'MAP<STRING, STRING>')"
-
-
-def _field(field: ProjectedField, document: str, deleted: str) -> str:
-    name = _text(field.path[-1])
+def _field(field: ProjectedField, as_map: bool, inside: Mapping[str, str], deleted: str) -> str:
+    first, *rest = field.path
     # A field that is there with the value null counts: it was set to nothing.
-    there = f"map_contains_key({document}, {name})"
-    value = f"{document}[{name}]"
+    if as_map and not rest:
+        there, value = f"map_contains_key(data, {_text(first)})", f"data[{_text(first)}]"
+    else:
+        document, path = (inside[first], rest) if as_map else ("data", field.path)
+        steps = _text("".join(["$", *(f'["{name}"]' for name in path)]))
+        there = f"try_variant_get({document}, {steps}, 'VARIANT') IS NOT NULL"
+        value = f"try_variant_get({document}, {steps}, 'STRING')"
     if field.type_text.strip().upper() != "STRING":
         value = f"try_cast({value} AS {field.type_text})"
     if field.of_types:
