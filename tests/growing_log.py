@@ -9,19 +9,22 @@ import pytest
 
 import headrace
 
-LOG: list[bytes] = []
+LOG: list[Any] = []
 
 
 @headrace.source
 def tail(position: Mapping[str, Any], options: Mapping[str, Any]) -> Iterator[Any]:
-    """What stands in LOG, as a log that grows."""
+    """What stands in LOG, as a log that grows; an exception is raised where it stands."""
     at = int(position.get("at", 0))
     while True:
         if at >= len(LOG):
             yield None
             continue
         at += 1
-        yield LOG[at - 1], {"at": at}
+        given = LOG[at - 1]
+        if isinstance(given, BaseException):
+            raise given
+        yield given, {"at": at}
 
 
 @pytest.fixture(autouse=True)

@@ -11,13 +11,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import headrace
+from tests.growing_log import LOG, tail
 
-LOG: list[Any] = []
 DEFINITIONS = """
 CREATE TABLE t (id INT PRIMARY KEY, n INT, w STRING);
 CREATE VIEW v AS SELECT id, 10 DIV (n + 1) AS x, CAST(w AS INT) AS y FROM t;
@@ -32,18 +32,6 @@ KINDS: dict[str, Callable[[Row], Row]] = {
 }
 # How much longer than clean input a poisoned one may take.
 MOST_TIMES = 10
-
-
-@headrace.source
-def tail(position: Mapping[str, Any], options: Mapping[str, Any]) -> Iterator[Any]:
-    """What stands in LOG."""
-    at = int(position.get("at", 0))
-    while True:
-        if at >= len(LOG):
-            yield None
-            continue
-        at += 1
-        yield LOG[at - 1], {"at": at}
 
 
 def shown(hr: headrace.Headrace) -> dict[str, Any]:
@@ -73,7 +61,7 @@ def measure(hr: headrace.Headrace, count: int, poison: Callable[[Row], Row], lon
     hr.apply({"beside": [{"insert": {"id": 0, "n": 1}}]})
     pusher = threading.Thread(target=push)
     begun = time.monotonic()
-    hr.execute(f"CREATE SOURCE s INTO t FROM PYTHON '{__name__}:tail'")
+    hr.execute(f"CREATE SOURCE s INTO t FROM PYTHON '{tail.__module__}:tail'")
     pusher.start()
     while (told := shown(hr))["received"] - told["pending"] < count and time.monotonic() < begun + longest:
         time.sleep(0.05)
@@ -117,7 +105,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    # Under its own name, which the source is found by.
-    from tests.checks import poisoned_source
-
-    sys.exit(poisoned_source.main())
+    sys.exit(main())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,33 +13,9 @@ from pyspark.sql import SparkSession
 
 import headrace
 from headrace.errors import HeadraceError, SourceError
+from tests.growing_log import LOG, empty_log, tail  # noqa: F401 - the fixture is of this module too
 
-LOG: list[Any] = []
-
-
-@headrace.source
-def tail(position: dict[str, Any], options: dict[str, Any]) -> Iterator[Any]:
-    """What stands in LOG, as a log that grows."""
-    at = int(position.get("at", 0))
-    while True:
-        if at >= len(LOG):
-            yield None
-            continue
-        at += 1
-        given = LOG[at - 1]
-        if isinstance(given, BaseException):
-            raise given
-        yield given, {"at": at}
-
-
-@pytest.fixture(autouse=True)
-def _empty() -> Iterator[None]:
-    LOG.clear()
-    yield
-    LOG.clear()
-
-
-WHERE = f"PYTHON '{__name__}:tail'"
+WHERE = f"PYTHON '{tail.__module__}:tail'"
 
 
 def until(true: Callable[[], bool], seconds: float = 60) -> None:
