@@ -152,6 +152,10 @@ def _must_be_opened_again(hr: Headrace, met: Sequence[BaseException]) -> bool:
         hr.fold()
     except HeadraceError as error:
         met = [*met, error]
+    folder = home_of(hr).core.ledger._folder  # pyright: ignore[reportPrivateUsage]
+    if folder._unconfirmed == folder.version + 1:  # pyright: ignore[reportPrivateUsage]
+        # Every commit from now on says so; none has been tried since.
+        return True
     return any(isinstance(error, HeadraceError) and "open the home again" in error.hint for error in met)
 
 
