@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -56,3 +57,11 @@ class Watched:
         """Leave, and hear whether anything was wrong."""
         self.context.close()
         assert self.complaints == []
+
+
+def until(page: Any, expression: str, seconds: float = 30) -> None:
+    """Wait for something to be so; asked from outside, for the page's policy lets nobody evaluate text inside."""
+    end = time.monotonic() + seconds
+    while not page.evaluate(f"() => Boolean({expression})"):
+        assert time.monotonic() < end, expression
+        page.wait_for_timeout(50)

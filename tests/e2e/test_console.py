@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from tests.e2e.browser import CHROMIUM, MISSING, Watched, chromium
+from tests.e2e.browser import CHROMIUM, MISSING, Watched, chromium, until
 from tests.e2e.conftest import Served, running
 
 if TYPE_CHECKING:
@@ -298,14 +298,6 @@ def test_who_has_no_key_signs_in(medallion: Served, browser: Any) -> None:
         assert asked(served.url, token).status_code == 401
         watched.complaints.clear()
         watched.close()
-
-
-def until(page: Any, expression: str, seconds: float = 30) -> None:
-    """Wait for something to be so; asked from outside, for the page's policy lets nobody evaluate text inside."""
-    end = time.monotonic() + seconds
-    while not page.evaluate(f"() => Boolean({expression})"):
-        assert time.monotonic() < end, expression
-        page.wait_for_timeout(50)
 
 
 def asked(url: str, token: str) -> httpx.Response:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, cast
+import re
+from typing import Annotated, Any, Literal, cast
 
 from fastapi import APIRouter, Header, Path, Query, Request
 from fastapi.concurrency import run_in_threadpool
@@ -13,7 +14,8 @@ from headrace.capture.exact_json import as_text, read_json
 from headrace.capture.messages import Undecodable
 from headrace.errors import HeadraceError, RelationNameError
 from headrace.events.event import ID_LENGTH, NAME_LENGTH
-from headrace.events.states import as_event
+from headrace.events.for_others import told_event, told_receipt, told_time
+from headrace.events.reading import Wanted
 from headrace.events.store import EventStore
 from headrace.json_forms import json_form
 from headrace.serving.access import OfAccess, refuse_unwritten
@@ -29,6 +31,8 @@ from headrace.serving.submissions import outcome
 router = APIRouter(tags=["events"])
 
 _MOST = 10_000
+# A time whose + an address made a space.
+_ZONE_AFTER_SPACE = re.compile(r"(.*\d:\d\d(?::\d\d(?:\.\d+)?)?) (\d\d:?\d\d)")
 _EVENT: dict[str, Any] = {
     "type": "object",
     "required": ["event_type"],
@@ -47,6 +51,9 @@ Id = Annotated[str, Path(max_length=ID_LENGTH, description="The id of the aggreg
 StoreName = Annotated[
     str | None, Query(max_length=NAME_LENGTH, description="The event store; the only one, or events, if none is named.")
 ]
+Since = Annotated[int, Query(ge=0, lt=2**63, description="Only events after this position.")]
+Before = Annotated[int | None, Query(ge=1, lt=2**63, description="Only events before this position.")]
+Order = Annotated[Literal["oldest", "newest"], Query(description="Which come first.")]
 
 
 class NewType(BaseModel):
@@ -118,7 +125,7 @@ async def append(
         submission = service.submissions.submit_call(lambda: call, slot)
     receipt = await outcome(submission)
     events.appended(aggregate_type, aggregate_id, len(parts["events"]), receipt)
-    return JSONResponse(receipt.to_json())
+    return JSONResponse(told_receipt(events.name, receipt))
 
 
 @router.get("/v1/events", responses=refusals(400, 404, 422, 503))
@@ -127,12 +134,19 @@ async def read_all(
     access: OfAccess,
     store: StoreName = None,
     aggregate_type: Annotated[str | None, Query(max_length=NAME_LENGTH)] = None,
-    since: Annotated[int, Query(ge=0, lt=2**63, description="Only events after this position.")] = 0,
+    aggregate_id: Annotated[str | None, Query(max_length=ID_LENGTH)] = None,
+    event_type: Annotated[str | None, Query(max_length=NAME_LENGTH)] = None,
+    since: Since = 0,
+    before: Before = None,
+    order: Order = "oldest",
     limit: Annotated[int, Query(ge=1, le=_MOST)] = 1000,
 ) -> Response:
-    """Events in the order of their positions; `next` is the position to go on from, null after the last."""
-    events = store_to_read(service, access, store)
-    return JSONResponse(await run_in_threadpool(_page, events, aggregate_type, None, since, limit))
+    """Events in the order of their positions; `next` is the position to go on from, null after the last.
+
+    Newest first, it is what to give as `before`; oldest first, as `since`.
+    """
+    wanted = Wanted(aggregate_type, aggregate_id, event_type, since, before, limit, order == "newest")
+    return JSONResponse(await run_in_threadpool(_page, store_to_read(service, access, store), wanted))
 
 
 @router.get("/v1/events/{aggregate_type}/{aggregate_id}", responses=refusals(400, 404, 422, 503))
@@ -142,12 +156,15 @@ async def read_aggregate(
     service: OfService,
     access: OfAccess,
     store: StoreName = None,
-    since: Annotated[int, Query(ge=0, lt=2**63, description="Only events after this position.")] = 0,
+    event_type: Annotated[str | None, Query(max_length=NAME_LENGTH)] = None,
+    since: Since = 0,
+    before: Before = None,
+    order: Order = "oldest",
     limit: Annotated[int, Query(ge=1, le=_MOST)] = 1000,
 ) -> Response:
-    """The events of one aggregate, oldest first."""
-    events = store_to_read(service, access, store)
-    return JSONResponse(await run_in_threadpool(_page, events, aggregate_type, aggregate_id, since, limit))
+    """The events of one aggregate, oldest first unless asked otherwise."""
+    wanted = Wanted(aggregate_type, aggregate_id, event_type, since, before, limit, order == "newest")
+    return JSONResponse(await run_in_threadpool(_page, store_to_read(service, access, store), wanted))
 
 
 @router.get("/v1/events/{aggregate_type}/{aggregate_id}/state", responses=refusals(400, 404, 422, 503))
@@ -160,7 +177,7 @@ async def state(
     as_of: Annotated[str | None, Query(max_length=60, description="A position, or a time with its zone.")] = None,
 ) -> Response:
     """What an aggregate is, or was as of a position or a time; its state is null once it is deleted."""
-    when = int(as_of) if as_of is not None and as_of.isascii() and as_of.isdigit() else as_of
+    when = _moment(as_of)
     events = store_to_read(service, access, store)
 
     def answer() -> dict[str, Any]:
@@ -173,9 +190,9 @@ async def state(
         if reached.version == 0:
             raise RelationNameError(
                 f"there is no {aggregate_type[:60]} {aggregate_id[:60]}" + ("" if as_of is None else " as of then"),
-                hint="its first event makes it: POST /v1/events/{type}/{id}",
+                hint=_other_types(events, aggregate_type) or "its first event makes it: POST /v1/events/{type}/{id}",
             )
-        at = None if reached.at is None else reached.at.isoformat()
+        at = told_time(reached.at)
         content = {"state": found, "version": reached.version, "position": reached.position, "updated_at": at}
         return json_form(content)
 
@@ -203,12 +220,27 @@ async def register(request: Request, service: OfService, store: StoreName = None
     return await answered(request, service, run)
 
 
-def _page(
-    events: EventStore, aggregate_type: str | None, aggregate_id: str | None, since: int, limit: int
-) -> dict[str, Any]:
-    rows, more = events.page(aggregate_type, aggregate_id, since, limit)
-    listed = [json_form(as_event(row)) for row in rows]
-    return {"events": listed, "next": listed[-1]["position"] if more else None}
+def _page(events: EventStore, wanted: Wanted) -> dict[str, Any]:
+    rows, more = events.find(wanted)
+    listed = [told_event(row) for row in rows]
+    answer = {"events": listed, "next": listed[-1]["position"] if more else None}
+    other = "" if listed or wanted.aggregate_type is None else _other_types(events, wanted.aggregate_type)
+    return {**answer, "hint": other} if other else answer
+
+
+def _other_types(events: EventStore, aggregate_type: str) -> str:
+    """Which types of aggregates there are, if this one is none of them."""
+    types = events.aggregate_types()
+    if not types or aggregate_type in types:
+        return ""
+    return f"no aggregate is of the type {aggregate_type[:60]}; there are {', '.join(types[:20])}"
+
+
+def _moment(as_of: str | None) -> str | int | None:
+    if as_of is None or (as_of.isascii() and as_of.isdigit()):
+        return None if as_of is None else int(as_of)
+    found = _ZONE_AFTER_SPACE.fullmatch(as_of)
+    return as_of if found is None else f"{found[1]}+{found[2]}"
 
 
 def _read(sent: bytes) -> dict[str, Any]:

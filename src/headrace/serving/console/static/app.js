@@ -28,10 +28,11 @@ function route() {
 }
 
 const NEEDS = { read: "read over some relation", administer: "admin over everything", observe: "observe", letters: "read over dead_letters, by its name,", events: "read over an event store, by its name," };
+const FLAGS = { read: "--read RELATION", administer: "--admin '*'", observe: "--observe", letters: "--read dead_letters", events: "--read STORE" };
 const isOpen = ([, , , , need]) => !need || state.session.may?.[need] !== false;
 
 function closed([, title, , , need]) {
-  return empty(`${title}: not with this key`, `This page takes the role ${NEEDS[need]}, which ${state.session.who ?? "this key"} does not have. Ask whoever administers the home: headrace key create.`,
+  return empty(`${title}: not with this key`, `This page takes the role ${NEEDS[need]}, which ${state.session.who ?? "this key"} does not have. Ask whoever administers the home for a key with it: headrace key create NAME ${FLAGS[need]}`,
     h("a.button", { href: "#/overview" }, "To the overview"));
 }
 
