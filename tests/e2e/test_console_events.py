@@ -66,7 +66,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> SmallStore:
 def serving(store: SmallStore, credentials: Credentials) -> Generator[str, None, None]:
     """The console and the routes of events, with what else its pages ask for stood in for."""
     app = FastAPI()
-    home = SimpleNamespace(events=lambda name: store)
+    home = SimpleNamespace(events=lambda name: store, core=store.host)
     readings = SimpleNamespace(catalog=store.host.catalog)
     app.state.service = SimpleNamespace(settings=Settings(serve_definitions=False), home=home, readings=readings)
     app.state.credentials = credentials
@@ -192,6 +192,8 @@ def test_the_menu_has_what_a_key_may_use_and_says_who_it_is(
         assert [one.get_attribute("data-page") for one in page.locator("#nav a").all()] == pages
         assert page.inner_text("#who").split("\n")[0].startswith("ann")
         assert ", ".join(grants) in page.inner_text("#who")
+        if "events" in pages:
+            assert watched.open("events").locator("tr[data-position]").count() == 3
         for closed in FLAGS.keys() - set(pages):
             watched.open(closed)
             assert FLAGS[closed] in page.inner_text("[data-closed=true]")
