@@ -52,7 +52,7 @@ def door(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Itera
         hr.execute(SQL)
         for n in range(3):
             event = {"event_type": "Counted", "event_data": {"n": n}, "metadata": {"user": "ann"}, "event_id": f"e{n}"}
-            hr.events().append("Account", f"a{n % 2}", [event])
+            hr.events("happened").append("Account", f"a{n % 2}", [event])
         keys = {
             name: create_key(home_of(hr).path, name, [read_grant(one) for one in held], "test")[1]
             for name, held in GRANTS.items()
