@@ -11,7 +11,8 @@ from typing import Any
 
 from headrace.catalog.catalog import Table, View
 from headrace.epoch.loop import Loop
-from headrace.events.store import EventStore, parts_for
+from headrace.events.parts import parts_for
+from headrace.events.store import EventStore
 from headrace.events.tables import store_tables
 from tests.small_engine import Host
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -254,3 +255,17 @@ def test_an_append_is_refused_by_a_store_that_is_gone(store: SmallStore) -> None
     append = read_append("other", "A", "1", [event("x")], "any", 1000)
     (found,) = verdicts(store.loop, append_call("other", [append]))
     assert "there is no event store other" in str(found)
+
+
+def test_an_aggregate_keeps_when_it_was_made(store: SmallStore) -> None:
+    store.append("Customer", "a", [event("Made")])
+    store.append("Customer", "b", [event("Made")])
+    begun = store.host.tick()
+    store.append("Customer", "a", [event("Moved")])
+    # Two of one epoch: the second finds what the first has noted.
+    verdicts(store.loop, call(store, "c", event("Made")), call(store, "c", event("Moved")))
+    store.append("Customer", "c", [event("Moved")])
+    times = {row[1]: row[4:6] for row in store.host.holds("events_aggregates")}
+    first = begun - timedelta(seconds=2)
+    assert times["a"] == (first, begun)
+    assert times["c"] == (begun + timedelta(seconds=1), begun + timedelta(seconds=2))

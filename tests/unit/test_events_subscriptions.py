@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headrace.epoch.calls import Outdated
+from headrace.epoch.calls import Call, Outdated
+from headrace.errors import HeadraceError
 from tests.small_events import SmallStore, event
 
 
@@ -98,3 +101,143 @@ def test_of_two_of_one_name_each_event_is_counted_once(store: SmallStore) -> Non
         first.submit({}, 2, 3)
     first.submit({}, 3, 4)
     assert first.position == 4
+
+
+def test_of_two_of_one_name_in_one_epoch_each_event_is_counted_once(store: SmallStore) -> None:
+    filled(store, 3)
+    one = store.subscribe("s", lambda given: None)
+    assert one.wait_for(3)
+    one.stop()
+    first, second = (_caught(store, one, 3, 4) for _ in range(2))
+    store.loop.enter(first)
+    store.loop.enter(second)
+    store.loop.wait_for(first)
+    with pytest.raises(Outdated):
+        store.loop.wait_for(second)
+    assert store.host.epoch == 5
+
+
+def _caught(store: SmallStore, one: Any, before: int, after: int) -> Call:
+    """The call by which a follower would say how far it is."""
+    calls: list[Any] = []
+
+    class Line:
+        core = store.loop.core
+        submit = staticmethod(calls.append)
+
+    real, one._loop = one._loop, Line
+    try:
+        one.submit({}, before, after)
+    finally:
+        one._loop = real
+    return calls[0]
+
+
+def test_an_upcaster_that_fails_parks_the_event_and_the_next_comes(store: SmallStore) -> None:
+    @store.upcast("Bad", 1)
+    def without(data: Any) -> Any:
+        return {"n": data["missing"]}
+
+    store.append("A", "a", [event("Bad"), event("Good")])
+    seen: list[Any] = []
+    one = store.subscribe("m", seen.append, attempts=1)
+    assert one.wait_for(2)
+    one.stop()
+    assert [each["event_type"] for each in seen] == ["Good"]
+    assert [(each["position"], each["reason"]) for each in store.parked()] == [(1, "KeyError: 'missing'")]
+    assert store.replay_parked("m", seen.append) == (0, 1)
+    store.upcast("Bad", 1)(lambda data: data)
+    assert store.replay_parked("m", seen.append) == (1, 0)
+
+
+def test_what_ends_a_program_parks_the_event_too(store: SmallStore) -> None:
+    filled(store, 2)
+
+    def ends(given: Any) -> None:
+        raise SystemExit(1)
+
+    one = store.subscribe("m", ends, attempts=1)
+    assert one.wait_for(2)
+    one.stop()
+    assert [each["reason"] for each in store.parked()] == ["SystemExit: 1", "SystemExit: 1"]
+
+
+def test_each_try_is_given_an_event_of_its_own(store: SmallStore) -> None:
+    filled(store, 1)
+    seen: list[Any] = []
+
+    def takes_apart(given: dict[str, Any]) -> None:
+        seen.append(dict(given))
+        given.pop("position")
+        given["event_data"].clear()
+        raise ValueError("no")
+
+    one = store.subscribe("m", takes_apart, attempts=2)
+    assert one.wait_for(1)
+    one.stop()
+    assert len(seen) == 2
+    assert seen[0].keys() == seen[1].keys()
+    assert [each["position"] for each in store.parked()] == [1]
+
+
+def test_a_follower_that_is_stopped_keeps_how_far_it_is_to_the_event(store: SmallStore) -> None:
+    filled(store, 10)
+    seen: list[int] = []
+
+    def stops(given: dict[str, Any]) -> None:
+        seen.append(given["position"])
+        if given["position"] == 4:
+            one.stop()
+
+    one = store.subscribe("m", stops)
+    while one._thread.is_alive():
+        time.sleep(0.005)
+    assert (seen, one.position) == ([1, 2, 3, 4], 4)
+
+
+def test_a_follower_that_waits_to_try_again_is_stopped_at_once(store: SmallStore) -> None:
+    filled(store, 1)
+    tried = threading.Event()
+
+    def fails(given: Any) -> None:
+        tried.set()
+        raise ValueError("no")
+
+    one = store.subscribe("m", fails, attempts=1000)
+    assert tried.wait(5)
+    one.stop()
+    assert not one._thread.is_alive()
+    assert (one.position, store.parked()) == (0, [])
+
+
+def test_a_subscription_that_is_forgotten_while_it_works_stays_forgotten(store: SmallStore) -> None:
+    filled(store, 3)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(given: Any) -> None:
+        begun.set()
+        go_on.wait(5)
+
+    one = store.subscribe("m", slow)
+    assert begun.wait(5)
+    threading.Timer(0.2, go_on.set).start()
+    one._thread.join = lambda timeout: None  # type: ignore[method-assign]
+    store.unsubscribe("m")
+    del one._thread.join
+    one._thread.join(5)
+    assert not one._thread.is_alive()
+    assert store.host.holds("events_subscriptions") == set()
+
+
+def test_followers_that_were_stopped_are_not_kept(store: SmallStore) -> None:
+    for _ in range(5):
+        store.subscribe("m", lambda given: None).stop()
+    assert len(store._parts.followers) == 1
+
+
+def test_names_that_stand_for_others_are_refused(store: SmallStore) -> None:
+    for name in ("outbox:o", "projection:p"):
+        with pytest.raises(HeadraceError, match="cannot be the name of a subscription"):
+            store.subscribe(name, lambda given: None)
+    with pytest.raises(HeadraceError, match="nobody takes"):
+        store.replay_parked("m")

@@ -182,13 +182,18 @@ def _known(batch: Batch, name: str, ids: Sequence[str]) -> dict[str, Mapping[str
     return known
 
 
-def rows_by(state: State, key: tuple[int, ...], wanted: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """The rows of these keys, as Python values; a hash may be that of another key too, whose rows are left out."""
+def rows_by(
+    state: State, key: tuple[int, ...], wanted: Sequence[tuple[Any, ...]], columns: Sequence[int] | None = None
+) -> list[tuple[Any, ...]]:
+    """The rows of these keys, as Python values, or some columns of them, which begin with those of the key.
+
+    A hash may be that of another key too, whose rows are left out.
+    """
     if not wanted or state.is_empty:
         return []
     kinds = [state.schema.field(index).type for index in key]
-    columns = [pa.array(values, kind) for values, kind in zip(zip(*wanted, strict=True), kinds, strict=True)]
-    found = state.lookup(key, np.unique(hash_columns(columns, len(wanted))))
+    keys = [pa.array(values, kind) for values, kind in zip(zip(*wanted, strict=True), kinds, strict=True)]
+    found = state.lookup(key, np.unique(hash_columns(keys, len(wanted))), columns)
     asked = set(wanted)
     values = [_python(column) for column in found.rows.columns]
     rows = zip(*values, strict=True)

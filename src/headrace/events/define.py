@@ -14,6 +14,7 @@ from headrace.epoch.loop import Loop
 from headrace.epoch.receipt import Receipt
 from headrace.epoch.work import Work
 from headrace.errors import HeadraceError, RelationNameError, StatementError
+from headrace.events.erasure import Keys
 from headrace.events.event import NAME_LENGTH
 from headrace.events.schemas import EventType, Types, checked_schema
 from headrace.events.tables import beside, store_table, store_tables
@@ -38,6 +39,8 @@ def create_event_store(core: Core, statement: CreateEventStore) -> None:
             return
         raise RelationNameError(f"{statement.name} exists already", hint="choose another name, or write IF NOT EXISTS")
     refuse_taken(statement, core.catalog.relations)
+    # Of a store of this name that was dropped, where the process ended before its keys were gone.
+    Keys(core.path, statement.name).forget_all()
     adopt(core, made)
 
 
@@ -58,11 +61,12 @@ def refuse_taken(statement: CreateEventStore, names: Container[str]) -> None:
 
 
 def drop_event_store(core: Core, statement: DropEventStore) -> None:
-    """Drop a store with all of its events, which nothing may read any more."""
+    """Drop a store with all of its events, which nothing may read any more, and the keys of what they encrypt."""
     if statement.if_exists and statement.name not in core.catalog:
         return
     store = store_table(core.catalog, statement.name)
     drop_tables(core, [store, *(one for one in core.catalog.tables() if one.kept_for == store.name)])
+    Keys(core.path, store.name).forget_all()
 
 
 def drop_tables(core: Core, tables: Sequence[Table]) -> None:

@@ -76,6 +76,15 @@ class Keys:
                 sync_folder(self._folder)
             return True
 
+    def forget_all(self) -> None:
+        """Delete the keys of all subjects for good, as those of a store that is gone with its events."""
+        with self._turn:
+            self._known.clear()
+            if self._folder.is_dir():
+                for path in list(self._folder.iterdir()):
+                    path.unlink(missing_ok=True)
+                sync_folder(self._folder)
+
     def _read(self, name: str) -> tuple[str, bytes] | None:
         # Looked for each time: another process may have forgotten it.
         path = self._file(name)

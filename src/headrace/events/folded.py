@@ -3,12 +3,17 @@
 Live, each step folds the new events of the aggregates that they touch, from the state that their rows keep, and
 commits rows and position in one epoch. A rebuild folds all events on Spark, by aggregate, while the old rows serve, and
 puts the new ones in their place in one epoch. Both run the same function over the same events in the same order.
+
+What was encrypted is None for the function, as it is for everybody once its key is forgotten, unless it asks for it: so
+what it makes of the events is the same before and after, and holds nothing that should be gone.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import threading
+import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,12 +28,13 @@ from headrace.epoch.bulk import Bulk
 from headrace.epoch.loop import Loop
 from headrace.errors import RelationNameError, StatementError
 from headrace.events.append import rows_by
-from headrace.events.define import drop_tables, types_of
+from headrace.events.define import drop_tables
+from headrace.events.event import SEALED
+from headrace.events.fingerprints import fingerprint
 from headrace.events.followers import Follower, Opened
 from headrace.events.reading import read_events
-from headrace.events.states import Fold, as_event, fingerprint
+from headrace.events.states import Fold, as_event
 from headrace.events.subscriptions import forget_subscription
-from headrace.events.tables import beside
 from headrace.intake.arrow import to_arrow
 from headrace.json_forms import json_form
 from headrace.sql.statements import parse
@@ -36,6 +42,7 @@ from headrace.sql.syntax import CreateTable
 from headrace.state.arrow_types import conform
 from headrace.state.state import State
 
+PREFIX = "projection:"
 _LAST = ("version", "position", "updated_at", "state")
 
 
@@ -51,19 +58,23 @@ class FoldedProjection:
         columns: str,
         fold: Fold,
         opened: Opened,
-        upcasts: Callable[[], bool],
+        here: Callable[[], bool],
+        version: str = "",
     ) -> None:
         self._loop = loop
         self._store = store
         self._aggregate_type = aggregate_type
         self._fold = fold
         self._opened = opened
-        self._upcasts = upcasts
+        # Whether what the function is given needs keys or upcasters, which stay in this process.
+        self._here = here
         self.name = name.lower()
         self._table = self._made(columns)
         self._columns = [one for one in self._table.schema.names if one not in (*_LAST, "aggregate_id")]
-        # Of other code nothing is known, so that it begins from nothing.
-        self.follower = Follower(loop, store, f"{self.name}@{fingerprint(fold)}", self._take, opened)
+        told = fingerprint(fold)
+        # Code that cannot be told from other code, and has no version, counts as changed each time.
+        code = f"{told or ''}{version}" if told or version else f"once {uuid.uuid4()}"
+        self.follower = _FoldedFollower(self, loop, store, code)
 
     def _made(self, columns: str) -> Table:
         """The table, made if it is not there."""
@@ -92,8 +103,15 @@ class FoldedProjection:
         """How far it is."""
         return self.follower.position
 
-    def _take(self, events: Sequence[dict[str, Any]]) -> Mapping[str, Sequence[object]]:
-        mine = [one for one in events if one["aggregate_type"] == self._aggregate_type]
+    def has_rows(self) -> bool:
+        """Whether there is a row."""
+        return self._loop.core.newest_of_names([self.name])[self.name][0].count > 0
+
+    def take(
+        self, rows: Sequence[dict[str, Any]], stopped: threading.Event
+    ) -> tuple[Mapping[str, Sequence[object]], int]:
+        """Fold some more events; the rows that they change."""
+        mine = [self._opened(one) for one in rows if one["aggregate_type"] == self._aggregate_type]
         names = {one["aggregate_id"] for one in mine}
         state, _ = self._loop.core.newest_of_names([self.name])[self.name]
         kept = {row[0]: json.loads(row[-1]) for row in rows_by(state, (0,), [(one,) for one in sorted(names)])}
@@ -107,29 +125,31 @@ class FoldedProjection:
                 changes.append({"insert": row})
             elif name in kept:
                 changes.append({"delete": {"aggregate_id": name}})
-        return {self.name: changes} if changes else {}
+        return {self.name: changes} if changes else {}, int(rows[-1]["position"])
 
     def rebuild(self) -> int:
         """Fold all events anew, on Spark, while the old rows serve; then take their place. How many rows there are."""
         with self.follower._turn:  # pyright: ignore[reportPrivateUsage]
-            core, before = self._loop.core, self.follower.position
-            found = core.newest_of_names([self._store, self.name, beside(self._store, "types")])
-            # Keys and upcasters stay in this process: what needs them is folded here.
-            here = self._upcasts() or any(one.encrypted for one in types_of(found, self._store).values())
-            events, columns = found[self._store]
-            last = events.count
-            rows = self._folded_here(events, columns) if here else self._folded_on_spark(events, columns)
-            schema = self._table.schema
-            types = [field.dataType for field in schema.fields]
-            decoded, reasons = self._table.contract.decode_all([{"insert": one} for one in rows])
-            if reasons:
-                raise ValueError(f"the fold of {self.name} gives what its columns do not hold: {reasons}")
-            fresh = conform(
-                to_arrow([one.row for one in decoded if one is not None and one.row is not None], schema), types
-            )
-            old = conform(found[self.name][0].all().rows, types)
-            self.follower.submit({self.name: Bulk(old, fresh)}, before, last)
-            return fresh.num_rows
+            return self.fold_anew()
+
+    def fold_anew(self) -> int:
+        """The same, for whoever has the turn."""
+        core, before = self._loop.core, self.follower.kept() or self.follower.nothing
+        found = core.newest_of_names([self._store, self.name])
+        events, columns = found[self._store]
+        last = events.count
+        rows = self._folded_here(events, columns) if self._here() else self._folded_on_spark(events, columns)
+        schema = self._table.schema
+        types = [field.dataType for field in schema.fields]
+        decoded, reasons = self._table.contract.decode_all([{"insert": one} for one in rows])
+        if reasons:
+            raise ValueError(f"the fold of {self.name} gives what its columns do not hold: {reasons}")
+        fresh = conform(
+            to_arrow([one.row for one in decoded if one is not None and one.row is not None], schema), types
+        )
+        old = conform(found[self.name][0].all().rows, types)
+        self.follower.submit({self.name: Bulk(old, fresh)}, before, last)
+        return fresh.num_rows
 
     def drop(self) -> None:
         """Follow no more, and drop the table, which no view may read."""
@@ -143,7 +163,7 @@ class FoldedProjection:
         by_name: dict[str, list[dict[str, Any]]] = {}
         listed = read_events(events, columns, self._aggregate_type, None, 0, None)
         for row in listed.to_pylist(maps_as_pydicts="strict"):
-            by_name.setdefault(row["aggregate_id"], []).append(self._opened(as_event(row)))
+            by_name.setdefault(row["aggregate_id"], []).append(self._opened(row))
         found = (folded_row(self._fold, self._columns, name, None, of_name) for name, of_name in by_name.items())
         return [row for row in found if row is not None]
 
@@ -172,6 +192,35 @@ class FoldedProjection:
         finally:
             if module is not None and module.__name__ != "__main__":
                 cloudpickle.unregister_pickle_by_value(module)
+
+
+class _FoldedFollower(Follower):
+    """Follows a store for a projection; where its rows are of other code, all events are folded anew."""
+
+    def __init__(self, projection: FoldedProjection, loop: Loop, store: str, code: str) -> None:
+        super().__init__(loop, store, f"{PREFIX}{projection.name}", projection.take, code=code)
+        self._projection = projection
+
+    def step(self) -> int:
+        """Take the next events, or begin again from nothing."""
+        with self._turn:
+            kept = self.kept()
+            # Rows of which nobody says how far they are could be of any code.
+            if self._projection.has_rows() if kept is None else kept[1] != self._code:
+                self._projection.fold_anew()
+                return 1
+        return super().step()
+
+
+def withheld(row: Mapping[str, Any]) -> dict[str, Any]:
+    """An event with None for whatever of it is encrypted."""
+    event = as_event(row)
+    if SEALED in str(row["event_data"]):
+        data = event["event_data"]
+        event["event_data"] = {
+            name: None if isinstance(value, dict) and SEALED in value else value for name, value in data.items()
+        }
+    return event
 
 
 def folded_row(
@@ -206,7 +255,7 @@ def _folding(fold: Fold, columns: Collection[str]) -> Callable[[Iterable[pa.Reco
                     if gathered and (made := folded_row(fold, columns, name or "", None, gathered)) is not None:
                         yield made
                     name, gathered = row["aggregate_id"], []
-                gathered.append(as_event(row))
+                gathered.append(withheld(row))
         if gathered and (made := folded_row(fold, columns, name or "", None, gathered)) is not None:
             yield made
 

@@ -19,7 +19,6 @@ from headrace.epoch.loop import Loop
 from headrace.errors import HeadraceError
 from headrace.events.append import rows_by
 from headrace.events.reading import read_events
-from headrace.events.states import as_event
 from headrace.events.tables import beside
 
 _log = logging.getLogger("headrace.events")
@@ -27,44 +26,69 @@ _LOOK_SECONDS = 1.0
 _LONGEST_PAUSE = 10.0
 CHUNK = 2_000
 
-# Takes some events and says what else is changed in the epoch that keeps how far it is.
-Take = Callable[[Sequence[dict[str, Any]]], Mapping[str, Sequence[object]]]
-Opened = Callable[[dict[str, Any]], dict[str, Any]]
+# Takes rows of events, and says what else is changed in the epoch that keeps how far it is, and how far that is: not to
+# the last of them where it is to stop before.
+Take = Callable[[Sequence[dict[str, Any]], threading.Event], tuple[Mapping[str, Sequence[object]], int]]
+# How far a follower is, and by which code.
+Kept = tuple[int, str | None]
+# From the row of an event to the event with its documents read, decrypted and upcast.
+Opened = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
 class Follower:
     """One thread that follows a store from where it was."""
 
     def __init__(
-        self, loop: Loop, store: str, name: str, take: Take, opened: Opened, since: int = 0, chunk: int = CHUNK
+        self, loop: Loop, store: str, name: str, take: Take, since: int = 0, chunk: int = CHUNK, code: str | None = None
     ) -> None:
         self._loop = loop
         self._store = store
         self._take = take
-        self._opened = opened
         self._since = since
         self._chunk = chunk
+        self._code = code
         self.name = name
         # Why the last try failed; what passes by itself is tried again.
         self.error: str | None = None
         self._stopped = threading.Event()
+        self._forgotten = False
         self._turn = threading.Lock()
         self._thread = threading.Thread(target=self._run, name=f"headrace-events-{name}"[:60], daemon=True)
 
     @property
     def position(self) -> int:
-        """The last event that it is through with, as the home keeps it."""
+        """The last event that it is through with, as the home keeps it; of other code that counts for nothing."""
+        kept = self.kept()
+        return self._since if kept is None or kept[1] != self._code else kept[0]
+
+    @property
+    def nothing(self) -> Kept:
+        """How far it is where nothing is kept of it."""
+        return self._since, self._code
+
+    def kept(self) -> Kept | None:
+        """How far whoever has its name is by what the home keeps, and with which code."""
         found = self._loop.core.newest_of_names([beside(self._store, "subscriptions")])
         rows = [row for state, _ in found.values() for row in rows_by(state, (0,), [(self.name,)])]
-        return int(rows[0][1]) if rows else self._since
+        return (int(rows[0][1]), rows[0][3]) if rows else None
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it was told to follow no more."""
+        return self._stopped.is_set()
 
     def start(self) -> None:
         """Follow in the background from now on."""
         self._thread.start()
 
-    def stop(self) -> None:
-        """Follow no more; what is under way comes to its end."""
+    def end(self, *, forgotten: bool = False) -> None:
+        """Tell it to follow no more, and do not wait for it; one that is forgotten commits nothing from now on."""
+        self._forgotten = self._forgotten or forgotten
         self._stopped.set()
+
+    def stop(self) -> None:
+        """Follow no more; the event that is under way comes to its end."""
+        self.end()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(30)
 
@@ -87,23 +111,28 @@ class Follower:
                 return 0
             state, schema = found[self._store]
             rows = read_events(state, schema, None, None, position, position + self._chunk)
-            events = [self._opened(as_event(row)) for row in rows.to_pylist(maps_as_pydicts="strict")]
-            if not events:
+            if not rows.num_rows:
                 return 0
-            self.submit(self._take(events), position, events[-1]["position"])
-            return len(events)
+            changes, last = self._take(rows.to_pylist(maps_as_pydicts="strict"), self._stopped)
+            if last > position:
+                self.submit(changes, position, last)
+            return last - position
 
-    def submit(self, changes: Changes, before: int, after: int) -> None:
-        """Commit changes together with how far it is; `Outdated` where another of its name was quicker."""
+    def submit(self, changes: Changes, before: int | Kept, after: int) -> None:
+        """Commit changes together with how far it is; `Outdated` where another of its name was quicker.
+
+        What it was before is a position of its own code, or what `kept` told where it takes over from other code.
+        """
         table = beside(self._store, "subscriptions")
         mark = (table, self.name)
+        expected = (before, self._code) if isinstance(before, int) else before
 
         def within(batch: Batch) -> WorkedOut:
             rows = rows_by(batch.before(table), (0,), [(self.name,)])
-            known = batch.notes.get(mark, int(rows[0][1]) if rows else self._since)
-            if known != before:
+            committed = (int(rows[0][1]), rows[0][3]) if rows else self.nothing
+            if self._forgotten or batch.notes.get(mark, committed) != expected:
                 raise Outdated
-            return WorkedOut({**changes, **self.kept_at(after)}, {}, {mark: after})
+            return WorkedOut({**changes, **self.kept_at(after)}, {}, {mark: (after, self._code)})
 
         self._loop.submit(
             Call({}, digest=digest(table.encode(), self.name.encode(), str(after).encode()), within=within)
@@ -111,7 +140,8 @@ class Follower:
 
     def kept_at(self, position: int) -> dict[str, Sequence[object]]:
         """The change that keeps how far it is."""
-        row = {"subscription": self.name, "position": position, "updated_at": self._loop.core.tick()}
+        row: dict[str, object] = {"subscription": self.name, "position": position, "updated_at": self._loop.core.tick()}
+        row["code"] = self._code
         return {beside(self._store, "subscriptions"): [{"insert": row}]}
 
     def _run(self) -> None:
@@ -125,7 +155,8 @@ class Follower:
                     core.following.wait(epoch, _LOOK_SECONDS)
             except Outdated:
                 continue
-            except Exception as error:
+            # Also what ends a program: in a thread it would end nothing but this, and nobody would hear of it.
+            except BaseException as error:
                 if core.closed or self._stopped.is_set():
                     return
                 failures += 1

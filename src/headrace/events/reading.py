@@ -44,27 +44,32 @@ class Wanted:
         return {index: name for index, name in named.items() if name is not None}
 
 
-def find_events(state: State, schema: StructType, wanted: Wanted) -> tuple[pa.Table, bool]:
-    """The first events that somebody looks for, and whether others follow; little more of the store is read."""
+def find_events(state: State, schema: StructType, wanted: Wanted, versions: int = 0) -> tuple[pa.Table, bool]:
+    """The first events that somebody looks for, and whether others follow; little more of the store is read.
+
+    Those of an aggregate, which has so many versions, are looked up by their versions, all others by their positions.
+    """
     low = wanted.since + 1
     # Positions have no holes: the last one is how many there are.
     high = state.count if wanted.before is None else min(state.count, wanted.before - 1)
     equal = wanted.equal
     pieces: list[pa.Table] = []
-    found = 0
-    if AGGREGATE_TYPE in equal and AGGREGATE_ID in equal:
-        names = (equal[AGGREGATE_TYPE], equal[AGGREGATE_ID])
-        rows = _where(state.lookup(OF_AGGREGATE, _hashes(state, OF_AGGREGATE, [names])).rows, equal)
-        positions = rows.column(POSITION).to_numpy()
-        pieces.append(rows.filter(pa.array((positions >= low) & (positions <= high))))
-    else:
-        step = wanted.limit + 1
-        while low <= high and found <= wanted.limit:
-            first, last = (max(low, high - step + 1), high) if wanted.newest_first else (low, min(high, low + step - 1))
-            pieces.append(_where(state.between(POSITION, first, last).rows, equal))
-            found += pieces[-1].num_rows
-            low, high = (low, first - 1) if wanted.newest_first else (last + 1, high)
-            step *= 4
+    found, step = 0, wanted.limit + 1
+    kind, name = wanted.aggregate_type, wanted.aggregate_id
+    if kind is not None and name is not None:
+        low = _first_version(state, kind, name, low - 1, versions)
+        high = _first_version(state, kind, name, high, versions) - 1
+    while low <= high and found <= wanted.limit:
+        first, last = (max(low, high - step + 1), high) if wanted.newest_first else (low, min(high, low + step - 1))
+        if kind is not None and name is not None:
+            keys = [(kind, name, version) for version in range(first, last + 1)]
+            read = state.lookup(OF_EVENT, _hashes(state, OF_EVENT, keys)).rows
+        else:
+            read = state.between(POSITION, first, last).rows
+        pieces.append(_where(read, equal))
+        found += pieces[-1].num_rows
+        low, high = (low, first - 1) if wanted.newest_first else (last + 1, high)
+        step *= 4
     rows = pa.concat_tables(pieces) if pieces else state.between(POSITION, 0, -1).rows
     ordered = in_order(rows, schema)
     if wanted.newest_first:
@@ -112,6 +117,21 @@ def read_events(
         positions = rows.column(POSITION).to_numpy()
         rows = rows.filter(pa.array((positions > since) & (positions <= last)))
     return in_order(rows, schema)
+
+
+def _first_version(state: State, aggregate_type: str, aggregate_id: str, since: int, versions: int) -> int:
+    """The first version of an aggregate whose event is after a position; versions grow as positions do."""
+    low, high = 1, versions + 1
+    if since <= 0:
+        return low
+    while low < high:
+        middle = (low + high) // 2
+        found = events_by_version(state, aggregate_type, aggregate_id, middle, middle, math.inf, None)
+        if next(iter(found))["position"] > since:
+            high = middle
+        else:
+            low = middle + 1
+    return low
 
 
 def in_order(rows: pa.Table, schema: StructType) -> pa.Table:

@@ -3,7 +3,7 @@
     state = fold(fold(fold(None, event 1), event 2), ...)
 
 Without a fold of its own, a type's events are merged: the fields of each event's data replace those of before, and
-`<type>Deleted` ends it. A snapshot is such a state kept; what it gives is what all events give.
+`<type>Deleted` ends it. A snapshot is such a state kept (snapshots.py); what it gives is what all events give.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from types import CodeType
 from typing import Any
 
 from headrace.errors import HeadraceError
@@ -28,31 +27,61 @@ from headrace.reading.queries import Relations
 State = dict[str, Any]
 Fold = Callable[[State | None, Mapping[str, Any]], State | None]
 Upcast = Callable[[dict[str, Any]], dict[str, Any]]
+Upcasters = Mapping[tuple[str, int], Upcast]
 MERGED = "merged"
+
+
+@dataclass(frozen=True)
+class Way:
+    """How the events of a type become a state, as it was registered when somebody began to fold them."""
+
+    fold: Fold | None
+    upcasters: Upcasters
+    # What tells it from another way; None if nothing does, and then no snapshot is of it.
+    folded_by: str | None
 
 
 @dataclass
 class Code:
     """What a program has registered of a store: how types are folded, and how old events become newer ones."""
 
-    folds: dict[str, tuple[Fold, str]] = field(default_factory=dict[str, tuple[Fold, str]])
-    upcasters: dict[tuple[str, int], Upcast] = field(default_factory=dict[tuple[str, int], Upcast])
+    folds: dict[str, tuple[Fold, str | None]] = field(default_factory=dict[str, tuple[Fold, str | None]])
+    upcasters: dict[tuple[str, int], tuple[Upcast, str | None]] = field(
+        default_factory=dict[tuple[str, int], tuple[Upcast, str | None]]
+    )
 
-    def folded_by(self, aggregate_type: str) -> str:
-        """What tells one way to fold from another: snapshots are of one way."""
-        name = self.folds[aggregate_type][1] if aggregate_type in self.folds else MERGED
+    def way(self, aggregate_type: str) -> Way:
+        """How a type is folded from here on, whatever is registered meanwhile."""
+        fold, name = self.folds.get(aggregate_type, (None, MERGED))
         if not self.upcasters:
-            return name
-        parts = [f"{kind}:{version}:{fingerprint(one)}" for (kind, version), one in sorted(self.upcasters.items())]
-        return f"{name}+{hashlib.sha256(' '.join(parts).encode()).hexdigest()[:16]}"
+            return Way(fold, {}, name)
+        held = sorted(dict(self.upcasters).items())
+        upcasters = {key: one for key, (one, _) in held}
+        told = [f"{kind}:{version}:{known}" for (kind, version), (_, known) in held if known is not None]
+        if name is None or len(told) < len(held):
+            return Way(fold, upcasters, None)
+        return Way(fold, upcasters, f"{name}+{hashlib.sha256(' '.join(told).encode()).hexdigest()[:16]}")
 
     def upcast(self, event: dict[str, Any]) -> None:
         """Bring an event's data to the newest version that upcasters lead to."""
-        version = event["metadata"].get("schema_version", 1)
-        while (found := self.upcasters.get((event["event_type"], version))) is not None:
-            event["event_data"] = dict(found(event["event_data"]))
-            version += 1
-            event["metadata"] = {**event["metadata"], "schema_version": version}
+        if self.upcasters:
+            upcast(event, {key: one for key, (one, _) in dict(self.upcasters).items()})
+
+
+def upcast(event: dict[str, Any], upcasters: Upcasters) -> None:
+    """Bring an event's data to the newest version that these lead to."""
+    version = schema_version(event)
+    while (found := upcasters.get((event["event_type"], version))) is not None:
+        event["event_data"] = dict(found(event["event_data"]))
+        version += 1
+        # A store of maps keeps all but texts as JSON text.
+        kept = str(version) if isinstance(event["metadata"].get("schema_version"), str) else version
+        event["metadata"] = {**event["metadata"], "schema_version": kept}
+
+
+def schema_version(event: Mapping[str, Any]) -> int:
+    """The version of the schema that an event was checked against."""
+    return int(event["metadata"].get("schema_version") or 1)
 
 
 @dataclass(frozen=True)
@@ -68,6 +97,8 @@ class Reached:
     snapshot_at: datetime | None = None
     # Whether it holds what was encrypted, which no snapshot may.
     opened: bool = False
+    # The way by which it was folded, as `Way.folded_by`.
+    folded_by: str | None = None
 
 
 def reach(
@@ -87,10 +118,10 @@ def reach(
     last = int(heads[0][2])
     most = float(as_of) if isinstance(as_of, int) else math.inf
     latest = as_of if isinstance(as_of, datetime) else None
+    way = code.way(aggregate_type)
     begun = Reached(None)
-    if snapshots:
-        begun = _newest_snapshot(relations, store, code, aggregate_type, aggregate_id, most, latest)
-    custom = code.folds.get(aggregate_type)
+    if snapshots and way.folded_by is not None:
+        begun = newest_snapshot(relations, store, way.folded_by, aggregate_type, aggregate_id, most, latest)
     events = events_by_version(relations[store][0], aggregate_type, aggregate_id, begun.version + 1, last, most, latest)
     state: State | None = None if begun.state is None else dict(begun.state)
     ended_by = f"{aggregate_type}Deleted"
@@ -98,13 +129,13 @@ def reach(
     for row in events:
         read += 1
         event = as_event(row)
-        if custom is not None and SEALED in str(row["event_data"]):
+        if SEALED in str(row["event_data"]) and (way.fold is not None or _is_upcast(event, way.upcasters)):
             event["event_data"] = unsealed(keys, event["event_data"])
             opened = True
-        if code.upcasters:
-            code.upcast(event)
-        if custom is not None:
-            state = custom[0](state, event)
+        if way.upcasters:
+            upcast(event, way.upcasters)
+        if way.fold is not None:
+            state = way.fold(state, event)
         elif event["event_type"] == ended_by:
             state = None
         elif state is None:
@@ -113,9 +144,12 @@ def reach(
             state.update(event["event_data"])
     if row is None:
         return begun
-    return Reached(
-        state, row["event_version"], row["position"], row["created_at"], read, begun.snapshot_at, opened or begun.opened
-    )
+    reached = row["event_version"], row["position"], row["created_at"]
+    return Reached(state, *reached, read, begun.snapshot_at, opened, way.folded_by)
+
+
+def _is_upcast(event: Mapping[str, Any], upcasters: Upcasters) -> bool:
+    return bool(upcasters) and (event["event_type"], schema_version(event)) in upcasters
 
 
 def shown(reached: Reached, code: Code, keys: Keys, aggregate_type: str) -> State | None:
@@ -135,82 +169,30 @@ def document(kept: Any) -> dict[str, Any]:
     return json.loads(kept) if isinstance(kept, str) else dict(kept)
 
 
-def snapshot_row(
-    code: Code, aggregate_type: str, aggregate_id: str, reached: Reached, now: datetime
-) -> dict[str, Any] | None:
-    """The row that keeps a state, or None where what would be read back is not the same."""
-    if reached.version == 0 or reached.opened:
-        return None
-    try:
-        text = json.dumps(reached.state, allow_nan=False, ensure_ascii=False)
-        if not _alike(json.loads(text), reached.state):
-            return None
-        text.encode()
-    except (TypeError, ValueError, RecursionError):
-        return None
-    return {
-        "aggregate_type": aggregate_type,
-        "aggregate_id": aggregate_id,
-        "version": reached.version,
-        "folded_by": code.folded_by(aggregate_type),
-        "position": reached.position,
-        "created_at": reached.at,
-        "state": text,
-        "taken_at": now,
-    }
-
-
-def _alike(one: Any, other: Any) -> bool:
-    """Whether two values are the same in kind too: 1 is neither 1.0 nor True."""
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(_alike(value, other[name]) for name, value in one.items())
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(_alike, one, other))
-    return one == other
-
-
-def _newest_snapshot(
+def newest_snapshot(
     relations: Relations,
     store: str,
-    code: Code,
+    folded_by: str,
     aggregate_type: str,
     aggregate_id: str,
     most: float,
     latest: datetime | None,
 ) -> Reached:
-    folded_by = code.folded_by(aggregate_type)
+    """The newest state of this way that is kept, up to a position or a time; none of the others is read."""
     name = beside(store, "snapshots")
     if name not in relations:
         return Reached(None)
+    state = relations[name][0]
     best: tuple[Any, ...] | None = None
-    for row in rows_by(relations[name][0], (0, 1), [(aggregate_type, aggregate_id)]):
+    for row in rows_by(state, (0, 1), [(aggregate_type, aggregate_id)], (0, 1, 2, 3, 4, 5, 7)):
         fits = row[3] == folded_by and row[4] <= most and (latest is None or row[5] <= latest)
         if fits and (best is None or row[2] > best[2]):
             best = row
     if best is None:
         return Reached(None)
-    return Reached(json.loads(best[6]), best[2], best[4], best[5], 0, best[7])
-
-
-def fingerprint(function: Callable[..., Any]) -> str:
-    """What tells a function from another of the same name whose text is another."""
-    code = getattr(function, "__code__", None)
-    hashed = hashlib.sha256(f"{function.__module__}.{getattr(function, '__qualname__', '')}".encode())
-    if isinstance(code, CodeType):
-        _add_code(hashed, code)
-    return hashed.hexdigest()[:16]
-
-
-def _add_code(hashed: Any, code: CodeType) -> None:
-    hashed.update(code.co_code)
-    hashed.update(repr(code.co_names).encode())
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            _add_code(hashed, constant)
-        else:
-            hashed.update(repr(constant).encode())
+    _, _, version, _, position, created_at, taken_at = best
+    found = rows_by(state, (0, 1, 2), [(aggregate_type, aggregate_id, version)])
+    return Reached(json.loads(found[0][6]), version, position, created_at, 0, taken_at, folded_by=folded_by)
 
 
 def moment(as_of: object) -> int | datetime | None:

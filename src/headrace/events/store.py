@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeVar, cast
 
@@ -19,30 +17,30 @@ from headrace.events.append import append_call, rows_by
 from headrace.events.audit import create_audit_log
 from headrace.events.commands import Command, CommandResult, run_command
 from headrace.events.define import register_type, types_of
-from headrace.events.erasure import Keys, open_texts, opener, seal, subject_of, unsealed
+from headrace.events.erasure import open_texts, opener, seal, subject_of, unsealed
 from headrace.events.event import SEALED, Append, read_append, with_ids
-from headrace.events.folded import FoldedProjection
+from headrace.events.fingerprints import fingerprint
+from headrace.events.folded import PREFIX as PROJECTION
+from headrace.events.folded import FoldedProjection, withheld
 from headrace.events.followers import Follower
 from headrace.events.outbox import PREFIX, OutboxFollower, append_of, refuse_no_outbox
+from headrace.events.parts import StoreParts
 from headrace.events.reading import Wanted, find_events, read_events, types_there
 from headrace.events.schemas import refuse_unfit
-from headrace.events.states import Code, Fold, Reached, Upcast, fingerprint, moment, reach, shown, snapshot_row
-from headrace.events.subscriptions import forget_subscription, parked_events, replay_parked, subscription
+from headrace.events.snapshots import drop_snapshots
+from headrace.events.states import Fold, Reached, Upcast, as_event, moment, reach, shown
+from headrace.events.subscriptions import (
+    forget_subscription,
+    parked_events,
+    replay_outbox,
+    replay_parked,
+    subscription,
+)
 from headrace.events.tables import EVENT_ID, beside, store_table
 from headrace.intake.changes import refuse_no_changes
 
 AnyFold = TypeVar("AnyFold", bound=Fold)
 AnyUpcast = TypeVar("AnyUpcast", bound=Upcast)
-
-
-@dataclass(frozen=True)
-class StoreParts:
-    """What all openings of one store in this process share: its code, its keys, and who takes snapshots."""
-
-    code: Code
-    keys: Keys
-    snapshots: ThreadPoolExecutor
-    followers: list[Follower] = field(default_factory=list[Follower])
 
 
 class EventStore:
@@ -184,7 +182,7 @@ class EventStore:
         every = int(self._option("snapshot_events"))
         version = receipt.version or 0
         if every > 0 and version // every > (version - count) // every:
-            self._take_later(aggregate_type, aggregate_id)
+            self._parts.snapshots.take_later(self._loop, self.name, aggregate_type, aggregate_id, version)
 
     def read(
         self,
@@ -253,7 +251,7 @@ class EventStore:
             snapshots,
         )
         if when is None and snapshots and self._is_due(reached):
-            self._take_later(aggregate_type, name)
+            self._parts.snapshots.take_later(self._loop, self.name, aggregate_type, name, reached.version)
         return reached
 
     def shown_state(
@@ -271,9 +269,12 @@ class EventStore:
 
     def find(self, wanted: Wanted) -> tuple[list[dict[str, Any]], bool]:
         """The first events that are wanted, and whether others follow."""
-        self._loop.core.refuse_closed()
-        state, schema = self._loop.core.newest_of_names([self.name])[self.name]
-        rows, more = find_events(state, schema, wanted)
+        core, aggregates = self._loop.core, beside(self.name, "aggregates")
+        core.refuse_closed()
+        found = core.newest_of_names([self.name, aggregates])
+        named = (wanted.aggregate_type, wanted.aggregate_id)
+        heads = [] if None in named else rows_by(found[aggregates][0], (0, 1), [named])
+        rows, more = find_events(*found[self.name], wanted, int(heads[0][2]) if heads else 0)
         return self._opened(rows).to_pylist(maps_as_pydicts="strict"), more
 
     def aggregate_types(self) -> list[str]:
@@ -295,49 +296,13 @@ class EventStore:
 
     def snapshot(self, aggregate_type: str, aggregate_id: str) -> bool:
         """Take a snapshot of an aggregate now; whether there is one after it."""
-        core = self._loop.core
-        core.refuse_read_only()
-        reached = self.reached(aggregate_type, aggregate_id)
-        row = snapshot_row(self._parts.code, aggregate_type, str(aggregate_id), reached, core.tick())
-        if row is None:
-            return False
-        if reached.read:
-            self._loop.submit(Call({beside(self.name, "snapshots"): [{"insert": row}]}))
-        return True
-
-    def _take_later(self, aggregate_type: str, aggregate_id: str) -> None:
-        try:
-            self._parts.snapshots.submit(self._take_quietly, aggregate_type, aggregate_id)
-        except RuntimeError:
-            # The home is being closed; snapshots are only ever a shortcut.
-            return
-
-    def _take_quietly(self, aggregate_type: str, aggregate_id: str) -> None:
-        core = self._loop.core
-        try:
-            names = [self.name, beside(self.name, "aggregates"), beside(self.name, "snapshots")]
-            code, keys = self._parts.code, self._parts.keys
-            reached = reach(core.newest_of_names(names), self.name, code, keys, aggregate_type, aggregate_id)
-            row = snapshot_row(code, aggregate_type, aggregate_id, reached, core.tick())
-            if row is not None and reached.read:
-                self._loop.submit(Call({beside(self.name, "snapshots"): [{"insert": row}]}))
-        except HeadraceError:
-            # It was closed, or dropped, or its disk is full: whoever reads next reads all events.
-            return
+        self._open()
+        return self._parts.snapshots.take(self._loop, self.name, aggregate_type, str(aggregate_id))
 
     def drop_snapshots(self) -> int:
         """Delete all snapshots; how many there were. Nothing but time is lost."""
         self._open()
-        name = beside(self.name, "snapshots")
-        held = self._loop.core.newest_of_names([name])[name][0].all()
-        keys = [held.rows.column(index).to_pylist() for index in range(3)]
-        gone = [
-            {"delete": {"aggregate_type": kind, "aggregate_id": one, "version": version}}
-            for kind, one, version in zip(*keys, strict=True)
-        ]
-        if gone:
-            self._loop.submit(Call({name: gone}))
-        return len(gone)
+        return drop_snapshots(self._loop, self.name)
 
     def register_schema(
         self,
@@ -358,13 +323,19 @@ class EventStore:
     def fold(self, aggregate_type: str, *, version: str = "") -> Callable[[AnyFold], AnyFold]:
         """Register how the events of a type become a state: a pure function of the state before, or None, and an event.
 
+        Snapshots are of one fold: of its code, of what it was made with, and of its version. Give another version where
+        something else changes what it gives; one that cannot be told from others, such as a method of an object, has
+        snapshots only with a version.
+
         @store.fold("Account")
         def balance(state, event):
             return {"balance": (state or {"balance": 0})["balance"] + event["event_data"]["amount"]}
         """
 
         def registered(function: AnyFold) -> AnyFold:
-            self._parts.code.folds[aggregate_type] = function, f"{fingerprint(function)}{version}"
+            told = fingerprint(function)
+            name = f"{told or ''}{version}" if told or version else None
+            self._parts.code.folds[aggregate_type] = function, name
             return function
 
         return registered
@@ -378,7 +349,7 @@ class EventStore:
         """
 
         def registered(function: AnyUpcast) -> AnyUpcast:
-            self._parts.code.upcasters[event_type, version] = function
+            self._parts.code.upcasters[event_type, version] = function, fingerprint(function)
             return function
 
         return registered
@@ -398,8 +369,13 @@ class EventStore:
         had before the process ended; `position` and `event_id` tell. `.stop()` ends it.
         """
         self._open()
+        if name.startswith((PREFIX, PROJECTION)):
+            raise HeadraceError(
+                f"{name[:60]!r} cannot be the name of a subscription",
+                hint=f"choose one that does not begin with {PREFIX} or {PROJECTION}",
+            )
         one = subscription(self._loop, self.name, name, handle, self._opened_event, aggregate_type, since, attempts)
-        self._parts.followers.append(one)
+        self._parts.add(one)
         one.start()
         return one
 
@@ -412,52 +388,87 @@ class EventStore:
         self._open()
         found = self._loop.core.catalog.get(relation)
         refuse_no_outbox(found.schema.names, found.name)
+        return self.followed_outbox(found.name)
+
+    def followed_outbox(self, relation: str) -> Follower:
+        """Whoever follows an outbox, whether or not it is one by now; made if there is none."""
         for one in self._parts.followers:
-            if one.name == f"{PREFIX}{found.name}":
+            if one.name == f"{PREFIX}{relation}" and not one.is_stopped:
                 return one
-        made = OutboxFollower(
-            self._loop,
-            self.name,
-            found.name,
-            lambda rows, kept: self.call_many([append_of(self.name, row) for row in rows], kept),
-        )
+        made = OutboxFollower(self._loop, self.name, relation, self._call_of_rows)
         made.begin()
-        self._parts.followers.append(made)
+        self._parts.add(made)
         made.start()
         return made
+
+    def _call_of_rows(self, rows: Sequence[Mapping[str, Any]], kept: Mapping[str, Sequence[object]]) -> Call:
+        return self.call_many([append_of(self.name, row) for row in rows], kept)
 
     def parked(self, name: str | None = None) -> list[dict[str, Any]]:
         """What subscriptions could not take, each with the reason."""
         return parked_events(self._loop, self.name, name)
 
-    def replay_parked(self, name: str, handle: Callable[[dict[str, Any]], object]) -> tuple[int, int]:
-        """Give what a subscription has parked to a function again; how many it took, and how many stay."""
+    def replay_parked(self, name: str, handle: Callable[[dict[str, Any]], object] | None = None) -> tuple[int, int]:
+        """Give what a subscription has parked to a function again; how many it took, and how many stay.
+
+        Parked rows of an outbox ("outbox:" and its name) are appended again; there the function is not needed, and what
+        it returns is appended in the place of the row that it is given.
+        """
         self._open()
+        if name.startswith(PREFIX):
+            return replay_outbox(self._loop, self.name, name, self._call_of_rows, handle)
+        if handle is None:
+            raise HeadraceError(f"nobody takes what {name[:60]} has parked", hint="give the function that takes it")
         return replay_parked(self._loop, self.name, name, handle, self._opened_event)
 
     def unsubscribe(self, name: str) -> None:
         """Forget how far a subscription is, and what it has parked."""
         self._open()
-        for one in [one for one in self._parts.followers if one.name == name]:
-            one.stop()
-            self._parts.followers.remove(one)
+        self._parts.stop(name, forgotten=True)
         forget_subscription(self._loop, self.name, name)
 
     def project(
-        self, name: str, aggregate_type: str, columns: str, fold: Fold, *, live: bool = True
+        self,
+        name: str,
+        aggregate_type: str,
+        columns: str,
+        fold: Fold,
+        *,
+        live: bool = True,
+        version: str = "",
+        opens_encrypted: bool = False,
     ) -> FoldedProjection:
         """Keep a table by a pure function of a state and an event: for what SQL cannot say.
 
             store.project("balances", "Account", "balance DECIMAL(12,2)", lambda state, event: ...)
 
         Its columns are the fields of the state of those names. It follows the store in the background, if it is live;
-        `.rebuild()` folds all events anew on Spark and then takes the place of what was.
+        `.rebuild()` folds all events anew on Spark and then takes the place of what was, and so does a function whose
+        code or version is another than that of the rows. Encrypted values are None for it, unless it opens them: then
+        the table holds them as they were, also after `forget`.
         """
         self._open()
-        code, opened = self._parts.code, self._opened_event
-        upcasts = lambda: bool(code.upcasters)  # noqa: E731 - asked when it is rebuilt
-        made = FoldedProjection(self._loop, self.name, name, aggregate_type, columns, fold, opened, upcasts)
-        self._parts.followers.append(made.follower)
+        code = self._parts.code
+
+        def unopened(row: Mapping[str, Any]) -> dict[str, Any]:
+            event = withheld(row)
+            code.upcast(event)
+            return event
+
+        made = FoldedProjection(
+            self._loop,
+            self.name,
+            name,
+            aggregate_type,
+            columns,
+            fold,
+            self._opened_event if opens_encrypted else unopened,
+            lambda: opens_encrypted or bool(code.upcasters),
+            f"{version} opened" if opens_encrypted else version,
+        )
+        # Whoever kept it until now has other code, or will be of no use.
+        self._parts.stop(made.follower.name, forgotten=True)
+        self._parts.add(made.follower)
         if live:
             made.follower.start()
         return made
@@ -467,11 +478,11 @@ class EventStore:
         self._open()
         create_audit_log(self._loop, self.name, name, sources)
 
-    def _opened_event(self, event: dict[str, Any]) -> dict[str, Any]:
+    def _opened_event(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        event = as_event(row)
         if SEALED in str(event["event_data"]):
             event["event_data"] = unsealed(self._parts.keys, event["event_data"])
-        if self._parts.code.upcasters:
-            self._parts.code.upcast(event)
+        self._parts.code.upcast(event)
         return event
 
     def forget(self, aggregate_type: str, aggregate_id: str) -> bool:
@@ -482,8 +493,3 @@ class EventStore:
         """Delete the key of whom encrypted fields are about, as the field `subject` names them."""
         self._open()
         return self._parts.keys.forget(str(subject))
-
-
-def parts_for(home: Any, store: str, snapshots: ThreadPoolExecutor) -> StoreParts:
-    """What the openings of a store share."""
-    return StoreParts(Code(), Keys(home, store), snapshots)

@@ -58,12 +58,13 @@ SNAPSHOTS = StructType(
         StructField("taken_at", _TIME, False),
     ]
 )
-# How far those are who follow the store, and what they could not take.
+# How far those are who follow the store, and with which code; and what they could not take, with the row of an outbox.
 SUBSCRIPTIONS = StructType(
     [
         StructField("subscription", _TEXT, False),
         StructField("position", _NUMBER, False),
         StructField("updated_at", _TIME, False),
+        StructField("code", _TEXT),
     ]
 )
 PARKED = StructType(
@@ -74,6 +75,7 @@ PARKED = StructType(
         StructField("reason", _TEXT),
         StructField("attempts", _NUMBER, False),
         StructField("parked_at", _TIME, False),
+        StructField("outbox_row", _TEXT),
     ]
 )
 _BESIDE: Mapping[str, tuple[StructType, tuple[str, ...]]] = {

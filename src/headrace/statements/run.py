@@ -22,6 +22,7 @@ from headrace.errors import (
     ViewError,
 )
 from headrace.events.define import create_event_store, drop_event_store, register_type
+from headrace.events.outbox import refuse_column_gone
 from headrace.events.projections import projection_view
 from headrace.events.tables import store_table
 from headrace.feeds.define import act_on_parked, alter_feed, change_feed, create_feed
@@ -259,6 +260,7 @@ def _run_statement(engine: Engine, statement: Statement) -> Ran:
     if isinstance(statement, DropFlow):
         return _define(engine, lambda: drop_flow(core, statement))
     if isinstance(statement, AlterTable):
+        refuse_column_gone(core, statement)
         return _define(engine, lambda: alter_table(core, statement))
     return _read(engine, statement), None
 
