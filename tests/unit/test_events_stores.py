@@ -154,3 +154,17 @@ def test_a_new_store_has_none_of_the_keys_that_a_crash_left_behind(
     core: Any = SimpleNamespace(path=tmp_path, catalog=store.host.catalog)
     create_event_store(core, CREATE)
     assert list((tmp_path / "event-keys" / "fresh").iterdir()) == []
+
+
+def test_keys_that_cannot_be_deleted_do_not_fail_a_drop_that_is_committed(
+    store: SmallStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(self: Keys) -> None:
+        raise PermissionError("read-only folder")
+
+    monkeypatch.setattr(Keys, "forget_all", refused)
+    monkeypatch.setattr("headrace.events.define.drop_tables", lambda core, tables: None)
+    core: Any = store.host
+    with caplog.at_level(logging.WARNING, "headrace.events"):
+        drop_event_store(core, DROP)
+    assert "keys of the dropped event store events are still there" in caplog.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from headrace.interrupts import interrupts_held
 from headrace.reading.queries import Relations
 from headrace.sql.syntax import CreateEventStore, DropEventStore, OptionValue
 
+_log = logging.getLogger("headrace.events")
 _OPTIONS: Mapping[str, OptionValue] = {
     "data": "json",
     "unknown_types": True,
@@ -66,7 +68,11 @@ def drop_event_store(core: Core, statement: DropEventStore) -> None:
         return
     store = store_table(core.catalog, statement.name)
     drop_tables(core, [store, *(one for one in core.catalog.tables() if one.kept_for == store.name)])
-    Keys(core.path, store.name).forget_all()
+    try:
+        Keys(core.path, store.name).forget_all()
+    except OSError as error:
+        # The drop is committed. The next store of that name deletes them before it is made.
+        _log.warning("keys of the dropped event store %s are still there: %s", store.name, error)
 
 
 def drop_tables(core: Core, tables: Sequence[Table]) -> None:
