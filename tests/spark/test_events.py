@@ -215,6 +215,12 @@ def middle(state: Any, event: Any) -> Any:
     return {"amounts": amounts, "median": amounts[len(amounts) // 2], "n": len(amounts)}
 
 
+def largest(state: Any, event: Any) -> Any:
+    """The largest amount in the place of the median."""
+    found = middle(state, event)
+    return found and {**found, "median": max(found["amounts"])}
+
+
 def test_a_python_fold_is_the_same_live_and_rebuilt(home: Any) -> None:
     home.execute("CREATE EVENT STORE events")
     store = home.events("events")
@@ -235,6 +241,10 @@ def test_a_python_fold_is_the_same_live_and_rebuilt(home: Any) -> None:
     assert len(rows(home, query)) == 3
     with pytest.raises(headrace.SystemTable):
         home.apply({"medians": [{"delete": {"aggregate_id": "a0"}}]})
+    # Other code begins from nothing, and takes the place of the rows of the first in one epoch.
+    projection = store.project("medians", "Account", "median INT, n INT", largest)
+    assert projection.follower.wait_for(last, 120), projection.follower.error
+    assert [(one["n"], one["median"]) for one in rows(home, query)] == [(20, 27), (1, 3), (21, 29)]
     projection.drop()
     assert "medians" not in [one["name"] for one in home.execute("SHOW TABLES").to_pylist()]
 
@@ -253,11 +263,14 @@ def test_rows_of_an_outbox_become_events_once(spark: SparkSession, tmp_path: Pat
         with pytest.raises(headrace.RelationNameError, match="no outbox"):
             store.follow_outbox("t")
         follower = store.follow_outbox("outbox")
+        with pytest.raises(headrace.RelationNameError, match="column payload of outbox makes events of its rows"):
+            hr.execute("ALTER TABLE outbox RENAME COLUMN payload TO body")
         bad = [row(5, payload="{"), row(6, type=None), row(7, id="r01", payload='{"n": "another"}')]
         done = hr.apply({"outbox": [{"insert": row(8, trace="x")}, *({"insert": one} for one in bad[:2])]})
         assert follower.wait_for(done.epoch), follower.error
-        # A row that is gone, and one that comes again with other content under an id that stands for an event.
-        done = hr.apply({"outbox": [{"delete": {"id": "r00"}}, {"insert": bad[2]}]})
+        # Rows that are gone or changed, and one that comes again with other content under an id of an event.
+        hr.apply({"outbox": [{"delete": {"id": "r00"}}, {"delete": {"id": "r01"}}, {"insert": row(2, trace="sent")}]})
+        done = hr.apply({"outbox": [{"insert": bad[2]}]})
         assert follower.wait_for(done.epoch), follower.error
         found = store.read().to_pylist()
         assert [one["event_id"] for one in found] == ["r00", "r01", "r02", "r03", "r04", "r08"]
