@@ -40,7 +40,7 @@ from headrace.state.state import BEGIN, At
 COLUMNS = ("id", "aggregatetype", "aggregateid", "type", "payload")
 PREFIX = "outbox:"
 _PIECE = 2_000
-_LONGEST_ID = 1_000
+_LONGEST_ID, _LONGEST_REASON = 1_000, 10_000
 _ORDER = "_order"
 # The topic, the partition and the offset of what a source keeps.
 _RECORD = re.compile(r"(.*)-(\d+)-(\d+)", re.DOTALL)
@@ -190,12 +190,17 @@ class OutboxFollower(Follower):
             "subscription": self.name,
             "position": epoch,
             "event_id": row_id(row),
-            "reason": f"{error.message}. {error.detail}"[:10_000],
+            "reason": reason_of(error),
             "attempts": 1,
             "parked_at": self._loop.core.tick(),
             "outbox_row": row_text(row),
         }
         return {"insert": kept}
+
+
+def reason_of(error: HeadraceError) -> str:
+    """Why a row could not become an event, as it is kept beside it."""
+    return (f"{error.message}. {error.detail}" if error.detail else error.message)[:_LONGEST_REASON]
 
 
 def row_text(row: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ from headrace.epoch.digest import digest
 from headrace.epoch.loop import Loop
 from headrace.errors import HeadraceError
 from headrace.events.followers import Follower, Opened
-from headrace.events.outbox import OF_ROWS, CallFor
+from headrace.events.outbox import OF_ROWS, CallFor, reason_of
 from headrace.events.reading import read_events
 from headrace.events.tables import beside
 
@@ -128,8 +128,8 @@ def replay_outbox(loop: Loop, store: str, name: str, call_for: CallFor, mend: Me
             taken += 1
         except (*OF_ROWS, _NotMended) as error:
             left += 1
-            told = f"{error.message}. {error.detail}" if isinstance(error, HeadraceError) else str(error)
-            again = {**one, "reason": told[:_REASON], "attempts": one["attempts"] + 1, "parked_at": loop.core.tick()}
+            told = reason_of(error) if isinstance(error, HeadraceError) else str(error)[:_REASON]
+            again = {**one, "reason": told, "attempts": one["attempts"] + 1, "parked_at": loop.core.tick()}
             loop.submit(Call({table: [{"insert": again}]}))
     return taken, left
 
