@@ -18,6 +18,8 @@ HeadraceError
 │   ├── KeyReused         an idempotency key that stands for other changes
 │   └── EventsRejected    events that are malformed, too large, or not as their schema says
 │       └── BadArguments  arguments that a command does not take
+├── EventTypeRefused      a version of an event type that cannot be registered
+│   └── EventTypeTaken    one that is registered already, otherwise
 ├── VersionConflict       events for another version of their aggregate than it has
 ├── CommandRefused        a command that its own rules refuse
 ├── ViewEvaluationError   a view's own expression failed on a row
@@ -237,6 +239,18 @@ class BadArguments(EventsRejected):
         self.message = f"the command {command} does not take these arguments"
         self.detail = "; ".join(reasons[:20])
         self.args = (self.message,)
+
+
+class EventTypeRefused(HeadraceError):
+    """A version of an event type that cannot be registered: its schema, its name, or what is to be encrypted of it."""
+
+    code = "event_type_refused"
+
+
+class EventTypeTaken(EventTypeRefused):
+    """A version of an event type that is registered already, otherwise."""
+
+    code = "event_type_taken"
 
 
 class VersionConflict(HeadraceError):

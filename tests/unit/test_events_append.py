@@ -164,7 +164,7 @@ def test_nesting_is_bounded(store: SmallStore) -> None:
         store.append("Customer", "a", [{"event_type": "x", "event_data": deep}])
     circle: dict[str, Any] = {}
     circle["a"] = circle
-    with pytest.raises(EventsRejected, match="no JSON"):
+    with pytest.raises(EventsRejected, match="nested too deeply"):
         store.append("Customer", "a", [{"event_type": "x", "event_data": circle}])
 
 

@@ -14,6 +14,16 @@ from tests.unit.test_events_states import SmallStore, event
 _DOUBLING = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(20)} | {"d20": {}}
 
 
+_MANY = [[n] for n in range(20_000)]
+_NAMES = {f"k{n}": n for n in range(12_000)}
+
+
+def doubling(leaf: Any, by: str = "allOf") -> dict[str, Any]:
+    """A schema of 40 steps, each of which refers to the next one twice."""
+    steps = {f"d{n}": {by: [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)}
+    return {"$ref": "#/$defs/d0", "$defs": {**steps, "d40": leaf}}
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> SmallStore:
     made = SmallStore(tmp_path)
@@ -47,6 +57,57 @@ def test_a_check_that_costs_more_than_its_data_may_is_refused(store: SmallStore,
     with pytest.raises(EventsRejected, match="too much work"):
         store.append("T", "a", [event("X", **data)])
     assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize(
+    ("schema", "data"),
+    [
+        (doubling({}), {"a": "x" * 180_000}),
+        (doubling(False, "anyOf"), {"a": "x" * 180_000}),
+        (doubling({"properties": {"a": {"items": {}}}}), {"a": _MANY}),
+        (doubling({"properties": {"a": {"contains": {"type": "string"}, "minContains": 0}}}), {"a": _MANY}),
+        (doubling({"properties": {"a": {"uniqueItems": True}}}), {"a": _MANY}),
+        (doubling({"properties": {"a": {"const": {"b": _MANY[:800]}}}}), {"a": {"b": _MANY[:800]}, "c": "x" * 160_000}),
+        ({**doubling({"properties": {"k1": {}}}), "unevaluatedProperties": False}, _NAMES),
+        ({"patternProperties": {f"^{n}[a-z]{{100}}": {} for n in range(900)}}, _NAMES),
+    ],
+    ids=["references", "faults", "items", "contains", "unique", "const", "unevaluated", "patterns"],
+)
+def test_no_keyword_and_no_large_event_makes_a_check_that_does_not_end(
+    store: SmallStore, schema: Any, data: Any
+) -> None:
+    store.register_schema("X", schema)
+    began = time.process_time()
+    with pytest.raises(EventsRejected, match="too much work"):
+        store.append("T", "a", [event("X", **data)])
+    assert time.process_time() - began < 5
+
+
+def test_what_is_not_evaluated_is_told_as_the_standard_has_it(store: SmallStore) -> None:
+    store.register_schema(
+        "X",
+        {
+            "$defs": {"named": {"properties": {"name": {"type": "string"}}}},
+            "allOf": [{"$ref": "#/$defs/named"}],
+            "if": {"properties": {"kind": {"const": "b"}}, "required": ["kind"]},
+            "then": {"properties": {"extra": {}}},
+            "else": {"properties": {"other": {}}},
+            "properties": {"list": {"prefixItems": [{}], "contains": {"type": "string"}, "unevaluatedItems": False}},
+            "dependentSchemas": {"name": {"properties": {"nick": {}}}},
+            "unevaluatedProperties": {"type": "boolean"},
+        },
+    )
+    for right in (
+        {"name": "a", "nick": 1},
+        {"kind": "b", "extra": 1},
+        {"other": 1},
+        {"list": [1, "a", "b"]},
+        {"anything": True},
+    ):
+        store.append("T", "a", [event("X", **right)])
+    for wrong in ({"nick": 1}, {"kind": "b", "other": 1}, {"extra": 1}, {"list": [1, "a", 2]}):
+        with pytest.raises(EventsRejected, match="Unevaluated"):
+            store.append("T", "a", [event("X", **wrong)])
 
 
 def test_parts_of_a_list_are_told_apart_without_comparing_each_with_each(store: SmallStore) -> None:

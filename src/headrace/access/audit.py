@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.access.book import FOLDER
+from headrace.errors import HeadraceError
 from headrace.storage.objects import Location, ObjectPath
 
 _acting: ContextVar[str] = ContextVar("headrace_acting", default="")
@@ -75,6 +76,18 @@ class Audit:
                 self._append(line, entry["at"])
         except OSError as error:
             _log.error("the audit trail cannot be written (%s): %s", error, line.decode().strip())
+
+    @contextmanager
+    def noting(self, what: str) -> Generator[None, None, None]:
+        """Inside, something is done that is noted, with what became of it."""
+        outcome = "done"
+        try:
+            yield
+        except BaseException as error:
+            outcome = error.code if isinstance(error, HeadraceError) else type(error).__name__
+            raise
+        finally:
+            self.note(what, outcome)
 
     def entries(self) -> Iterator[dict[str, Any]]:
         """What the trail holds, oldest first; a last line that was cut off by a crash is left out."""

@@ -80,6 +80,52 @@ def decode_at(text: str, begin: int) -> tuple[Any, int]:
         raise Undecodable(f"not a number that can be read: {error}", "text") from None
 
 
+class Digits(float):
+    """A number that JSON had with other digits than the nearest float has: it counts as that, and is written as those.
+
+    So 9.50 stays 9.50 and 1e400 stays 1e400, and who computes with them computes with floats.
+    """
+
+    __slots__ = ("text",)
+
+    def __new__(cls, text: str) -> Digits:
+        """The number of a text of JSON."""
+        made = super().__new__(cls, text)
+        made.text = text
+        return made
+
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def __reduce__(self) -> tuple[type[Digits], tuple[str]]:
+        return Digits, (self.text,)
+
+
+def read_kept(text: str) -> Any:
+    """JSON that was written here, as Python's own values: ints, floats that keep their digits, texts."""
+    return _kept.decode(text)
+
+
+def _float(text: str) -> float:
+    plain = float(text)
+    return plain if repr(plain) == text else Digits(text)
+
+
+def canonical(value: Any) -> str:
+    """The same text for the same value, in whatever order its objects name their parts; 1 is neither 1.0 nor true."""
+    return json_text(_ordered(value))
+
+
+def _ordered(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _ordered(part) for name, part in sorted(cast("dict[str, Any]", value).items())}
+    if isinstance(value, list):
+        return [_ordered(part) for part in cast("list[Any]", value)]
+    return value
+
+
 def refuse_depth(value: Any) -> None:
     """Nothing, or `Undecodable` if a value is nested deeper than `DEEPEST`."""
     level = [value]
@@ -100,6 +146,8 @@ def json_text(value: Any) -> str:
             return "[" + ",".join(map(json_text, cast("list[Any]", value))) + "]"
         case Decimal():
             return str(value) if value.is_finite() else f'"{value}"'
+        case Digits():
+            return value.text
         case float():
             return json.dumps(value) if math.isfinite(value) else f'"{Decimal(value)}"'
         case None | bool() | int():
@@ -138,4 +186,5 @@ def _no_constant(name: str) -> Any:
 
 
 _parse_float: Callable[[str], Any] = Decimal
+_kept = JSONDecoder(parse_float=_float)
 _decoder = JSONDecoder(parse_float=_parse_float, parse_constant=_no_constant, object_pairs_hook=_unique)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any, cast
 
 import pyarrow as pa
 import typer
 
+from headrace.capture.exact_json import json_text, read_json, read_kept
+from headrace.capture.messages import Undecodable
 from headrace.cli.homes import choose_home
 from headrace.cli.opening import errors_reported, opened, read_sql, through_owner
 from headrace.cli.options import DebugOption, HomeOption, JsonOption
 from headrace.cli.show import show_json, show_rows
 from headrace.errors import EventsRejected
+from headrace.events.event import number_or_text
 from headrace.face import home_of
 
 events = typer.Typer(
@@ -54,8 +56,7 @@ def append(
     """Append one event, or those of a file, all or none."""
     with errors_reported(as_json=as_json, debug=debug):
         listed = _events(event_type, data, file)
-        version = int(expected) if expected.isascii() and expected.isdigit() else expected
-        given: dict[str, Any] = {"events": listed, "expected": version}
+        given: dict[str, Any] = {"events": json_text(listed), "expected": number_or_text(expected)}
         if key is not None:
             given["key"] = key
         receipt = _asked(
@@ -88,8 +89,9 @@ def read(
         named = {"aggregate_type": aggregate_type, "aggregate_id": aggregate_id}
         chosen = {name: value for name, value in named.items() if value is not None}
         answer = _asked(home, "read", store, write=False, since=since, limit=limit, **chosen)
+        listed = read_kept(answer["events"])
         if as_json:
-            show_json(answer["events"])
+            typer.echo(json_text(listed))
             return
         names = (
             "position",
@@ -101,10 +103,10 @@ def read(
             "metadata",
             "created_at",
         )
-        columns = {name: pa.array([_text(one[name]) for one in answer["events"]], pa.string()) for name in names}
+        columns = {name: pa.array([_text(one[name]) for one in listed], pa.string()) for name in names}
         show_rows(pa.table(columns), as_json=False, rows=limit)
         if answer["more"]:
-            typer.echo(f"more follow: --since {answer['events'][-1]['position']}")
+            typer.echo(f"more follow: --since {listed[-1]['position']}")
 
 
 @events.command()
@@ -119,18 +121,18 @@ def state(
 ) -> None:
     """Show what an aggregate is, or was as of a position or a time; ends with code 1 if it was not there."""
     with errors_reported(as_json=as_json, debug=debug):
-        when = int(as_of) if as_of is not None and as_of.isascii() and as_of.isdigit() else as_of
-        given = {} if when is None else {"as_of": when}
+        given = {} if as_of is None else {"as_of": number_or_text(as_of)}
         answer = _asked(
             home, "state", store, write=False, aggregate_type=aggregate_type, aggregate_id=aggregate_id, **given
         )
+        found = None if answer["state"] is None else read_kept(answer["state"])
         if as_json:
-            show_json(answer)
-        elif answer["state"] is None:
+            typer.echo(json_text({**answer, "state": found}))
+        elif found is None:
             typer.echo(_not_there(aggregate_type, aggregate_id, as_of, answer))
         else:
-            show_json(answer["state"])
-    if answer["state"] is None:
+            typer.echo(json_text(found))
+    if found is None:
         raise typer.Exit(1)
 
 
@@ -158,16 +160,21 @@ def _events(event_type: str | None, data: str | None, file: str | None) -> list[
         if file is None:
             if event_type is None:
                 raise ValueError("name an EVENT_TYPE, or --file FILE")
-            return [{"event_type": event_type, "event_data": json.loads(data or "{}")}]
+            return [{"event_type": event_type, "event_data": read_json(data or "{}")}]
         if event_type is not None:
             raise ValueError("give one event or --file FILE, not both")
-        listed = json.loads(read_sql(file))
-    except (ValueError, RecursionError) as error:
+        listed = read_json(read_sql(file))
+    except Undecodable as error:
         what = "DATA" if file is None else file
-        said = str(error) if type(error) is ValueError else f"{what} is not JSON: {error}"
-        hint = 'write headrace events append Customer c1 CustomerCreated \'{"name": "Ada"}\''
-        raise EventsRejected.of_the_call("an event store", said, hint=hint) from None
+        raise _unreadable(f"{what} is not JSON: {error.reason.removeprefix('not JSON: ')}") from None
+    except ValueError as error:
+        raise _unreadable(str(error)) from None
     return cast("list[dict[str, Any]]", listed if isinstance(listed, list) else [listed])
+
+
+def _unreadable(said: str) -> EventsRejected:
+    hint = 'write headrace events append Customer c1 CustomerCreated \'{"name": "Ada"}\''
+    return EventsRejected.of_the_call("an event store", said, hint=hint)
 
 
 def _asked(home: str | None, deed: str, store: str | None, *, write: bool, **arguments: Any) -> dict[str, Any]:
@@ -194,4 +201,4 @@ def _not_there(aggregate_type: str, aggregate_id: str, as_of: str | None, answer
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else json_text(value)

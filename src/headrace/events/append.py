@@ -7,8 +7,7 @@ call alone.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, cast
@@ -16,19 +15,20 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 
-from headrace.capture.exact_json import json_text, read_json
+from headrace.capture.exact_json import canonical, json_text, read_kept
 from headrace.catalog.catalog import Table
 from headrace.epoch.batch import Batch, Changes, WorkedOut
 from headrace.epoch.calls import Call
+from headrace.epoch.core import Core
 from headrace.epoch.digest import digest
-from headrace.errors import EventsRejected, Rejection, VersionConflict
-from headrace.events.event import Append, Event
+from headrace.epoch.receipt import Receipt
+from headrace.errors import EventsRejected, KeyReused, Rejection, VersionConflict
+from headrace.events.define import types_in
+from headrace.events.erasure import Keys, Sealing
+from headrace.events.event import Append, Event, Keyed, key_id
 from headrace.events.tables import EVENT_ID, beside, store_table
 from headrace.state.hashing import hash_columns
 from headrace.state.state import State
-
-# From the text that is kept of data or metadata to the text that was given, where some of it is encrypted.
-Opened = Callable[[str], str]
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,8 @@ class _Numbered:
     """What one call appends, with its numbers, and what it leaves for calls after it."""
 
     rows: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    # Of each row, the append that brought it, and which of its events it is.
+    sent: list[tuple[Append, int]] = field(default_factory=list[tuple[Append, int]])
     heads: dict[tuple[str, str], _Head] = field(default_factory=dict[tuple[str, str], _Head])
     told: dict[str, int | None] = field(default_factory=lambda: dict[str, int | None](version=0, position=0))
 
@@ -53,48 +55,54 @@ def append_call(
     store: str,
     appends: Sequence[Append],
     changes: Changes | None = None,
-    opened: Opened | None = None,
+    *,
+    keys: Keys | None = None,
     always: Changes | None = None,
+    keyed: Keyed | None = None,
 ) -> Call:
     """The call that appends events to aggregates, all or none, with changes of ordinary tables in the same epoch.
 
     Events whose ids are all known already are not appended again, nor are the changes that came with them applied, but
-    for those that are to be made always.
+    for those that are to be made always. Values are encrypted when all else of the call is checked, so that no key is
+    made for what is refused, and none is forgotten between that and the epoch.
     """
     named = (one.event_id.encode() for append in appends for one in append.events)
     return Call(
         {},
-        digest=digest(store.encode(), *named),
+        key=None if keyed is None else keyed.key,
+        digest=digest(store.encode(), *named) if keyed is None else keyed.digest,
         quiet=True,
-        within=lambda batch: _worked_out(batch, store, appends, changes or {}, always or {}, opened),
+        within=lambda batch: _worked_out(batch, store, appends, changes or {}, always or {}, keys),
     )
 
 
 def _worked_out(
-    batch: Batch, store: str, appends: Sequence[Append], changes: Changes, always: Changes, opened: Opened | None
+    batch: Batch, store: str, appends: Sequence[Append], changes: Changes, always: Changes, keys: Keys | None
 ) -> WorkedOut:
     table = store_table(batch.catalog, store)
     name = table.name
     known = _known(batch, name, [one.event_id for append in appends for one in append.events if one.given])
     heads = _heads(batch, name, appends)
     found = _Numbered()
+    sealing = None if keys is None else Sealing(keys)
     position = cast("int | None", batch.notes.get((name, "position")))
     last = batch.before(name).count if position is None else position
     for append in appends:
         ids = [one.event_id for one in append.events]
         repeated = [one for one in ids if one in known]
         if repeated:
-            _refuse_other(table, append, known, len(repeated), opened)
+            _refuse_other(table, append, known, len(repeated), sealing)
             row = known[ids[-1]]
             found.told = {"version": row["event_version"], "position": row["position"]}
             continue
         head = heads.get((append.aggregate_type, append.aggregate_id))
         version = 0 if head is None else head.version
         _refuse_version(append, version)
-        for one in append.events:
+        for index, one in enumerate(append.events):
             version, last = version + 1, last + 1
             row = _row(table, append, one, version, last, batch.now)
             found.rows.append(row)
+            found.sent.append((append, index))
             known[one.event_id] = row
         created_at = batch.now if head is None else head.created_at
         key = append.aggregate_type, append.aggregate_id
@@ -102,7 +110,29 @@ def _worked_out(
         found.told = {"version": version, "position": last}
     if not found.rows:
         return WorkedOut(always, found.told, {})
+    types = types_in(batch.before(beside(name, "types")))
+    if sealing is not None and any(one.encrypted for one in types.values()):
+        for row, (append, index) in zip(found.rows, found.sent, strict=True):
+            row["event_data"] = sealing.sealed(name, types, append, index)
     return WorkedOut(_changes(name, found, {**changes, **always}, batch.now), found.told, _noted(name, found, last))
+
+
+def carried_out(core: Core, store: str, asked: Keyed) -> Receipt | None:
+    """What became of a call that was made under a key, None if none was; refused, if it was another one."""
+    first = core.known(asked.key)
+    if first is not None:
+        if first.digest not in ("", asked.digest):
+            raise KeyReused(asked.key)
+        return first
+    # Its receipt may have expired with its epoch: its events are there, one after the other.
+    state, schema = core.newest_of_names([store])[store]
+    found: list[dict[str, Any]] = []
+    while rows := rows_by(state, (EVENT_ID,), [(key_id(asked.key, len(found)),)]):
+        found.append(dict(zip(schema.names, rows[0], strict=True)))
+    if not found:
+        return None
+    last = found[-1]
+    return Receipt(core.epoch, {store: len(found)}, version=last["event_version"], position=last["position"])
 
 
 def _changes(name: str, found: _Numbered, changes: Changes, now: datetime) -> Changes:
@@ -147,7 +177,7 @@ def kept_form(table: Table, text: str) -> Any:
     """A document as the store keeps it: JSON text, or a map of texts, in which all but texts themselves are JSON."""
     if (table.events or {}).get("data") != "map":
         return text
-    content: dict[str, Any] = read_json(text)
+    content: dict[str, Any] = read_kept(text)
     return {
         name: value if value is None or isinstance(value, str) else json_text(value) for name, value in content.items()
     }
@@ -211,14 +241,15 @@ def _refuse_version(append: Append, version: int) -> None:
 
 
 def _refuse_other(
-    table: Table, append: Append, known: Mapping[str, Mapping[str, Any]], count: int, opened: Opened | None
+    table: Table, append: Append, known: Mapping[str, Mapping[str, Any]], count: int, sealing: Sealing | None
 ) -> None:
     """Refuse events that are there in part, or with other content; the same ones again are no error."""
     if count < len(append.events):
         index = next(i for i, one in enumerate(append.events) if one.event_id in known)
         reason = f"event_id {append.events[index].event_id!r} is there already, but not all events of this append are"
         raise EventsRejected(
-            [Rejection(table.name, index, reason)], hint="repeat an append with all of its events, or give new ids"
+            [Rejection(table.name, index, f"{append.where}{reason}")],
+            hint="repeat an append with all of its events, or give new ids",
         )
     for index, one in enumerate(append.events):
         row = known[one.event_id]
@@ -226,22 +257,23 @@ def _refuse_other(
             row["aggregate_type"] == append.aggregate_type
             and row["aggregate_id"] == append.aggregate_id
             and row["event_type"] == one.event_type
-            and _same(table, row["event_data"], one.data, opened)
-            and _same(table, row["metadata"], one.metadata, opened)
+            and _same(table, row["event_data"], one.data, sealing)
+            and _same(table, row["metadata"], one.metadata, sealing)
         )
         if not same:
-            reason = f"event_id {one.event_id!r} stands for another event, of {row['aggregate_type']} "
+            reason = f"{append.where}event_id {one.event_id!r} stands for another event, of {row['aggregate_type']} "
             raise EventsRejected(
                 [Rejection(table.name, index, f"{reason}{row['aggregate_id']} at version {row['event_version']}")],
                 hint="an event_id stands for one event; give a new one",
             )
 
 
-def _same(table: Table, kept: Any, given: str, opened: Opened | None) -> bool:
+def _same(table: Table, kept: Any, given: str, sealing: Sealing | None) -> bool:
+    """Whether a document that is kept is the one that is given, to the digit."""
     if kept == kept_form(table, given):
         return True
     if not isinstance(kept, str):
         return False
-    return json.loads(kept if opened is None else opened(kept)) == json.loads(
-        given if opened is None else opened(given)
+    return (
+        canonical(read_kept(kept)) == canonical(read_kept(given)) if sealing is None else sealing.is_same(kept, given)
     )

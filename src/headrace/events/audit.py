@@ -64,8 +64,24 @@ def _of_source(catalog: Catalog, source: str) -> str:
         )
     known = catalog.sources.get(source.lower())
     what = known.table if known is not None and known.table else source.lower()
+    which = _key_of(catalog.relations.get(what))
     return (
-        f"SELECT coalesce(source_at, arrived_at), CAST(NULL AS STRING), '{what}', event_id, operation, before, after, "
+        f"SELECT coalesce(source_at, arrived_at), CAST(NULL AS STRING), '{what}', {which}, operation, before, after, "
         f"CAST(NULL AS STRING), CAST(NULL AS STRING), '{source.lower()}', event_id, CAST(NULL AS BIGINT) "
         f"FROM {quoted(raw)}"
     )
+
+
+def _key_of(target: object) -> str:
+    """The key of a captured row, as its table has one; what stands for the record where nothing tells it."""
+    key = target.contract.key if isinstance(target, Table) else ()
+    if not key:
+        return "event_id"
+    values = [f"get_json_object(coalesce(after, before), {_path(name)})" for name in key]
+    found = values[0] if len(values) == 1 else f"nullif(concat_ws(',', {', '.join(values)}), '')"
+    return f"coalesce({found}, event_id)"
+
+
+def _path(name: str) -> str:
+    escaped = f"$['{name}']".replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

@@ -15,6 +15,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,11 +24,13 @@ from types import ModuleType
 from typing import Any, Protocol, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic_core import PydanticSerializationError
 
 from headrace.epoch.receipt import Receipt
-from headrace.errors import BadArguments, CommandRefused, SetupError, VersionConflict
-from headrace.events.event import key_id
+from headrace.errors import BadArguments, CommandRefused, EventsRejected, Rejection, SetupError, VersionConflict
+from headrace.events.event import Keyed, keyed
 from headrace.events.states import Reached
+from headrace.json_forms import json_form
 
 Decide = Callable[..., Any]
 
@@ -36,28 +39,27 @@ class Store(Protocol):
     """What a command needs of a store."""
 
     @property
-    def epoch(self) -> int:
-        """The newest epoch."""
+    def name(self) -> str:
+        """The name of the store."""
         ...
 
-    def known(self, ids: Sequence[str]) -> list[dict[str, Any]]:
-        """The events of these ids that are there."""
+    def carried_out(self, asked: Keyed) -> Receipt | None:
+        """What became of a command that was carried out under its key, None if none was."""
         ...
 
     def shown_state(self, aggregate_type: str, aggregate_id: str) -> tuple[dict[str, Any] | None, Reached]:
         """A state, and how it was reached."""
         ...
 
-    def append(
+    def decide(
         self,
         aggregate_type: str,
         aggregate_id: str,
         events: Sequence[Mapping[str, Any]],
-        expected: int | str,
-        *,
-        key: str | None,
+        reached: Reached,
+        asked: Keyed | None,
     ) -> Receipt:
-        """Append events."""
+        """Append what a command decided, if anything, for the version that it saw."""
         ...
 
 
@@ -144,56 +146,66 @@ def command(
 def run_command(store: Store, asked: Command, given: Mapping[str, Any], key: str | None = None) -> CommandResult:
     """Carry a command out, or raise CommandRefused, and then nothing has changed.
 
-    The same key again has the result of the first time. Raises VersionConflict if others came in between each time.
+    The same key again, with the same arguments, has the result of the first time, also if nothing came of it; with
+    others it raises KeyReused. Raises VersionConflict if others came in between each time.
     """
-    arguments = _arguments(asked, given)
+    arguments, content = _arguments(asked, given)
     name = str(arguments[asked.id_argument])
-    space = None if key is None else f"{asked.name}/{name}/{key}"
-    if space is not None:
-        known = store.known([key_id(space, 0)])
-        if known:
-            return _known_result(store, space, known[0])
+    known = None if key is None else keyed(key, ("command", store.name, asked.name, name), content)
     for attempt in range(1, asked.attempts + 1):
         state, reached = store.shown_state(asked.aggregate_type, name)
-        events = _decided(asked, state, arguments)
-        if not events:
-            return CommandResult(store.epoch, reached.version, reached.position, 0, attempt)
+        if known is not None:
+            # After the state: where that has the events of the first time already, its key is known by now.
+            first = store.carried_out(known)
+            if first is not None:
+                return _result(store, first, attempt)
+        events = _decided(asked, state, arguments, known)
         try:
-            receipt = store.append(asked.aggregate_type, name, events, reached.version, key=space)
+            receipt = store.decide(asked.aggregate_type, name, events, reached, known)
         except VersionConflict:
             if attempt == asked.attempts:
                 raise
             continue
-        return CommandResult(receipt.epoch, receipt.version or 0, receipt.position or 0, len(events), attempt)
+        return _result(store, receipt, attempt, len(events))
     raise AssertionError("a command has at least one attempt")
 
 
-def _known_result(store: Store, space: str, first: Mapping[str, Any]) -> CommandResult:
-    """The result of a command that was carried out before under its key: its events are there, one after the other."""
-    last, count = first, 1
-    while found := store.known([key_id(space, count)]):
-        last, count = found[0], count + 1
-    return CommandResult(store.epoch, last["event_version"], last["position"], count)
+def _result(store: Store, receipt: Receipt, attempt: int, count: int = 0) -> CommandResult:
+    made = receipt.applied.get(store.name, count)
+    return CommandResult(receipt.epoch, receipt.version or 0, receipt.position or 0, made, attempt)
 
 
-def _arguments(asked: Command, given: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(asked: Command, given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """The arguments, and a text that is the same for the same ones."""
     try:
         model = asked.arguments.model_validate(dict(given))
     except ValidationError as error:
         reasons = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
         raise BadArguments(asked.name, reasons, list(asked.arguments.model_fields)) from None
-    return {name: getattr(model, name) for name in asked.arguments.model_fields}
+    arguments = {name: getattr(model, name) for name in asked.arguments.model_fields}
+    try:
+        plain = model.model_dump(mode="json")
+    except (PydanticSerializationError, ValueError):
+        plain = json_form(arguments)
+    return arguments, json.dumps(plain, sort_keys=True)
 
 
-def _decided(asked: Command, state: Any, arguments: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+def _decided(
+    asked: Command, state: Any, arguments: Mapping[str, Any], known: Keyed | None
+) -> Sequence[Mapping[str, Any]]:
     outcome = asked.decide(state, **arguments)
     if isinstance(outcome, CommandRefused):
         raise outcome
     if outcome is None:
         return ()
-    if isinstance(outcome, Mapping):
-        return [cast("Mapping[str, Any]", outcome)]
-    return list(outcome)
+    events: list[Any] = [outcome] if isinstance(outcome, Mapping) else list(outcome)
+    for index, one in enumerate(events) if known is not None else ():
+        if isinstance(one, Mapping) and cast("Mapping[str, Any]", one).get("event_id") is not None:
+            raise EventsRejected(
+                [Rejection(asked.name, index, "under a key, events have the ids that follow from it")],
+                hint=f"let the command {asked.name} give no event_id, or run it without a key",
+            )
+    return events
 
 
 def load_commands(named: str) -> tuple[ModuleType, dict[str, Command]]:

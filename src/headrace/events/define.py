@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Container, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
+
+import pyarrow as pa
 
 from headrace.catalog.catalog import Table
 from headrace.definitions.adopt import adopt, restore_names
+from headrace.epoch.batch import Batch, WorkedOut
 from headrace.epoch.calls import Call
 from headrace.epoch.core import Core
 from headrace.epoch.loop import Loop
 from headrace.epoch.receipt import Receipt
 from headrace.epoch.work import Work
-from headrace.errors import HeadraceError, RelationNameError, StatementError
+from headrace.errors import EventTypeRefused, EventTypeTaken, RelationNameError, StatementError
 from headrace.events.erasure import Keys
 from headrace.events.event import NAME_LENGTH
 from headrace.events.schemas import EventType, Types, checked_schema
@@ -22,6 +26,9 @@ from headrace.events.tables import beside, store_table, store_tables
 from headrace.interrupts import interrupts_held
 from headrace.reading.queries import Relations
 from headrace.sql.syntax import CreateEventStore, DropEventStore, OptionValue
+from headrace.state.run import Run
+from headrace.state.snapshot import Snapshot
+from headrace.state.state import State
 
 _log = logging.getLogger("headrace.events")
 _OPTIONS: Mapping[str, OptionValue] = {
@@ -146,7 +153,20 @@ def register_type(
         "subject": subject or None,
         "registered_at": loop.core.tick(),
     }
-    return loop.submit(Call({beside(table.name, "types"): [{"insert": row}]}))
+    name = beside(table.name, "types")
+    note = (name, event_type, str(version))
+
+    def within(batch: Batch) -> WorkedOut:
+        # Looked at again in its turn: another may have registered the version meanwhile.
+        known = dict(types_in(batch.before(name)))
+        noted = batch.notes.get(note)
+        if isinstance(noted, EventType):
+            known[event_type, version] = noted
+        if is_registered(known, wanted):
+            return WorkedOut({}, {}, {})
+        return WorkedOut({name: [{"insert": row}]}, {}, {note: wanted})
+
+    return loop.submit(Call({}, quiet=True, within=within))
 
 
 def checked_type(
@@ -159,15 +179,15 @@ def checked_type(
 ) -> EventType:
     """One version of an event type, as a store could register it."""
     if not event_type or len(event_type) > NAME_LENGTH:
-        raise HeadraceError(f"an event type has a name of 1 to {NAME_LENGTH} letters", hint="name it")
+        raise EventTypeRefused(f"an event type has a name of 1 to {NAME_LENGTH} letters", hint="name it")
     if isinstance(version, bool) or not 1 <= version < 2**31:
-        raise HeadraceError("the version of an event type is a whole number from 1", hint="begin with 1")
+        raise EventTypeRefused("the version of an event type is a whole number from 1", hint="begin with 1")
     text = None if schema is None else checked_schema(schema)
     listed = tuple(sorted(set(encrypted)))
     if any(not one or "." in one or one.startswith("$") for one in listed):
-        raise HeadraceError("encrypted fields are names on the first level of event_data", hint="name such fields")
+        raise EventTypeRefused("encrypted fields are names on the first level of event_data", hint="name such fields")
     if listed and (table.events or {}).get("data") == "map":
-        raise HeadraceError(
+        raise EventTypeRefused(
             "encrypted fields need a store whose data are JSON",
             hint="write CREATE EVENT STORE ... WITH (data = 'json')",
         )
@@ -179,7 +199,7 @@ def is_registered(known: Types, wanted: EventType) -> bool:
     held = known.get((wanted.event_type, wanted.schema_version))
     if held is None or held == wanted:
         return held is not None
-    raise HeadraceError(
+    raise EventTypeTaken(
         f"{wanted.event_type} version {wanted.schema_version} is registered already, otherwise",
         detail="Events that were checked against it may be there.",
         hint=f"register version {wanted.schema_version + 1}, and an upcaster that leads to it",
@@ -188,7 +208,21 @@ def is_registered(known: Types, wanted: EventType) -> bool:
 
 def types_of(relations: Relations, store: str) -> Types:
     """The event types of a store, by name and version."""
-    held = relations[beside(store, "types")][0].all()
+    return types_in(relations[beside(store, "types")][0])
+
+
+def types_in(state: State) -> Types:
+    """The same of the table that they are kept in, which is read again only when it has changed."""
+    return _types_of_runs(state.schema, state.runs) if isinstance(state, Snapshot) else _read_types(state)
+
+
+@lru_cache(maxsize=64)
+def _types_of_runs(schema: pa.Schema, runs: tuple[Run, ...]) -> Types:
+    return _read_types(Snapshot(schema, runs))
+
+
+def _read_types(state: State) -> Types:
+    held = state.all()
     columns = [column.to_pylist() for column in held.rows.columns]
     found: dict[tuple[str, int], EventType] = {}
     for kind, version, schema, encrypted, subject, _ in zip(*columns, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,8 +11,9 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any, Literal, cast
 
-from headrace.capture.exact_json import DEEPEST, json_text, refuse_depth
+from headrace.capture.exact_json import DEEPEST, Digits, canonical, json_text, read_kept, refuse_depth
 from headrace.capture.messages import Undecodable
+from headrace.epoch.digest import digest
 from headrace.errors import EventsRejected, Rejection
 from headrace.json_forms import json_form
 
@@ -24,6 +26,8 @@ _KNOWN = frozenset({"event_id", "event_type", "event_data", "metadata", "schema_
 _FORM = (
     '{"event_type": "CustomerCreated", "event_data": {...}, "metadata": {...}, "event_id": "...", "schema_version": 1}'
 )
+_PARTS = ("aggregate_type", "aggregate_id", "events", "expected")
+_APPEND = '{"aggregate_type": "Customer", "aggregate_id": "c1", "events": [...], "expected": "any"}'
 Expected = int | Literal["any", "none"]
 
 
@@ -52,6 +56,8 @@ class Append:
     aggregate_id: str
     events: tuple[Event, ...]
     expected: Expected = "any"
+    # Which it is of several, for what is said of it.
+    where: str = ""
 
 
 def read_append(
@@ -62,6 +68,7 @@ def read_append(
     expected: object,
     most_bytes: int,
     marks: Mapping[str, object] | None = None,
+    where: str = "",
 ) -> Append:
     """An append as it is kept, or `EventsRejected` with every reason against it.
 
@@ -77,20 +84,69 @@ def read_append(
         if not 0 < len(listed) <= MOST_EVENTS:
             raise _Bad(f"an append has 1 to {MOST_EVENTS} events, not {len(listed)}")
     except _Bad as bad:
-        raise EventsRejected.of_the_call(store, str(bad)) from None
+        raise EventsRejected.of_the_call(store, f"{where}{bad}") from None
     read: list[Event] = []
     rejections: list[Rejection] = []
     for index, one in enumerate(listed):
         try:
             read.append(_event(one, most_bytes, marks))
         except _Bad as bad:
-            rejections.append(Rejection(store, index, str(bad)))
+            rejections.append(Rejection(store, index, f"{where}{bad}"))
     ids = {one.event_id for one in read}
     if not rejections and len(ids) != len(read):
-        rejections.append(Rejection(store, 0, "two events of one append have the same event_id"))
+        rejections.append(Rejection(store, 0, f"{where}two events of one append have the same event_id"))
     if rejections:
         raise EventsRejected(rejections)
-    return Append(kind, name, tuple(read), wanted)
+    return Append(kind, name, tuple(read), wanted, where)
+
+
+def number_or_text(given: str) -> int | str:
+    """A version or a position where the text is one, else the text, such as any, none or a time."""
+    return int(given) if given.isascii() and given.isdigit() else given
+
+
+def read_appends(store: str, appends: object, most_bytes: int) -> list[Append]:
+    """Several appends; what is wrong with one says which of them it is."""
+    if not isinstance(appends, Sequence) or isinstance(appends, str | bytes) or not appends:
+        raise EventsRejected.of_the_call(store, "there is nothing to append", hint=f"give a list of {_APPEND}")
+    listed = cast("Sequence[object]", appends)
+    read: list[Append] = []
+    for number, one in enumerate(listed, 1):
+        if not isinstance(one, Mapping):
+            raise EventsRejected.of_the_call(store, f"append {number} is no object", hint=f"write {_APPEND}")
+        parts = cast("Mapping[str, Any]", one)
+        unknown = [str(name)[:60] for name in parts if name not in _PARTS]
+        if unknown:
+            reason = f"append {number} has an unknown part {unknown[0]!r}"
+            raise EventsRejected.of_the_call(store, reason, hint=f"write {_APPEND}")
+        where = f"append {number}: " if len(listed) > 1 else ""
+        about = parts.get("aggregate_type"), parts.get("aggregate_id"), parts.get("events")
+        read.append(read_append(store, *about, parts.get("expected", "any"), most_bytes, where=where))
+    return read
+
+
+@dataclass(frozen=True)
+class Keyed:
+    """What a call is known by that may be sent again: its key, among those of its kind, and what it was sent with."""
+
+    key: str
+    digest: str
+
+
+def keyed(key: str, space: Sequence[str], content: str) -> Keyed:
+    """A key of one space; none of its parts can pass for the end of another."""
+    told = key.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    parts = [part.encode("utf-8", "surrogatepass") for part in (*space, key)]
+    return Keyed(f"{told}/{digest(*parts)}", digest(content.encode("utf-8", "surrogatepass")))
+
+
+def append_content(append: Append) -> str:
+    """What an append brings, as a text that is the same when it comes again."""
+    events = [
+        [one.event_id if one.given else None, one.event_type, read_kept(one.data), read_kept(one.metadata)]
+        for one in append.events
+    ]
+    return canonical(events)
 
 
 def with_ids(append: Append, key: str) -> Append:
@@ -177,12 +233,12 @@ class _Exact(Exception):
 def _text(value: dict[str, Any], what: str) -> str:
     """A document as JSON text, numbers with the digits that they have."""
     try:
-        if not all(type(name) is str for name in value):
-            raise _Bad(f"the names in {what} are texts")
         try:
+            if not _names_are_texts(value):
+                raise _Bad(f"the names in {what} are texts")
             text = _encoder.encode(value)
         except _Exact:
-            text = json_text(_plain(value))
+            text = json_text(_plain(value, what))
         text.encode()
         if text.count("{") + text.count("[") > DEEPEST:
             refuse_depth(json.loads(text))
@@ -192,9 +248,29 @@ def _text(value: dict[str, Any], what: str) -> str:
         raise _Bad(f"{what} is nested too deeply") from None
     except (TypeError, ValueError) as error:
         raise _Bad(f"{what} is no JSON: {str(error)[:200]}") from None
-    if SEALED in text:
+    if SEALED in text and _names_sealed(read_kept(text)):
         raise _Bad(f"{what} names {SEALED}, which stands for encrypted values")
     return text
+
+
+def _names_are_texts(value: Any) -> bool:
+    """Whether all names are: 1 and "1" would be one name in JSON. Raises _Exact where a number has digits to keep."""
+    if type(value) is Digits:
+        raise _Exact
+    if isinstance(value, Mapping):
+        entries = cast("Mapping[object, Any]", value)
+        return all(type(name) is str and _names_are_texts(part) for name, part in entries.items())
+    if isinstance(value, list | tuple):
+        return all(map(_names_are_texts, cast("Sequence[Any]", value)))
+    return True
+
+
+def _names_sealed(value: Any) -> bool:
+    """Whether an object in a document has the name that stands for encrypted values."""
+    if isinstance(value, dict):
+        entries = cast("dict[str, Any]", value)
+        return SEALED in entries or any(map(_names_sealed, entries.values()))
+    return isinstance(value, list) and any(map(_names_sealed, cast("list[Any]", value)))
 
 
 def _form(value: object) -> Any:
@@ -209,13 +285,16 @@ def _form(value: object) -> Any:
     raise TypeError(f"a value of type {type(value).__name__} has no form in JSON")
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, what: str) -> Any:
     """A document with nothing in it that the exact way does not write as JSON."""
     if isinstance(value, Mapping):
-        return {str(name): _plain(part) for name, part in cast("Mapping[str, Any]", value).items()}
+        entries = cast("Mapping[object, Any]", value)
+        if not all(type(name) is str for name in entries):
+            raise _Bad(f"the names in {what} are texts")
+        return {name: _plain(part, what) for name, part in entries.items()}
     if isinstance(value, list | tuple):
-        return [_plain(part) for part in cast("Sequence[Any]", value)]
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return [_plain(part, what) for part in cast("Sequence[Any]", value)]
+    if isinstance(value, float) and type(value) is not Digits and not math.isfinite(value):
         raise ValueError(f"{value} is no number of JSON")
     if value is None or isinstance(value, bool | int | float | str):
         return value

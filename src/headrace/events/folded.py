@@ -10,17 +10,18 @@ what it makes of the events is the same before and after, and holds nothing that
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql.types import StructType
 
+from headrace.capture.exact_json import Digits, json_text, read_json, read_kept
 from headrace.catalog.catalog import Table
 from headrace.catalog.make import make_table, table_contract
 from headrace.definitions.adopt import adopt
@@ -114,7 +115,7 @@ class FoldedProjection:
         mine = [self._opened(one) for one in rows if one["aggregate_type"] == self._aggregate_type]
         names = {one["aggregate_id"] for one in mine}
         state, _ = self._loop.core.newest_of_names([self.name])[self.name]
-        kept = {row[0]: json.loads(row[-1]) for row in rows_by(state, (0,), [(one,) for one in sorted(names)])}
+        kept = {row[0]: read_kept(row[-1]) for row in rows_by(state, (0,), [(one,) for one in sorted(names)])}
         changes: list[object] = []
         by_name: dict[str, list[dict[str, Any]]] = {}
         for one in mine:
@@ -188,7 +189,7 @@ class FoldedProjection:
                     .mapInArrow(_folding(self._fold, self._columns), "row string")
                 )
                 context.pythonExec = python
-                return [json.loads(one["row"]) for one in kept.toArrow().to_pylist()]
+                return [read_json(one["row"]) for one in kept.toArrow().to_pylist()]
         finally:
             if module is not None and module.__name__ != "__main__":
                 cloudpickle.unregister_pickle_by_value(module)
@@ -234,13 +235,18 @@ def folded_row(
     for event in events:
         state = fold(state, event)
         # As it is kept, so that a step here and a step after a restart go on from the same.
-        state = None if state is None else json.loads(json.dumps(state, default=json_form))
+        state = None if state is None else read_kept(json_text(json_form(state)))
     if state is None:
         return None
     last = events[-1]
     about = {"version": last["event_version"], "position": last["position"], "updated_at": last["created_at"]}
-    fields = {column: value for column, value in state.items() if column in columns}
-    return {"aggregate_id": name, **fields, **about, "state": json.dumps(state, ensure_ascii=False)}
+    # A column that holds decimals has all digits.
+    fields = {
+        column: Decimal(value.text) if isinstance(value, Digits) else value
+        for column, value in state.items()
+        if column in columns
+    }
+    return {"aggregate_id": name, **fields, **about, "state": json_text(state)}
 
 
 def _folding(fold: Fold, columns: Collection[str]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -260,7 +266,7 @@ def _folding(fold: Fold, columns: Collection[str]) -> Callable[[Iterable[pa.Reco
             yield made
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        found = [json.dumps(one, default=json_form) for one in rows(batches)]
+        found = [json_text(one) for one in rows(batches)]
         yield pa.RecordBatch.from_arrays([pa.array(found, pa.string())], names=["row"])
 
     return run

@@ -1,4 +1,7 @@
-"""What other processes may ask of the event stores of a home, as values that go over a socket."""
+"""What other processes may ask of the event stores of a home, as values that go over a socket.
+
+Documents go as texts of JSON, so that their numbers keep their digits.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
+from headrace.capture.exact_json import json_text, read_json
 from headrace.epoch.receipt import Receipt
 from headrace.events.states import as_event
 from headrace.events.store import EventStore
 from headrace.events.tables import is_beside
-from headrace.json_forms import json_form
 
 Deed = Literal["append", "read", "state", "forget"]
 
@@ -23,8 +26,8 @@ def told_receipt(store: str, receipt: Receipt) -> dict[str, Any]:
 
 
 def told_event(row: Mapping[str, Any]) -> dict[str, Any]:
-    """An event as it goes over a wire."""
-    return {**json_form(as_event(row)), "created_at": told_time(row["created_at"])}
+    """An event as it goes over a wire, by json_text: its numbers have the digits that were sent."""
+    return {**as_event(row), "created_at": told_time(row["created_at"])}
 
 
 def told_time(at: datetime | None) -> str | None:
@@ -40,7 +43,7 @@ def events_verb(store_of: Callable[[str | None], EventStore]) -> Callable[..., d
         store: str | None = None,
         aggregate_type: str | None = None,
         aggregate_id: str | None = None,
-        events: Sequence[dict[str, Any]] = (),
+        events: str | Sequence[dict[str, Any]] = (),
         expected: str | int = "any",
         key: str | None = None,
         since: int = 0,
@@ -50,14 +53,19 @@ def events_verb(store_of: Callable[[str | None], EventStore]) -> Callable[..., d
         chosen = store_of(store)
         if deed == "read":
             rows, more = chosen.page(aggregate_type, aggregate_id, since, limit)
-            return {"events": [told_event(row) for row in rows], "more": more}
+            return {"events": json_text([told_event(row) for row in rows]), "more": more}
         kind, name = aggregate_type or "", aggregate_id or ""
         if deed == "append":
-            return told_receipt(chosen.name, chosen.append(kind, name, events, expected, key=key))
+            listed = read_json(events) if isinstance(events, str) else events
+            return told_receipt(chosen.name, chosen.append(kind, name, listed, expected, key=key))
         if deed == "forget":
             return {"forgotten": chosen.forget(kind, name)}
         state, reached = chosen.shown_state(kind, name, as_of)
-        answer = {"state": json_form(state), "version": reached.version, "position": reached.position}
+        answer = {
+            "state": None if state is None else json_text(state),
+            "version": reached.version,
+            "position": reached.position,
+        }
         return answer if reached.version else {**answer, "types": chosen.aggregate_types()}
 
     return asked

@@ -10,12 +10,13 @@ and the others go on.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, cast
 
+from headrace.capture.exact_json import json_text, read_json, read_kept
+from headrace.capture.messages import Undecodable
 from headrace.epoch.calls import Call, Outdated
 from headrace.epoch.core import Core
 from headrace.epoch.loop import Loop
@@ -205,7 +206,7 @@ def reason_of(error: HeadraceError) -> str:
 
 def row_text(row: Mapping[str, Any]) -> str:
     """A row of an outbox as it is kept where it could not become an event."""
-    return json.dumps({name: json_form(value) for name, value in row.items() if name != _ORDER}, ensure_ascii=False)
+    return json_text({name: json_form(value) for name, value in row.items() if name != _ORDER})
 
 
 def row_id(row: Mapping[str, Any]) -> str:
@@ -226,7 +227,7 @@ def inserted_rows(rows: Sequence[Row]) -> Iterator[Row]:
         if "operation" in row and "after" in row:
             if row["operation"] not in ("create", "read", "snapshot") or row["after"] is None:
                 continue
-            found.append({**json.loads(row["after"]), _ORDER: _raw_order(row)})
+            found.append({**read_kept(row["after"]), _ORDER: _raw_order(row)})
         else:
             plain = {name: value for name, value in row.items() if not name.startswith("_")}
             found.append({**plain, _ORDER: _plain_order(row)})
@@ -255,8 +256,8 @@ def append_of(store: str, row: Mapping[str, Any]) -> dict[str, Any]:
     payload = lower.get("payload")
     if isinstance(payload, str):
         try:
-            payload = json.loads(payload)
-        except (ValueError, RecursionError):
+            payload = read_json(payload)
+        except Undecodable:
             reason = f"the payload of outbox row {str(lower.get('id'))[:60]} is no JSON"
             raise EventsRejected([Rejection(store, 0, reason)]) from None
     others = {name: value for name, value in lower.items() if name not in COLUMNS and name != _ORDER}

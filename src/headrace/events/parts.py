@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+from headrace.access.audit import Audit
 from headrace.events.erasure import Keys
 from headrace.events.followers import Follower
 from headrace.events.snapshots import Snapshots
@@ -19,6 +20,7 @@ class StoreParts:
     code: Code
     keys: Keys
     snapshots: Snapshots
+    audit: Audit
     followers: list[Follower] = field(default_factory=list[Follower])
 
     def add(self, follower: Follower) -> None:
@@ -38,4 +40,4 @@ class StoreParts:
 def parts_for(home: Any, store: str, threads: ThreadPoolExecutor) -> StoreParts:
     """What the openings of a store share."""
     code, keys = Code(), Keys(home, store)
-    return StoreParts(code, keys, Snapshots(code, keys, threads))
+    return StoreParts(code, keys, Snapshots(code, keys, threads), Audit(home))

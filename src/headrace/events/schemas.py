@@ -16,7 +16,7 @@ import jsonschema
 from jsonschema.protocols import Validator
 from referencing import Registry
 
-from headrace.errors import EventsRejected, HeadraceError, Rejection
+from headrace.errors import EventsRejected, EventTypeRefused, Rejection
 from headrace.events.event import Append
 from headrace.events.schema_checks import CHECKER, BadPattern, TooMuchWork, bounded, matching
 
@@ -57,14 +57,17 @@ def checked_schema(schema: object) -> str:
     if len(text) > _MOST_SCHEMA:
         raise _refused(f"it has {len(text):,} letters, of {_MOST_SCHEMA:,} at most")
     words: set[str] = set()
+    ids = {value for name, value in _walk(content) if name == "$id" and isinstance(value, str)}
     for number, (name, value) in enumerate(_walk(content)):
         words.add(name)
         if number > _MOST_NODES:
             raise _refused(f"it has more than {_MOST_NODES:,} parts")
         if name in ("$ref", "$dynamicRef", "$schema", "$id") and not isinstance(value, str | Mapping):
             raise _refused(f"{name} is no text")
-        if name in ("$ref", "$dynamicRef") and isinstance(value, str) and not value.startswith("#"):
-            raise _refused(f"{name} {value[:60]!r} reaches outside of the schema")
+        if name in ("$ref", "$dynamicRef") and isinstance(value, str):
+            whole = value.partition("#")[0]
+            if whole and whole not in ids:
+                raise _refused(f"{name} {value[:60]!r} is neither within the schema nor an $id of it")
         if name == "pattern" and isinstance(value, str):
             _refuse_pattern(value)
         if name == "patternProperties" and isinstance(value, Mapping):
@@ -94,18 +97,18 @@ def _refuse_unfit(store: str, types: Types, closed: bool, append: Append) -> Non
             if versions:
                 listed = ", ".join(map(str, versions))
                 reason = f"{event.event_type} has no schema version {event.schema_version}; there is {listed}"
-                rejections.append(Rejection(store, index, reason))
+                rejections.append(Rejection(store, index, f"{append.where}{reason}"))
             elif closed:
                 known = ", ".join(sorted({name for name, _ in types})[:20]) or "none"
                 reason = f"the event type {event.event_type} is not registered; those that are: {known}"
-                rejections.append(Rejection(store, index, reason))
+                rejections.append(Rejection(store, index, f"{append.where}{reason}"))
             continue
         if found.schema is None:
             continue
         fault = _fault(found.schema, json.loads(event.data))
         if fault is not None:
             reason = f"{event.event_type} version {event.schema_version}: {fault}"
-            rejections.append(Rejection(store, index, reason))
+            rejections.append(Rejection(store, index, f"{append.where}{reason}"))
     if rejections:
         raise EventsRejected(rejections)
 
@@ -159,8 +162,8 @@ def _refuse_pattern(pattern: str) -> None:
         raise _refused(f"the pattern {pattern[:60]!r} cannot be read: {error}") from None
 
 
-def _refused(why: str) -> HeadraceError:
-    return HeadraceError(
+def _refused(why: str) -> EventTypeRefused:
+    return EventTypeRefused(
         "the schema of an event type is refused",
         detail=f"{why[:1].upper()}{why[1:]}.",
         hint="give a JSON Schema (2020-12) that refers only to itself, with plain patterns",

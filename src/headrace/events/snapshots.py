@@ -6,14 +6,14 @@ kept, such as one with a tuple in it or with what was encrypted, is remembered: 
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
+from headrace.capture.exact_json import json_text, read_kept
 from headrace.epoch.calls import Call
 from headrace.epoch.loop import Loop
 from headrace.errors import HeadraceError
@@ -91,6 +91,14 @@ class Snapshots:
                 self._unkept[aggregate_type, aggregate_id] = reached.folded_by, reached.version
 
 
+def is_due(reached: Reached, every: int, seconds: int) -> bool:
+    """Whether so many events were read, or so much time has passed since the last snapshot, that one is worth it."""
+    if every > 0 and reached.read >= every:
+        return True
+    old = reached.snapshot_at is None or (datetime.now(UTC) - reached.snapshot_at).total_seconds() >= seconds
+    return seconds > 0 and old
+
+
 def drop_snapshots(loop: Loop, store: str) -> int:
     """Delete all snapshots of a store; how many there were."""
     name = beside(store, "snapshots")
@@ -110,8 +118,8 @@ def snapshot_row(aggregate_type: str, aggregate_id: str, reached: Reached, now: 
     if reached.version == 0 or reached.opened or reached.folded_by is None:
         return None
     try:
-        text = json.dumps(reached.state, allow_nan=False, ensure_ascii=False)
-        if not _alike(json.loads(text), reached.state):
+        text = json_text(reached.state)
+        if not _alike(read_kept(text), reached.state):
             return None
         text.encode()
     except (TypeError, ValueError, RecursionError):

@@ -9,13 +9,13 @@ Without a fold of its own, a type's events are merged: the fields of each event'
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from headrace.capture.exact_json import read_kept
 from headrace.errors import HeadraceError
 from headrace.events.append import rows_by
 from headrace.events.erasure import Keys, unsealed
@@ -166,7 +166,7 @@ def as_event(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def document(kept: Any) -> dict[str, Any]:
     """A document as the store keeps it: JSON text, or a map of texts."""
-    return json.loads(kept) if isinstance(kept, str) else dict(kept)
+    return read_kept(kept) if isinstance(kept, str) else dict(kept)
 
 
 def newest_snapshot(
@@ -192,7 +192,7 @@ def newest_snapshot(
         return Reached(None)
     _, _, version, _, position, created_at, taken_at = best
     found = rows_by(state, (0, 1, 2), [(aggregate_type, aggregate_id, version)])
-    return Reached(json.loads(found[0][6]), version, position, created_at, 0, taken_at, folded_by=folded_by)
+    return Reached(read_kept(found[0][6]), version, position, created_at, 0, taken_at, folded_by=folded_by)
 
 
 def moment(as_of: object) -> int | datetime | None:

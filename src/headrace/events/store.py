@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 
 from headrace.catalog.catalog import Table
 from headrace.epoch.calls import Call
+from headrace.epoch.digest import digest_of
 from headrace.epoch.loop import Loop
 from headrace.epoch.receipt import Receipt
 from headrace.errors import HeadraceError
-from headrace.events.append import append_call, rows_by
+from headrace.events.append import append_call, carried_out, rows_by
 from headrace.events.audit import create_audit_log
 from headrace.events.commands import Command, CommandResult, run_command
 from headrace.events.define import register_type, types_of
-from headrace.events.erasure import open_texts, opener, seal, subject_of, unsealed
-from headrace.events.event import SEALED, Append, read_append, with_ids
+from headrace.events.erasure import names_of_aggregate, names_of_subject, open_texts, unsealed
+from headrace.events.event import SEALED, Append, Keyed, append_content, keyed, read_append, read_appends, with_ids
 from headrace.events.fingerprints import fingerprint
 from headrace.events.folded import PREFIX as PROJECTION
 from headrace.events.folded import FoldedProjection, withheld
@@ -27,7 +28,7 @@ from headrace.events.outbox import PREFIX, OutboxFollower, append_of, refuse_no_
 from headrace.events.parts import StoreParts
 from headrace.events.reading import Wanted, find_events, read_events, types_there
 from headrace.events.schemas import refuse_unfit
-from headrace.events.snapshots import drop_snapshots
+from headrace.events.snapshots import drop_snapshots, is_due
 from headrace.events.states import Fold, Reached, Upcast, as_event, moment, reach, shown
 from headrace.events.subscriptions import (
     forget_subscription,
@@ -36,7 +37,7 @@ from headrace.events.subscriptions import (
     replay_parked,
     subscription,
 )
-from headrace.events.tables import EVENT_ID, beside, store_table
+from headrace.events.tables import beside, store_table
 from headrace.intake.changes import refuse_no_changes
 
 AnyFold = TypeVar("AnyFold", bound=Fold)
@@ -72,11 +73,12 @@ class EventStore:
         An event is {"event_type": ..., "event_data": {...}, "metadata": {...}, "event_id": ..., "schema_version": 1},
         of which only the type is needed. `expected` is "any", "none" or the version that the aggregate must have. The
         same event ids again change nothing and have the version of the first time. `changes` are of ordinary tables, as
-        `apply` takes them, in the same epoch. A key gives ids to events that have none: sent again, they are the same.
+        `apply` takes them, in the same epoch. The same key again, for the same aggregate, has the receipt of the first
+        time; with other events it is refused.
 
             store.append("Customer", "c1", [{"event_type": "CustomerCreated", "event_data": {"name": "Ada"}}], "none")
 
-        Raises VersionConflict, whose .version is the one that the aggregate has, or EventsRejected.
+        Raises VersionConflict, whose .version is the one that the aggregate has, EventsRejected or KeyReused.
         """
         call = self.call(aggregate_type, aggregate_id, events, expected, correlation_id, causation_id, changes, key)
         with self._loop.leaving(call):
@@ -119,39 +121,47 @@ class EventStore:
         given = {name: value for name, value in marks.items() if value is not None}
         most = self._loop.core.settings.event_bytes
         append = read_append(self.name, aggregate_type, aggregate_id, events, expected, most, given)
-        return self._checked_call(table, [append if key is None else with_ids(append, key)], changes)
+        if key is None:
+            return self._checked_call(table, [append], changes)
+        space = "append", self.name, append.aggregate_type, append.aggregate_id
+        content = append_content(append) + ("" if changes is None else digest_of(changes))
+        return self._checked_call(table, [append], changes, None, keyed(key, space, content))
 
     def call_many(
         self, appends: Sequence[Mapping[str, Any]], always: Mapping[str, Sequence[object]] | None = None
     ) -> Call:
         """The call of several appends, with changes that are made though all of their events are known."""
         table = self._open()
-        most = self._loop.core.settings.event_bytes
-        read = [
-            read_append(
-                self.name,
-                one.get("aggregate_type"),
-                one.get("aggregate_id"),
-                one.get("events"),
-                one.get("expected", "any"),
-                most,
-            )
-            for one in appends
-        ]
-        if not read:
-            raise HeadraceError("there is nothing to append", hint="give at least one aggregate with events")
+        read = read_appends(self.name, appends, self._loop.core.settings.event_bytes)
         return self._checked_call(table, read, None, always)
 
-    def known(self, ids: Sequence[str]) -> list[dict[str, Any]]:
-        """The events of these ids that are there."""
-        state, schema = self._loop.core.newest_of_names([self.name])[self.name]
-        found = rows_by(state, (EVENT_ID,), [(one,) for one in ids])
-        return [dict(zip(schema.names, row, strict=True)) for row in found]
+    def carried_out(self, asked: Keyed) -> Receipt | None:
+        """What became of a command that was carried out under its key, None if none was; refused for another one."""
+        return carried_out(self._loop.core, self.name, asked)
 
-    @property
-    def epoch(self) -> int:
-        """The newest epoch."""
-        return self._loop.core.epoch
+    def decide(
+        self,
+        aggregate_type: str,
+        aggregate_id: str,
+        events: Sequence[Mapping[str, Any]],
+        reached: Reached,
+        asked: Keyed | None,
+    ) -> Receipt:
+        """Append what a command decided for the version that it saw; with a key also that it decided nothing."""
+        if events:
+            table, most = self._open(), self._loop.core.settings.event_bytes
+            append = read_append(self.name, aggregate_type, aggregate_id, events, reached.version, most)
+            call = self._checked_call(table, [append], None, keyed=asked)
+        elif asked is None:
+            return Receipt(self._loop.core.epoch, version=reached.version, position=reached.position)
+        else:
+            self._open()
+            told = {"version": reached.version, "position": reached.position}
+            call = Call({}, asked.key, asked.digest, quiet=True, told=told)
+        with self._loop.leaving(call):
+            receipt = self._loop.receipt_of(self._loop.enter(call))
+        self.appended(aggregate_type, aggregate_id, len(events), receipt)
+        return receipt
 
     def _open(self) -> Table:
         core = self._loop.core
@@ -166,19 +176,18 @@ class EventStore:
         appends: Sequence[Append],
         changes: Mapping[str, Sequence[object]] | None,
         always: Mapping[str, Sequence[object]] | None = None,
+        keyed: Keyed | None = None,
     ) -> Call:
         types = types_of(self._loop.core.newest_of_names([beside(self.name, "types")]), self.name)
         options = cast("Mapping[str, Any]", table.events)
-        opened: Callable[[str], str] | None = None
         for append in appends:
             refuse_unfit(self.name, types, not options["unknown_types"], append)
-        if any(one.encrypted for one in types.values()):
-            appends = [seal(self._parts.keys, self.name, types, one) for one in appends]
-            opened = opener(self._parts.keys)
-        return append_call(self.name, appends, changes, opened, always)
+        if keyed is not None:
+            appends = [with_ids(one, keyed.key) for one in appends]
+        return append_call(self.name, appends, changes, keys=self._parts.keys, always=always, keyed=keyed)
 
     def appended(self, aggregate_type: str, aggregate_id: str, count: int, receipt: Receipt) -> None:
-        """Take a snapshot in the background where these events make one due."""
+        """Take a snapshot in the background where these events make one due; whatever there is, nothing is raised."""
         every = int(self._option("snapshot_events"))
         version = receipt.version or 0
         if every > 0 and version // every > (version - count) // every:
@@ -206,9 +215,8 @@ class EventStore:
             column = rows.column("event_data")
             if any(SEALED in one for one in column.to_pylist()):
                 texts = open_texts(self._parts.keys, column.to_pylist())
-                rows = rows.set_column(
-                    rows.column_names.index("event_data"), "event_data", pa.array(texts, column.type)
-                )
+                at = rows.column_names.index("event_data")
+                rows = rows.set_column(at, "event_data", pa.array(texts, column.type))
         return rows
 
     def state(
@@ -235,23 +243,13 @@ class EventStore:
         snapshots: bool = True,
     ) -> Reached:
         """The same with its version and position; encrypted values of merged states are still encrypted."""
-        core = self._loop.core
-        core.refuse_closed()
+        self._loop.core.refuse_closed()
         when = moment(as_of)
         names = [self.name, beside(self.name, "aggregates"), beside(self.name, "snapshots")]
-        name = str(aggregate_id)
-        reached = reach(
-            core.newest_of_names(names),
-            self.name,
-            self._parts.code,
-            self._parts.keys,
-            aggregate_type,
-            name,
-            when,
-            snapshots,
-        )
+        found, code, keys = self._loop.core.newest_of_names(names), self._parts.code, self._parts.keys
+        reached = reach(found, self.name, code, keys, aggregate_type, str(aggregate_id), when, snapshots)
         if when is None and snapshots and self._is_due(reached):
-            self._parts.snapshots.take_later(self._loop, self.name, aggregate_type, name, reached.version)
+            self._parts.snapshots.take_later(self._loop, self.name, aggregate_type, str(aggregate_id), reached.version)
         return reached
 
     def shown_state(
@@ -285,14 +283,12 @@ class EventStore:
     def _is_due(self, reached: Reached) -> bool:
         if reached.read == 0 or self._loop.core.read_only:
             return False
-        every, seconds = int(self._option("snapshot_events")), int(self._option("snapshot_seconds"))
-        if every > 0 and reached.read >= every:
-            return True
-        old = reached.snapshot_at is None or (datetime.now(UTC) - reached.snapshot_at).total_seconds() >= seconds
-        return seconds > 0 and old
+        return is_due(reached, int(self._option("snapshot_events")), int(self._option("snapshot_seconds")))
 
     def _option(self, name: str) -> Any:
-        return (store_table(self._loop.core.catalog, self.name).events or {}).get(name, 0)
+        # A store may be dropped right after an append to it, which is acknowledged all the same.
+        found = self._loop.core.catalog.relations.get(self.name)
+        return (found.events or {}).get(name, 0) if isinstance(found, Table) else 0
 
     def snapshot(self, aggregate_type: str, aggregate_id: str) -> bool:
         """Take a snapshot of an aggregate now; whether there is one after it."""
@@ -318,7 +314,8 @@ class EventStore:
         From the next append on its events are checked. Encrypted fields are about the aggregate, or about whom the
         field `subject` of the event names; `forget` makes them unreadable.
         """
-        return register_type(self._loop, self.name, event_type, schema, version, encrypted, subject)
+        with self._parts.audit.noting(f"CREATE EVENT TYPE store={self.name} event_type={event_type} version={version}"):
+            return register_type(self._loop, self.name, event_type, schema, version, encrypted, subject)
 
     def fold(self, aggregate_type: str, *, version: str = "") -> Callable[[AnyFold], AnyFold]:
         """Register how the events of a type become a state: a pure function of the state before, or None, and an event.
@@ -487,9 +484,17 @@ class EventStore:
 
     def forget(self, aggregate_type: str, aggregate_id: str) -> bool:
         """Delete the key of an aggregate's encrypted fields for good; whether there was one."""
-        return self.forget_subject(subject_of(aggregate_type, str(aggregate_id)))
+        told = f"FORGET store={self.name} aggregate_type={aggregate_type} aggregate_id={aggregate_id}"
+        return self._forget(told, *names_of_aggregate(aggregate_type, str(aggregate_id)))
 
     def forget_subject(self, subject: str) -> bool:
         """Delete the key of whom encrypted fields are about, as the field `subject` names them."""
+        names = names_of_subject(str(subject))
+        return self._forget(f"FORGET store={self.name} subject={names[0]}", *names)
+
+    def _forget(self, told: str, *names: str) -> bool:
         self._open()
-        return self._parts.keys.forget(str(subject))
+        # Between epochs, so that no event is encrypted before and there only after.
+        found = self._loop.between_epochs(lambda: self._parts.keys.forget(*names))
+        self._parts.audit.note(told, "done" if found else "there was no key")
+        return found

@@ -6,11 +6,11 @@ and its id tell whether it was there before.
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
+from headrace.capture.exact_json import read_kept
 from headrace.epoch.batch import Batch, WorkedOut
 from headrace.epoch.calls import Call
 from headrace.epoch.digest import digest
@@ -121,7 +121,7 @@ def replay_outbox(loop: Loop, store: str, name: str, call_for: CallFor, mend: Me
     table = beside(store, "parked")
     for one in parked_events(loop, store, name):
         gone = {table: [{"delete": {"subscription": name, "event_id": one["event_id"]}}]}
-        row = json.loads(one["outbox_row"])
+        row = read_kept(one["outbox_row"])
         try:
             mended = _mended(mend, row)
             loop.receipt_of(loop.enter(call_for([mended], gone)))

@@ -221,8 +221,8 @@ def _parts(source: Location) -> Iterator[bytes]:
             yield part
 
 
-def put_if_absent(path: Location, content: bytes) -> None:
-    """Give a name to whole content, durably; FileExistsError if the name is taken.
+def put_if_absent(path: Location, content: bytes, mode: int = 0o666) -> None:
+    """Give a name to whole content, durably, to be read by whom the mode lets; FileExistsError if the name is taken.
 
     Unconfirmed if the disk does not confirm the name, or the object store does not tell. After any other error a look
     at the name tells whether it was given.
@@ -232,7 +232,7 @@ def put_if_absent(path: Location, content: bytes) -> None:
         path.create(content)
         crash_point("log named")
         return
-    with _synced(path.parent, content) as temporary:
+    with _synced(path.parent, content, mode) as temporary:
         crash_point("log written")
         os.link(temporary, path)
         crash_point("log named")
@@ -255,11 +255,11 @@ def replace_file(path: Location, content: bytes) -> None:
 
 
 @contextmanager
-def _synced(folder: Path, content: bytes) -> Generator[Path, None, None]:
+def _synced(folder: Path, content: bytes, mode: int = 0o666) -> Generator[Path, None, None]:
     """Whole content on the disk under a name of its own, which is gone afterwards."""
     temporary = folder / f"{_TEMPORARY}{uuid.uuid4().hex}"
     try:
-        with open(temporary, "xb") as file:
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

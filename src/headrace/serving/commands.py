@@ -14,9 +14,7 @@ from headrace.capture.exact_json import as_text, read_json
 from headrace.capture.messages import Undecodable
 from headrace.errors import RelationNameError, SetupError
 from headrace.events.commands import Command, load_commands, run_command
-from headrace.events.store import EventStore
 from headrace.face import Headrace
-from headrace.json_forms import json_form
 from headrace.serving.access import OfAccess, forbidden
 from headrace.serving.bodies import read_body
 from headrace.serving.definition_routes import OfService
@@ -95,16 +93,13 @@ def _route(asked: Command) -> Callable[..., Coroutine[Any, Any, Response]]:
         slot = service.pushes.enter()
         try:
             given = _read(await read_body(request, slot))
-            return JSONResponse(await run_in_threadpool(_carried_out, store, asked, given, idempotency_key))
+            carried_out = service.submissions.noting_loss(lambda: run_command(store, asked, given, idempotency_key))
+            return JSONResponse((await run_in_threadpool(carried_out)).to_json())
         finally:
             slot.release()
 
     run.__doc__ = asked.decide.__doc__
     return run
-
-
-def _carried_out(store: EventStore, asked: Command, given: dict[str, Any], key: str | None) -> dict[str, int]:
-    return run_command(store, asked, given, key).to_json()
 
 
 def _read(sent: bytes) -> dict[str, Any]:
@@ -114,8 +109,8 @@ def _read(sent: bytes) -> dict[str, Any]:
         raise _unreadable(f"{error}.") from None
     if not isinstance(content, dict):
         raise _unreadable("The body is no object of arguments.")
-    # Numbers with a point as texts: whatever type an argument has is read from them exactly.
-    return cast("dict[str, Any]", json_form(content))
+    # Numbers with a point are decimals: whatever type an argument has is read from them exactly.
+    return cast("dict[str, Any]", content)
 
 
 def _unreadable(detail: str) -> Refusal:

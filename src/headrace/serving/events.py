@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import re
 from typing import Annotated, Any, Literal, cast
+from urllib.parse import unquote_to_bytes
 
-from fastapi import APIRouter, Header, Path, Query, Request
+from fastapi import APIRouter, Depends, Header, Path, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from headrace.capture.exact_json import as_text, read_json
+from headrace.capture.exact_json import as_text, json_text, read_json
 from headrace.capture.messages import Undecodable
 from headrace.errors import HeadraceError, RelationNameError
-from headrace.events.event import ID_LENGTH, NAME_LENGTH
+from headrace.events.event import ID_LENGTH, NAME_LENGTH, number_or_text
 from headrace.events.for_others import told_event, told_receipt, told_time
 from headrace.events.reading import Wanted
 from headrace.events.store import EventStore
-from headrace.json_forms import json_form
 from headrace.serving.access import OfAccess, refuse_unwritten
 from headrace.serving.bodies import read_body
 from headrace.serving.definition_routes import OfService, answered, read_model, refuse_definitions
@@ -28,7 +28,20 @@ from headrace.serving.problems import Refusal, invalid
 from headrace.serving.rows import JSON
 from headrace.serving.submissions import outcome
 
-router = APIRouter(tags=["events"])
+
+def _refuse_no_text(request: Request) -> None:
+    """Refuse a path or a query that is no UTF-8: what stands for it would be another name."""
+    sent = cast("bytes", request.scope.get("raw_path") or b""), cast("bytes", request.scope.get("query_string") or b"")
+    try:
+        for part in sent:
+            unquote_to_bytes(part).decode()
+    except UnicodeDecodeError:
+        raise Refusal(
+            400, "unreadable", "the address cannot be read", detail="It is not UTF-8.", hint="encode names as UTF-8"
+        ) from None
+
+
+router = APIRouter(tags=["events"], dependencies=[Depends(_refuse_no_text)])
 
 _MOST = 10_000
 # A time whose + an address made a space.
@@ -106,7 +119,7 @@ async def append(
             parts = await run_in_threadpool(_read, sent)
             refuse_unwritten(access, *(parts.get("changes") or ()))
             if expected is not None:
-                parts["expected"] = int(expected) if expected.isascii() and expected.isdigit() else expected
+                parts["expected"] = number_or_text(expected)
             call = await run_in_threadpool(
                 lambda: events.call(
                     aggregate_type,
@@ -116,7 +129,7 @@ async def append(
                     parts.get("correlation_id"),
                     parts.get("causation_id"),
                     parts.get("changes"),
-                    key=None if idempotency_key is None else f"{aggregate_type}/{aggregate_id}/{idempotency_key}",
+                    key=idempotency_key,
                 )
             )
         except BaseException:
@@ -146,7 +159,7 @@ async def read_all(
     Newest first, it is what to give as `before`; oldest first, as `since`.
     """
     wanted = Wanted(aggregate_type, aggregate_id, event_type, since, before, limit, order == "newest")
-    return JSONResponse(await run_in_threadpool(_page, store_to_read(service, access, store), wanted))
+    return _json(await run_in_threadpool(_page, store_to_read(service, access, store), wanted))
 
 
 @router.get("/v1/events/{aggregate_type}/{aggregate_id}", responses=refusals(400, 404, 422, 503))
@@ -164,7 +177,7 @@ async def read_aggregate(
 ) -> Response:
     """The events of one aggregate, oldest first unless asked otherwise."""
     wanted = Wanted(aggregate_type, aggregate_id, event_type, since, before, limit, order == "newest")
-    return JSONResponse(await run_in_threadpool(_page, store_to_read(service, access, store), wanted))
+    return _json(await run_in_threadpool(_page, store_to_read(service, access, store), wanted))
 
 
 @router.get("/v1/events/{aggregate_type}/{aggregate_id}/state", responses=refusals(400, 404, 422, 503))
@@ -180,7 +193,7 @@ async def state(
     when = _moment(as_of)
     events = store_to_read(service, access, store)
 
-    def answer() -> dict[str, Any]:
+    def answer() -> str:
         try:
             found, reached = events.shown_state(aggregate_type, aggregate_id, when)
         except HeadraceError as error:
@@ -194,15 +207,15 @@ async def state(
             )
         at = told_time(reached.at)
         content = {"state": found, "version": reached.version, "position": reached.position, "updated_at": at}
-        return json_form(content)
+        return json_text(content)
 
-    return JSONResponse(await run_in_threadpool(answer))
+    return _json(await run_in_threadpool(answer))
 
 
 @router.post(
     "/v1/event-types",
     response_model=DefinedBody,
-    responses=refusals(400, 404, 408, 413, 422, 429, 503),
+    responses=refusals(400, 404, 408, 409, 413, 422, 429, 503),
     openapi_extra=body(NewType.model_json_schema(), JSON, description="The version of the event type."),
 )
 async def register(request: Request, service: OfService, store: StoreName = None) -> Response:
@@ -220,12 +233,12 @@ async def register(request: Request, service: OfService, store: StoreName = None
     return await answered(request, service, run)
 
 
-def _page(events: EventStore, wanted: Wanted) -> dict[str, Any]:
+def _page(events: EventStore, wanted: Wanted) -> str:
     rows, more = events.find(wanted)
     listed = [told_event(row) for row in rows]
     answer = {"events": listed, "next": listed[-1]["position"] if more else None}
     other = "" if listed or wanted.aggregate_type is None else _other_types(events, wanted.aggregate_type)
-    return {**answer, "hint": other} if other else answer
+    return json_text({**answer, "hint": other} if other else answer)
 
 
 def _other_types(events: EventStore, aggregate_type: str) -> str:
@@ -237,10 +250,15 @@ def _other_types(events: EventStore, aggregate_type: str) -> str:
 
 
 def _moment(as_of: str | None) -> str | int | None:
-    if as_of is None or (as_of.isascii() and as_of.isdigit()):
-        return None if as_of is None else int(as_of)
+    if as_of is None:
+        return None
     found = _ZONE_AFTER_SPACE.fullmatch(as_of)
-    return as_of if found is None else f"{found[1]}+{found[2]}"
+    return number_or_text(as_of) if found is None else f"{found[1]}+{found[2]}"
+
+
+def _json(text: str) -> Response:
+    """An answer whose numbers have the digits that were sent."""
+    return Response(text, media_type=JSON)
 
 
 def _read(sent: bytes) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 from headrace.epoch.calls import Call
 from headrace.epoch.loop import Loop
@@ -13,6 +13,8 @@ from headrace.epoch.receipt import Receipt
 from headrace.errors import HeadraceError, KeyReused, OwnerLost, WorkFailed
 from headrace.serving.limits import PushSlot
 from headrace.serving.metrics import Metrics
+
+T = TypeVar("T")
 
 
 class Submissions:
@@ -77,6 +79,18 @@ class Submissions:
         if slot is not None:
             submission.add_done_callback(lambda _: slot.release())
         return submission
+
+    def noting_loss(self, run: Callable[[], T]) -> Callable[[], T]:
+        """What puts its calls in line by itself: where it finds that another owns the home, that is known here."""
+
+        def noted() -> T:
+            try:
+                return run()
+            except OwnerLost as error:
+                self.lost = error
+                raise
+
+        return noted
 
     def _carried(self, call: Call, wait: Callable[[Call], Receipt]) -> Future[Receipt]:
         """Have the thread of the epochs wait for a call that is in line; where there is none, it leaves the line."""

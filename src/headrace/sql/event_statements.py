@@ -144,18 +144,25 @@ def _read_field(reader: Reader, taken: list[str]) -> ProjectedField:
             column=name.column,
         )
     type_text = read_type(reader)
-    path = f"$.{name.spelled}"
+    # A name is a field, also one with a point in it.
+    path: tuple[str, ...] = (name.spelled,)
     if reader.accept("FROM"):
         line, column = reader.position()
-        path = reader.string("a path such as '$.address.city'")
-        if not _steps(path):
+        text = reader.string("a path such as '$.address.city'")
+        path = _steps(text)
+        if not path:
             raise StatementError(
-                f"{path!r} is no path of fields", hint="write '$.city' or '$.address.city'", line=line, column=column
+                f"{text!r} is no path of fields", hint="write '$.city' or '$.address.city'", line=line, column=column
             )
+    elif '"' in name.spelled:
+        raise StatementError(
+            f"no field with a quote in its name can be projected, as {name.spelled[:60]} has",
+            hint="call the column otherwise, and name its field by FROM",
+            line=name.line,
+            column=name.column,
+        )
     of_types = _strings(reader, "the name of an event type") if reader.accept("OF") else ()
-    return ProjectedField(
-        name=name.name, spelled=name.spelled, type_text=type_text, path=_steps(path), of_types=of_types
-    )
+    return ProjectedField(name=name.name, spelled=name.spelled, type_text=type_text, path=path, of_types=of_types)
 
 
 def _steps(path: str) -> tuple[str, ...]:

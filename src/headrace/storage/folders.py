@@ -8,8 +8,8 @@ from pathlib import Path
 from headrace.storage.objects import Location, ObjectPath
 
 
-def make_folder(path: Location) -> None:
-    """A folder that a power cut does not take away again."""
+def make_folder(path: Location, mode: int = 0o777) -> None:
+    """A folder that a power cut does not take away again; those that are made have this mode."""
     if isinstance(path, ObjectPath):
         return
     missing: list[Path] = []
@@ -17,7 +17,7 @@ def make_folder(path: Location) -> None:
         missing.append(path)
         path = path.parent
     for one in reversed(missing):
-        one.mkdir(exist_ok=True)
+        one.mkdir(mode=mode, exist_ok=True)
         sync_folder(one.parent)
 
 
