@@ -241,3 +241,17 @@ def test_names_that_stand_for_others_are_refused(store: SmallStore) -> None:
             store.subscribe(name, lambda given: None)
     with pytest.raises(HeadraceError, match="nobody takes"):
         store.replay_parked("m")
+
+
+def test_whoever_follows_a_store_that_is_gone_ends_without_a_warning(
+    store: SmallStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    def dropped(given: Any) -> None:
+        for name in ("events", "events_subscriptions", "events_parked"):
+            store.host.catalog = store.host.catalog.without(name)
+
+    filled(store, 1)
+    one = store.subscribe("m", dropped)
+    one._thread.join(5)
+    assert not one._thread.is_alive()
+    assert (one.error, caplog.records) == (None, [])

@@ -157,7 +157,8 @@ class Follower:
                 continue
             # Also what ends a program: in a thread it would end nothing but this, and nobody would hear of it.
             except BaseException as error:
-                if core.closed or self._stopped.is_set():
+                # Of a store that was dropped there is nothing to follow, which may be seen here before it is told.
+                if core.closed or self._stopped.is_set() or self._store not in core.catalog:
                     return
                 failures += 1
                 told = error.message if isinstance(error, HeadraceError) else f"{type(error).__name__}: {error}"
