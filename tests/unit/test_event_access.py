@@ -15,7 +15,8 @@ from starlette.types import Receive, Scope, Send
 
 from headrace.access.grants import Access, read_grant
 from headrace.epoch.loop import Loop
-from headrace.events.store import EventStore, parts_for
+from headrace.events.parts import parts_for
+from headrace.events.store import EventStore
 from headrace.events.tables import store_tables
 from headrace.serving import commands, events, problems
 from headrace.serving.access import ACCESS, refusal_of_path
