@@ -20,7 +20,7 @@ from headrace.errors import EpochExpired
 from headrace.feeds.running import shown as shown_feeds
 from headrace.json_forms import json_rows
 from headrace.reading.explain import explain_view
-from headrace.serving.access import OfAccess, named_to, readable
+from headrace.serving.access import OfAccess, explained_to, named_to, readable
 from headrace.serving.console.history import History
 from headrace.serving.definition_routes import OfService, answered
 from headrace.serving.openapi import RelationName, refusals
@@ -223,6 +223,8 @@ def _details(service: Service, history: History, name: str, access: Access) -> d
     }
     if isinstance(one, Table):
         return told
+    if not explained_to(access, catalog, one):
+        return {**told, "sql": None, "materialized": one.definition.materialized, "explain": [], "reasons": []}
     return {
         **told,
         "sql": one.definition.sql,
