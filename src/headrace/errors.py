@@ -42,6 +42,7 @@ HeadraceError
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -203,7 +204,9 @@ class KeyReused(ChangesRejected):
         super().__init__((), hint="a key stands for one request and its repetitions; use a new one for new changes")
         self.args = (key,)
         self.message = "this idempotency key was sent with another request before"
-        self.detail = f"The key {key[:60]!r} stands for other changes; nothing of this call was applied."
+        # An event store keeps keys with a digest of whom they are for: its sender is told the key that was sent.
+        told = re.sub(r"/[0-9a-f]{32}$", "", key)[:60]
+        self.detail = f"The key {told!r} stands for other changes; nothing of this call was applied."
 
 
 class EventsRejected(ChangesRejected):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from headrace.errors import KeyReused
 from headrace.events.for_others import events_verb
 from headrace.events.reading import Wanted
 from tests.small_events import SmallStore, event
@@ -79,3 +80,10 @@ def test_other_processes_are_told_times_in_z_and_which_types_there_are(store: Sm
     missing = asked("state", aggregate_type="account", aggregate_id="a1")
     assert (missing["state"], missing["version"], missing["types"]) == (None, 0, ["Account", "Customer"])
     assert "types" not in asked("state", aggregate_type="Account", aggregate_id="a1")
+
+
+def test_a_key_that_stands_for_another_append_is_told_as_it_was_sent(store: SmallStore) -> None:
+    store.append("Account", "a1", [event("Paid", n=1)], key="x1")
+    with pytest.raises(KeyReused) as refused:
+        store.append("Account", "a1", [event("Paid", n=2)], key="x1")
+    assert "The key 'x1' stands for other changes" in refused.value.detail
