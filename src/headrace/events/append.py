@@ -12,9 +12,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, cast
 
-import numpy as np
-import pyarrow as pa
-
 from headrace.capture.exact_json import canonical, json_text, read_kept
 from headrace.catalog.catalog import Table
 from headrace.epoch.batch import Batch, Changes, WorkedOut
@@ -26,8 +23,8 @@ from headrace.errors import EventsRejected, KeyReused, Rejection, VersionConflic
 from headrace.events.define import types_in
 from headrace.events.erasure import Keys, Sealing
 from headrace.events.event import Append, Event, Keyed, key_id
+from headrace.events.reading import key_hashes, python_values
 from headrace.events.tables import EVENT_ID, beside, store_table
-from headrace.state.hashing import hash_columns
 from headrace.state.state import State
 
 
@@ -221,17 +218,11 @@ def rows_by(
     """
     if not wanted or state.is_empty:
         return []
-    kinds = [state.schema.field(index).type for index in key]
-    keys = [pa.array(values, kind) for values, kind in zip(zip(*wanted, strict=True), kinds, strict=True)]
-    found = state.lookup(key, np.unique(hash_columns(keys, len(wanted))), columns)
+    found = state.lookup(key, key_hashes(state, key, wanted), columns)
     asked = set(wanted)
-    values = [_python(column) for column in found.rows.columns]
+    values = [python_values(column) for column in found.rows.columns]
     rows = zip(*values, strict=True)
     return [row for row in rows if tuple(row[index] for index in key) in asked]
-
-
-def _python(column: pa.ChunkedArray) -> list[Any]:
-    return column.to_pylist(maps_as_pydicts="strict") if pa.types.is_map(column.type) else column.to_pylist()
 
 
 def _refuse_version(append: Append, version: int) -> None:

@@ -63,7 +63,7 @@ def find_events(state: State, schema: StructType, wanted: Wanted, versions: int 
         first, last = (max(low, high - step + 1), high) if wanted.newest_first else (low, min(high, low + step - 1))
         if kind is not None and name is not None:
             keys = [(kind, name, version) for version in range(first, last + 1)]
-            read = state.lookup(OF_EVENT, _hashes(state, OF_EVENT, keys)).rows
+            read = state.lookup(OF_EVENT, key_hashes(state, OF_EVENT, keys)).rows
         else:
             read = state.between(POSITION, first, last).rows
         pieces.append(_where(read, equal))
@@ -107,7 +107,7 @@ def read_events(
     if aggregate_id is not None:
         equal[AGGREGATE_ID] = aggregate_id
     if len(equal) == len(OF_AGGREGATE):
-        found = state.lookup(OF_AGGREGATE, _hashes(state, OF_AGGREGATE, [(aggregate_type, aggregate_id)]))
+        found = state.lookup(OF_AGGREGATE, key_hashes(state, OF_AGGREGATE, [(aggregate_type, aggregate_id)]))
     elif since > 0 or until is not None:
         found = state.between(POSITION, since + 1, last)
     else:
@@ -155,9 +155,9 @@ def events_by_version(
     indexes = (1, 4, 5, 6, 7, 8)
     for begin in range(first, last + 1, CHUNK):
         versions = range(begin, min(begin + CHUNK, last + 1))
-        wanted = _hashes(state, OF_EVENT, [(aggregate_type, aggregate_id, one) for one in versions])
+        wanted = key_hashes(state, OF_EVENT, [(aggregate_type, aggregate_id, one) for one in versions])
         found: Delta = state.lookup(OF_EVENT, wanted)
-        columns = [_values(found.rows.column(index)) for index in indexes]
+        columns = [python_values(found.rows.column(index)) for index in indexes]
         keys = [found.rows.column(index).to_pylist() for index in OF_AGGREGATE]
         rows = [
             dict(zip(names, values, strict=True))
@@ -170,11 +170,13 @@ def events_by_version(
             yield row
 
 
-def _values(column: pa.ChunkedArray) -> list[Any]:
+def python_values(column: pa.ChunkedArray) -> list[Any]:
+    """The values of a column, maps as dicts."""
     return column.to_pylist(maps_as_pydicts="strict") if pa.types.is_map(column.type) else column.to_pylist()
 
 
-def _hashes(state: State, key: tuple[int, ...], wanted: Sequence[tuple[Any, ...]]) -> Hashes:
+def key_hashes(state: State, key: tuple[int, ...], wanted: Sequence[tuple[Any, ...]]) -> Hashes:
+    """What a state is asked by for the rows of some keys."""
     columns = [
         pa.array(values, state.schema.field(index).type)
         for values, index in zip(zip(*wanted, strict=True), key, strict=True)
