@@ -94,6 +94,16 @@ def test_random_folds_come_to_the_model(
     assert len(base.files) < 60
 
 
+def test_changes_that_a_crash_left_go_though_a_later_commit_has_their_number(location: Location) -> None:
+    base = Base(location / "t")
+    base.replace(KEYED, iter([delta_of(Counter({(1, "a"): 1}))]), 1)
+    base.fold(KEYED, delta_of(Counter({(1, "a"): -1, (1, "b"): 1})), 2)
+    (named,) = (location / "t" / "_change_data").glob("*")
+    left = location / "t" / "_change_data" / f"{named.name.rsplit('-', 1)[0]}-{'0' * 64}.parquet"
+    left.write_bytes(b"what nobody named")
+    assert [one for one in Base(location / "t").unreferenced() if "_change_data" in str(one)] == [left]
+
+
 def test_the_change_feed_sums_to_the_table(location: Location) -> None:
     base = Base(location / "t")
     base.replace(KEYED, iter([delta_of(Counter({(i, "a"): 1 for i in range(5)}))]), 1)

@@ -85,6 +85,8 @@ class Base:
         self._fresh: list[Location] = []
         self._under_way: Commit | None = None
         self._whole_identities: set[str] = set()
+        # By commit, the files of changes that it names, as far as somebody asked.
+        self._changes_of: dict[int, frozenset[str]] = {}
         self.exists = self._folder.load()
 
     @property
@@ -364,10 +366,17 @@ class Base:
             if is_temporary(file.name) or _described(file.name) not in self._folder.files:
                 yield file
         kept = range(self._folder.oldest_version(), self._folder.version + 1)
+        self._changes_of = {version: names for version, names in self._changes_of.items() if version in kept}
         for file in (self.path / _CHANGES).glob("*"):
             found = _CHANGES_OF.match(file.name)
-            if found is None or int(found[1]) not in kept:
+            if found is None or int(found[1]) not in kept or not self._has_changes(int(found[1]), file.name):
                 yield file
+
+    def _has_changes(self, version: int, name: str) -> bool:
+        """Whether a commit names a file of changes: one that a crash cut short had the number of the next, too."""
+        if version not in self._changes_of:
+            self._changes_of[version] = self._folder.changes_of(version)
+        return f"{_CHANGES}/{name}" in self._changes_of[version]
 
 
 def _partitions(

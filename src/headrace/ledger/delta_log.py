@@ -376,6 +376,11 @@ class DeltaFolder:
         """The oldest commit that is still there by itself."""
         return min((int(file.stem) for file in (self.path / LOG).glob("*.json")), default=0)
 
+    def changes_of(self, version: int) -> frozenset[str]:
+        """The files of changes that a commit names."""
+        actions = map(json.loads, self.log_file(version).read_bytes().splitlines())
+        return frozenset(action["cdc"]["path"] for action in actions if "cdc" in action)
+
     def unreferenced(self) -> Iterable[Location]:
         """Files in the folder that no commit names: left by a crash, or removed since."""
         if not self.path.exists():
