@@ -182,6 +182,7 @@ def test_a_first_reading_is_unfinished_until_its_last_row() -> None:
     assert is_unfinished({"snapshot": "INITIAL", "snapshot_completed": False})
     assert not is_unfinished({"snapshot": "INITIAL", "snapshot_completed": True})
     assert not is_unfinished({"lsn": 1})
+    assert not is_unfinished({"snapshot": "INCREMENTAL", "snapshot_completed": False, "last_snapshot_record": False})
     assert committed_at({"ts_usec": 1_500_000}) == datetime(1970, 1, 1, 0, 0, 1, 500_000, UTC)
     assert committed_at({"ts_sec": 0}) is None
     assert unpacked(packed("größer")) == "größer"

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import base64
 import json
+import math
+import time
 import zlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +31,8 @@ from headrace.capture.record import Record
 from headrace.storage.scratch import Scratch
 
 _HISTORY_FILE = "schema.history.internal.file.filename"
+# Milliseconds between heartbeats while rows of a table are read between its changes.
+_BEAT_BETWEEN = "1000"
 
 
 @dataclass(frozen=True)
@@ -65,8 +69,13 @@ class DebeziumReading:
         if begins:
             self._waiting.extend(self._emptied(topic) for topic in sorted(self._topics))
         config = dict(plan.config)
+        self._beat_seconds = int(config["heartbeat.interval.ms"]) / 1000 or math.inf
+        self._beat_at = -math.inf
         if position.get("again"):
             config["snapshot.mode"] = "initial"
+        if asked or is_between(offset):
+            # A chunk of rows between the changes ends with the next change or heartbeat, whichever comes first.
+            config["heartbeat.interval.ms"] = _BEAT_BETWEEN
         jars, scratch = class_path(plan.connector), Scratch()
         if plan.keeps_history:
             file = scratch.path / "history"
@@ -127,7 +136,7 @@ class DebeziumReading:
         message = self._said_between(sent)
         if message is None:
             self._number += 1
-        elif isinstance(message, NoChange) and sent.offset == self._offset:
+        elif isinstance(message, NoChange) and (sent.offset == self._offset or self._is_early(sent.offset)):
             return None
         self._offset = sent.offset
         advance: dict[str, Any] = {"offset": sent.offset, "number": self._number}
@@ -145,6 +154,17 @@ class DebeziumReading:
         record = Record(sent.value, sent.key, topic=sent.topic, offset=self._number, timestamp=at)
         return Arrival(record, advance, message, whole=not self._inside)
 
+    def _is_early(self, offset: Mapping[str, Any]) -> bool:
+        """Whether only the position moves on, and did so a moment ago: each time costs an epoch.
+
+        It is told nevertheless as long as rows are read between the changes, and once more when these are over.
+        """
+        now = time.monotonic()
+        if not is_between(offset) and not is_between(self._offset or {}) and now - self._beat_at < self._beat_seconds:
+            return True
+        self._beat_at = now
+        return False
+
     def _said_between(self, sent: Sent) -> Message | None:
         """What a record says that is of no table; None for all others."""
         if sent.topic == f"{self._prefix}.transaction":
@@ -161,6 +181,9 @@ class DebeziumReading:
 
 def is_unfinished(offset: Mapping[str, Any]) -> bool:
     """Whether an offset is of a first reading of the tables that had not come to its end."""
+    if str(offset.get("snapshot")).lower() == "incremental":
+        # A later one, which goes on after the last chunk that came.
+        return False
     return bool(offset.get("snapshot")) and not offset.get("snapshot_completed", offset.get("last_snapshot_record"))
 
 
