@@ -168,7 +168,9 @@ class Siege:
                 self.sent["body"] += 1
                 answer = client.post("/v1/ingress/orders", params={"wait": "true", "update_format": form}, content=body)
                 self._judge(f"body {name}", answer.status_code, frozenset({400, 413, 422, 429}))
-        self._raw(b"POST /v1/ingress/orders HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n", b"413")
+        self._raw(b"POST /v1/ingress/orders HTTP/1.1\r\nContent-Length: 9999999999999999999\r\n", b"413")
+        # No number of 64 bits: not even read as one.
+        self._raw(b"POST /v1/ingress/orders HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n", b"400")
         self._raw(b"POST /v1/ingress/orders HTTP/1.1\r\nContent-Length: -1\r\n", b"400")
         self._stop.wait(0.5)
 
