@@ -127,7 +127,7 @@ def test_a_script_with_a_feed_says_that_it_rests_until_a_process_stays(
     ("arguments", "detail"),
     [
         ((), "detail: name an EVENT_TYPE, or --file FILE"),
-        (("Made", "{name: 1}"), "detail: DATA is not JSON: Expecting property name"),
+        (("Made", "{name: 1}"), "detail: DATA is not JSON: expecting property name"),
         (("Made", "--file", "x.json"), "detail: give one event or --file FILE, not both"),
     ],
 )
