@@ -12,8 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from headrace import tracing
 from headrace.capture.columns.records import Records, RecordsReading
@@ -47,10 +46,9 @@ from headrace.sources.retention import outlived, retention_of
 from headrace.sources.schema_changes import SchemaChanges
 from headrace.sources.schema_policy import policy_of
 from headrace.sources.secrets import hidden
+from headrace.sources.status import State, Status
 from headrace.sources.system_tables import DEAD_LETTERS, fitting_letters
-from headrace.sources.transactions import Transactions
-
-State = Literal["Running", "Paused", "Error", "Done"]
+from headrace.sources.transactions import MOST_HELD, Transactions, committable
 
 _log = logging.getLogger("headrace.sources")
 _POLL_SECONDS = 0.5
@@ -61,23 +59,8 @@ _MOST_RECORDS = 10_000
 _LET_GO_SECONDS = 10.0
 # Whoever closes a home or stops a source waits no longer for one that does not answer, such as a function that sleeps.
 STOP_SECONDS = 20.0
-_MOST_HELD = 1_000_000
 # So often a backlog is made anew because its tables have been defined otherwise meanwhile.
 _ATTEMPTS = 3
-
-
-@dataclass(frozen=True)
-class Status:
-    """How a source fares."""
-
-    state: State
-    progress: Progress
-    pending: int = 0
-    lag_records: int | None = None
-    lag_seconds: float | None = None
-    error: str | None = None
-    records_per_second: float = 0.0
-    warning: str | None = None
 
 
 class Runner:
@@ -224,7 +207,7 @@ class Runner:
 
     def _read(self) -> None:
         reading = self._connector.open(self._description, self._progress.position)
-        held = Transactions(self._reads_topic, _MOST_HELD, self.source.name)
+        held = Transactions(self._reads_topic, MOST_HELD, self.source.name)
         waiting = held if self._options.get("transactions") else None
         try:
             if isinstance(reading, BeginsLate):
@@ -303,7 +286,7 @@ class Runner:
         """Bring records into epochs, with those held before them, but for what a transaction holds back."""
         held.extend(arrivals)
         self._pace.began(held)
-        whole = _whole(held)
+        whole = committable(held)
         if whole:
             self._take(held[:whole])
             del held[:whole]
@@ -424,7 +407,7 @@ class Runner:
             need = self._schemas.first_need(decoded, self._table_of)
             # What comes before is committed under the columns that it has, but no transaction is split for that.
             split = need is not None and not self._options.get("transactions")
-            before = len(rest) if need is None else _whole(rest[: need.index]) if split else 0
+            before = len(rest) if need is None else committable(rest[: need.index]) if split else 0
             if before:
                 decoded = decoded if need is None else self._decoded(rest[:before])
                 self._pending = decoded.received
@@ -511,13 +494,3 @@ class Runner:
                 f"source {self.source.name} is paused: there are {held} dead letters, and its limit is {limit}",
                 hint="SELECT * FROM dead_letters shows them; REPLAY or DISCARD them, then RESUME SOURCE",
             )
-
-
-def _whole(held: Sequence[Arrival]) -> int:
-    """How many of the records may be committed: none that a transaction follows which has not come whole.
-
-    One that is larger than all that is ever held is committed in parts, rather than never.
-    """
-    if len(held) >= _MOST_HELD:
-        return len(held)
-    return next((index + 1 for index in range(len(held) - 1, -1, -1) if held[index].whole), 0)

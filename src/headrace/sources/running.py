@@ -24,8 +24,9 @@ from headrace.sources.bulk import Backlog
 from headrace.sources.connectors import CONNECTORS, FORMAT_OPTIONS
 from headrace.sources.decoders import Decoders
 from headrace.sources.intake import NoTable, Progress
-from headrace.sources.runner import Runner, State, Status
+from headrace.sources.runner import Runner
 from headrace.sources.secrets import looked_up
+from headrace.sources.status import State, Status
 from headrace.sources.system_tables import DEAD_LETTERS, PROGRESS, raw_name
 
 _log = logging.getLogger("headrace.sources")

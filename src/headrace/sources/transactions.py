@@ -22,6 +22,8 @@ _log = logging.getLogger("headrace.sources")
 # After the end of a transaction was read, and then all that there was for so long, what is missing never comes.
 _MISSING_SECONDS = 10.0
 _ENDED_KEPT = 10_000
+# So many records are held back at the most.
+MOST_HELD = 1_000_000
 _POSTGRES_ID = re.compile(r"(\d+):\d+", re.ASCII)
 
 
@@ -185,3 +187,13 @@ def whole_part(pieces: Sequence[Piece], whole: set[str]) -> list[bool]:
                     left.add(name)
                     waiting.append(name)
     return [places[index] < ends[piece.partition] for index, piece in enumerate(pieces)]
+
+
+def committable(held: Sequence[Arrival]) -> int:
+    """How many of the records may be committed: none that a transaction follows which has not come whole.
+
+    One that is larger than all that is ever held is committed in parts, rather than never.
+    """
+    if len(held) >= MOST_HELD:
+        return len(held)
+    return next((index + 1 for index in range(len(held) - 1, -1, -1) if held[index].whole), 0)
