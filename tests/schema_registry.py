@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import socket
 import subprocess
 import tarfile
@@ -14,12 +12,12 @@ from typing import Any
 
 import httpx
 
-from headrace.settings import read_settings
-from headrace.spark.jars import paths
 from headrace.spark.java import find_java
+from tests.installed import installed
 from tests.stopped import Stopped
 
 VERSION = "3.0.9"
+# 109 MB, downloaded once.
 _LOCK = (
     "2b28181501a20cbf6efcd77f9b7153908fc01f3d3a7c32024c0bd9e1b04c8a43"
     f" io.apicurio:apicurio-registry-app:{VERSION}:all:tar.gz"
@@ -28,31 +26,16 @@ _API = "/apis/ccompat/v7"
 _PATIENCE = 120.0
 
 
-def installed() -> Path:
-    """Its folder beside the jars; downloaded once, 109 MB, and checked."""
-    folder = read_settings().jars / f"apicurio-registry-{VERSION}"
-    if folder.exists():
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="registry-") as name:
-        draft = Path(name) / "draft"
-        (archive,) = paths(Path(name), _LOCK)
-        with tarfile.open(archive) as content:
-            content.extractall(draft, filter="data")
-        try:
-            os.replace(draft, folder)
-        except OSError:
-            # Another test run was faster.
-            assert folder.exists()
-            shutil.rmtree(draft)
-    return folder
+def _unpack(archive: Path, folder: Path) -> None:
+    with tarfile.open(archive) as content:
+        content.extractall(folder, filter="data")
 
 
 class SchemaRegistry(Stopped):
     """The server, as a process that lives as long as this context."""
 
     def __init__(self) -> None:
-        folder = installed()
+        folder = installed(f"apicurio-registry-{VERSION}", _LOCK, _unpack)
         (jar,) = folder.glob("*-runner.jar")
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))

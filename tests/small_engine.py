@@ -57,12 +57,20 @@ def table(name: str, key: tuple[str, ...] = ("id",), sequence: str | None = None
 
 
 def view(name: str, *reads: str, rule: Any = None, hidden: tuple[str, ...] = ()) -> View:
-    resolved: Any = SimpleNamespace(reads=reads, uses_clock=False)
+    resolved: Any = SimpleNamespace(reads=reads, uses_clock=False, ties=())
     schema = arrow_schema([field.dataType for field in COLUMNS.fields])
     rule = rule or Following(lambda epoch: epoch.delta_of(reads[0]))
     context: Any = None
     stores = {one: Store(one, arrow_schema([StringType()])) for one in hidden}
     return View(ViewDefinition(name, ""), resolved, COLUMNS, Store(name, schema), context, rule, stores)
+
+
+def picky(epoch: Any) -> Delta:
+    """A view's expression that fails on one value."""
+    delta = epoch.delta_of("t")
+    if 666 in delta.rows.column(1).to_pylist():
+        raise ViewEvaluationError("view v cannot be computed", view="v")
+    return delta
 
 
 def catalog_of(*relations: Table | View) -> Catalog:

@@ -9,8 +9,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import headrace
 from headrace.catalog.catalog import Table, View
 from headrace.epoch.loop import Loop
+from headrace.errors import CommandRefused
+from headrace.events.open_store import OpenStore
 from headrace.events.parts import parts_for
 from headrace.events.store import EventStore
 from headrace.events.tables import store_tables
@@ -42,7 +45,8 @@ class SmallStore(EventStore):
         self.host = EventHost(*others, **options)
         core: Any = self.host
         self.loop = Loop(core)
-        super().__init__(self.loop, "events", parts_for(folder, "events", ThreadPoolExecutor(1)))
+        self.within = OpenStore(self.loop, "events", parts_for(folder, "events", ThreadPoolExecutor(1)))
+        super().__init__(self.within)
 
     @property
     def code(self) -> Any:
@@ -55,3 +59,10 @@ def event(kind: str, /, **data: Any) -> dict[str, Any]:
 
 def named(name: str, kind: str = "Noted", /, **data: Any) -> dict[str, Any]:
     return {"event_id": name, **event(kind, **data)}
+
+
+@headrace.command("Customer")
+def create(state: Any, customer_id: str, name: str) -> Any:
+    if state is not None:
+        raise CommandRefused("that customer is there already", hint="choose another id")
+    return event("CustomerCreated", name=name)

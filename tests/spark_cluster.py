@@ -6,7 +6,6 @@ keeps to itself, its temporary folder and its folder in memory, they cannot read
 
 from __future__ import annotations
 
-import ctypes
 import importlib.util
 import os
 import pwd
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 _OTHER_USER = "nobody"
 _PATIENCE = 60.0
 _APPLICATIONS = 2
-_DIE_WITH_PARENT = 1
 _REGISTERED = r"(Successfully registered) with master"
 _MASTER, _WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
 
@@ -126,6 +124,8 @@ class Cluster(Stopped):
             shutil.chown(folder, _OTHER_USER)
         java = find_java()
         command = [
+            # Nobody is left to stop them if this process is killed.
+            *("setpriv", "--pdeathsig", "KILL", "--"),
             str(java.executable),
             "-Xmx256m",
             "-XX:TieredStopAtLevel=1",
@@ -146,7 +146,6 @@ class Cluster(Stopped):
                 group=pwd.getpwnam(_OTHER_USER).pw_gid,
                 extra_groups=[],
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
             )
         return process, said
 
@@ -188,11 +187,6 @@ def _environment(own: Path, java_home: Path) -> Mapping[str, str]:
 def _other_may_read(path: Path) -> bool:
     asked = subprocess.run(["test", "-r", str(path)], user=_OTHER_USER, extra_groups=[], check=False)
     return asked.returncode == 0
-
-
-def _die_with_parent() -> None:
-    # Nobody is left to stop them if this process is killed.
-    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
 
 
 @contextmanager

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ import httpx
 
 import headrace
 from headrace.serving.app import build_app
-from headrace.serving.server import Server
+from headrace.serving.server import serving
 from headrace.settings import Settings
 
 HERE = Path(__file__).parent
@@ -57,7 +56,7 @@ def main() -> None:
 def served(hr: headrace.Headrace, count: int) -> None:
     """Commands over HTTP, and what the query side shows at the epoch that an answer carries."""
     settings = Settings(commands=(str(HERE / "commands.py"),))
-    with serving(hr, settings) as client:
+    with asking(hr, settings) as client:
         for number in range(count):
             given = {"customer_id": f"c{number}", "name": f"Name {number}", "email": f"c{number}@example.com"}
             done = client.post("/v1/commands/create_customer", json={**given, "city": "Oslo"})
@@ -124,21 +123,13 @@ def erased(hr: headrace.Headrace) -> None:
 
 
 @contextmanager
-def serving(hr: headrace.Headrace, settings: Settings) -> Iterator[httpx.Client]:
+def asking(hr: headrace.Headrace, settings: Settings) -> Iterator[httpx.Client]:
     """A client of a server of an open home, in a thread of this process."""
-    ready = threading.Event()
-    server = Server(build_app(hr, settings), "127.0.0.1", 0, lambda _: ready.set())
-    taken = server.bind()
-    thread = threading.Thread(target=server.run, args=([taken],), daemon=True)
-    thread.start()
-    try:
-        assert ready.wait(60)
-        with httpx.Client(base_url=server.url, timeout=120, trust_env=False) as client:
-            yield client
-    finally:
-        server.should_exit = True
-        thread.join(60)
-        taken.close()
+    with (
+        serving(build_app(hr, settings)) as server,
+        httpx.Client(base_url=server.url, timeout=120, trust_env=False) as client,
+    ):
+        yield client
 
 
 if __name__ == "__main__":

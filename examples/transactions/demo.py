@@ -26,10 +26,11 @@ from typing import Any
 import httpx
 import pyarrow as pa
 from deltalake import DeltaTable
-from desk import RELATION, TABLES, desk_app, served
+from desk import RELATION, TABLES, desk_app
 
 import headrace
 from headrace import Headrace, Settings, local
+from headrace.serving.server import serving
 
 FOLDER = Path(__file__).parent
 FLOW = """
@@ -60,7 +61,8 @@ def main() -> None:
         with headrace.open(Path(folder) / "home", settings=settings) as hr:
             hr.execute(TABLES)
             hr.execute(FLOW.format(bootstrap=servers.bootstrap))
-            with served(desk_app(hr, settings)) as url:
+            with serving(desk_app(hr, settings)) as server:
+                url = server.url
                 print(f"The desk's API is at {url}/transactions/user/1. Sending transactions ...", flush=True)
                 sent = send(servers.bootstrap, url, Path(folder) / "sent.json", chosen.seconds, chosen.rate)
                 figures = told(sent["delays"], chosen.rate)

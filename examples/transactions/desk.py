@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +10,6 @@ from fastapi import FastAPI, Query, Request, Response
 from headrace import Headrace, Settings
 from headrace.serving.app import build_app
 from headrace.serving.data.routes import page_of
-from headrace.serving.server import Server
 
 RELATION = "support_desk"
 TABLES = (Path(__file__).parent / "tables.sql").read_text(encoding="utf-8")
@@ -35,21 +31,3 @@ def desk_app(hr: Headrace, settings: Settings) -> FastAPI:
         return await page_of(request, RELATION, asked.items())
 
     return app
-
-
-@contextmanager
-def served(app: FastAPI) -> Generator[str, None, None]:
-    """The API on a free port, until all that it was asked is answered."""
-    ready = threading.Event()
-    server = Server(app, "127.0.0.1", 0, lambda _: ready.set())
-    taken = server.bind()
-    thread = threading.Thread(target=server.run, args=([taken],), daemon=True)
-    thread.start()
-    try:
-        if not ready.wait(30):
-            raise SystemExit("the API did not start")
-        yield server.url
-    finally:
-        server.should_exit = True
-        thread.join(60)
-        taken.close()

@@ -31,6 +31,7 @@ HeadraceError
 │   └── ResultTooLarge    more rows than may be answered
 ├── LedgerError           the durable log cannot be read or written
 │   ├── LedgerNotWritten *   an epoch was not written: storage is full, its rights are wrong, Ctrl-C
+│   ├── LedgerOutOfSight *   the ledger that was read before is not there: a mount is gone, the home was moved
 │   └── EpochExpired      an epoch that is no longer, or not yet, readable
 ├── HomeBusy *            another process owns the home
 ├── OwnerLost             this process owned the home, and another took it over
@@ -45,6 +46,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 
 class HeadraceError(Exception):
@@ -118,10 +120,14 @@ class UnsupportedStatement(StatementError):
 
 
 class RelationNameError(HeadraceError):
-    """A name that is unknown, taken, part of a cycle, or still in use; `unknown` is one that a query could not find."""
+    """A name that is unknown, taken, part of a cycle, or still in use; `unknown` is one that a query could not find.
+
+    `fault` tells apart that nothing is called so, that something is already, and that it is of a kind that will not do.
+    """
 
     code = "name_error"
     unknown = ""
+    fault: Literal["unknown", "taken", "kind"] = "unknown"
 
 
 class SystemTable(RelationNameError):
@@ -350,6 +356,12 @@ class LedgerError(HeadraceError):
 
 class LedgerNotWritten(LedgerError):
     """An epoch was not written, for want of storage or time; nothing of it was committed, and it can be sent again."""
+
+    transient = True
+
+
+class LedgerOutOfSight(LedgerError):
+    """The ledger that was read before is not there now, or another one is; its owner may go on with it elsewhere."""
 
     transient = True
 

@@ -48,16 +48,20 @@ def open_home(
     if overrides:
         chosen = read_settings(**{**chosen.model_dump(), **overrides})
     path = location_of(home, chosen.storage_options)
+    if spark is not None:
+        check_session(spark)
     begin_tracing()
     # Before Spark is started: a refusal should not take seconds.
     ownership = None if read_only else take_ownership(path, chosen.owner_timeout)
     try:
-        session = spark or start_spark(chosen)
-        check_session(session)
+        session = spark
+        if session is None:
+            session = start_spark(chosen)
+            check_session(session)
         return Headrace(Home(path, session, chosen, ownership))
     except BaseException:
         if ownership is not None:
-            ownership.release()
+            ownership.abandon()
         raise
 
 

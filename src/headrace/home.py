@@ -48,6 +48,7 @@ from headrace.sql.one_row import CLOCK, CLOCK_SCHEMA
 from headrace.sql.resolve import forget
 from headrace.state import mapped
 from headrace.statements.answers import Result, to_answer
+from headrace.statements.audited import noted_letters
 from headrace.statements.engine import Engine
 from headrace.statements.run import run_query_text, run_script
 from headrace.statements.secrets import forget_secrets
@@ -117,13 +118,21 @@ class Home:
     def take_over(self) -> None:
         """Own a home that was open for reading, now that its owner is gone; raises HomeBusy if it is not.
 
-        All that a reader has stays: the views' rules, and the state that it has followed so far.
+        All that a reader has stays: the views' rules, and the state that it has followed so far. Whose ledger is not
+        there, or cannot be read, stays a reader.
         """
         self.core.refuse_closed()
-        ownership = take_ownership(self.path, self.settings.owner_timeout)
+        # Before anything is made: that no owner is seen in an empty folder, where a mount is gone, says nothing.
+        self._follow_ledger()
+        is_new = not self.core.ledger.exists
+        ownership = take_ownership(self.path, self.settings.owner_timeout, create=is_new)
+        try:
+            self._follow_ledger()
+        except BaseException:
+            ownership.abandon()
+            raise
         try:
             with self.loop.turn, self.core.sessions.catalyst.active():
-                self.core.ledger.follow()
                 self.core.ledger.claim(ownership.fence)
                 self._move()
                 self.readers.begin_to_own()
@@ -137,6 +146,10 @@ class Home:
             self._ownership = ownership
             self.close()
             raise
+
+    def _follow_ledger(self) -> None:
+        with self.loop.turn:
+            _again_where_moved(self.core.ledger.follow)
 
     def _sweep_bases(self) -> None:
         sweep_bases(self.path, base_schemas_of(self.core.all_stores(), self.core.catalog))
@@ -341,12 +354,13 @@ class Home:
             shown = find_letters(self.core, wanted, most=most)
             refuse_unknown(chosen or (), shown)
             return {"letters": json_form(shown), "count": count_letters(self.core, wanted)}
-        letters = find_letters(self.core, wanted)
-        refuse_unknown(chosen or (), letters)
-        if deed == "discard":
-            return {"receipt": discard(self.loop, letters).to_json()}
-        edited = letters if payload is None else [{**one, "payload": payload} for one in letters]
-        return {"receipt": replay(self.loop, edited).to_json()}
+        with noted_letters(self.engine.audit, deed):
+            letters = find_letters(self.core, wanted)
+            refuse_unknown(chosen or (), letters)
+            if deed == "discard":
+                return {"receipt": discard(self.loop, letters).to_json()}
+            edited = letters if payload is None else [{**one, "payload": payload} for one in letters]
+            return {"receipt": replay(self.loop, edited).to_json()}
 
     # What goes on beside them.
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 from headrace.errors import LedgerError, SetupError
 from headrace.ledger.backup import backup, restore
 from headrace.ledger.durable import Progress, no_progress
 from headrace.ledger.inspection import Inspection, inspect_storage
-from headrace.ledger.ledger import Ledger
-from headrace.owner.ownership import take_ownership
+from headrace.ledger.ledger import RESTORING, Ledger
+from headrace.owner.ownership import living_owner, take_ownership
 from headrace.settings import Settings, read_settings
 from headrace.storage.objects import Location, location_of
 
@@ -62,27 +64,42 @@ def relation_names(home: Location) -> frozenset[str] | None:
 
 
 def is_there(home: str | os.PathLike[str], settings: Settings | None = None) -> bool:
-    """Whether anything lies where a home would."""
+    """Whether a home lies there, also one that has lost its ledger, or is being made or restored."""
+    location = _location(home, settings)
+    with _reached(home):
+        return (
+            (location / "ledger").is_dir()
+            or (location / RESTORING).is_file()
+            or any(location.glob("*/*/_delta_log"))
+            or living_owner(location) is not None
+        )
+
+
+def existing(home: str | os.PathLike[str], settings: Settings | None = None) -> Location:
+    """The location of a home that is there."""
+    location = _location(home, settings)
+    if is_there(home, settings):
+        return location
+    with _reached(home):
+        is_folder = location.is_dir()
+    raise SetupError(
+        f"{home} is a folder, but no home" if is_folder else f"there is no home at {home}",
+        detail="This verb works on what is there, so it does not create one.",
+        hint=f"name another with --home or HEADRACE_HOME, go to the folder of its headrace.yml, or create it: "
+        f"headrace run --home {home} script.sql",
+    )
+
+
+@contextmanager
+def _reached(home: str | os.PathLike[str]) -> Generator[None, None, None]:
     try:
-        return _location(home, settings).is_dir()
+        yield
     except OSError as error:
         raise LedgerError(
             f"the home {home} cannot be reached",
             detail=f"{error}.",
             hint="see the setting storage_options, then try again",
         ) from error
-
-
-def existing(home: str | os.PathLike[str], settings: Settings | None = None) -> Location:
-    """The location of a home that is there."""
-    if is_there(home, settings):
-        return _location(home, settings)
-    raise SetupError(
-        f"there is no home at {home}",
-        detail="This verb works on what is there, so it does not create one.",
-        hint=f"name another with --home or HEADRACE_HOME, go to the folder of its headrace.yml, or create it: "
-        f"headrace run --home {home} script.sql",
-    )
 
 
 def _location(name: str | os.PathLike[str], settings: Settings | None = None) -> Location:

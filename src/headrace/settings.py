@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 import yaml
-from pydantic import AfterValidator, BaseModel, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from headrace.errors import SetupError
+from headrace.plain_yaml import read_yaml
 
 _SHORTEST_KEY = 8
 _PREFIX = "HEADRACE_"
@@ -99,14 +100,15 @@ class Settings(BaseSettings):
     )
     spark_master: str | None = Field(
         default=None,
-        pattern=r"^(local(\[.+\])?|spark://.+|yarn|k8s://.+)$",
-        description="Master of the Spark that Headrace starts, such as spark://host:7077; none means a local Spark. "
-        "Also given by --master.",
+        pattern=r"^(local(\[([1-9][0-9]*|\*)(\s*,\s*[1-9][0-9]*)?\])?|spark://.+|yarn|k8s://.+)$",
+        description="Master of the Spark that Headrace starts, such as spark://host:7077 or local[4]; none means a "
+        "local Spark. Also given by --master.",
     )
     spark_options: dict[str, str] = Field(
         default_factory=dict[str, str],
         description="Further settings of the Spark that Headrace starts, such as spark.executor.memory; "
-        "a JSON object in the environment.",
+        "a JSON object in the environment. Options of Java are added to those that Headrace gives; spark.master counts "
+        "as spark_master, and is refused beside another.",
     )
     spark_patience: timedelta = Field(
         default=timedelta(seconds=60),
@@ -409,6 +411,17 @@ class Settings(BaseSettings):
         "its Java and its jars: 200 MB beside the jars, made once, with which every Spark starts in half the time.",
     )
 
+    @field_validator("spark_options")
+    @classmethod
+    def _refuse_second_master(cls, options: dict[str, str], others: ValidationInfo) -> dict[str, str]:
+        """Refuse two masters: whichever were taken, who named the other would not know."""
+        named, other = others.data.get("spark_master"), options.get("spark.master")
+        if named is not None and other is not None and named != other:
+            raise ValueError(
+                f"spark.master is {other}, and spark_master, which --master gives too, is {named}; leave one out"
+            )
+        return options
+
 
 def read_settings(**given: Any) -> Settings:
     """The settings given, the others from the environment; one that cannot be is an error that names it."""
@@ -433,7 +446,7 @@ def read_settings(**given: Any) -> Settings:
 def settings_of_file(file: Path) -> dict[str, Any]:
     """What a file of settings gives, by name; which of it cannot be is found when it is read as settings."""
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        content = read_yaml(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise SetupError(
             f"the settings in {file} cannot be read", detail=f"{error}.", hint="write a line name: value for each"
@@ -450,7 +463,7 @@ def told_fault(where: Sequence[str | int], kind: str, message: str, model: type[
     name = ".".join(str(part) for part in where)
     if kind == "string_pattern_mismatch" and (field := model.model_fields.get(str(where[-1]))) is not None:
         # A regular expression tells nobody what to write.
-        return f"{name}: {field.description}"
+        return f"{name}: {(field.description or '').removesuffix('.')}"
     if kind != "extra_forbidden":
         return f"{name}: {message}"
     known = [field.alias or known for known, field in model.model_fields.items()]

@@ -54,11 +54,17 @@ class Process:
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
+        self._hear_no_more()
 
     def end(self) -> None:
         if self.process.poll() is None:
             self.process.terminate()
             self.process.wait(60)
+        self._hear_no_more()
+
+    def _hear_no_more(self) -> None:
+        assert self.process.stdout is not None
+        self.process.stdout.close()
 
 
 class Load:

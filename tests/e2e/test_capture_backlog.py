@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import headrace
-from headrace.sources import runner
+from headrace.sources import taking
 from tests.debezium_events import SOURCES
-from tests.e2e.test_capture_kafka import produce, rows, shown, until
+from tests.e2e.test_capture_kafka import produce, rows, shown
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,13 +49,13 @@ def test_a_backlog_gives_what_its_records_give_one_by_one(
     values += [(json.dumps({"id": 1}), None), (None, b"{no"), change("u", 2, 1, "__debezium_unavailable_value")]
     produce(local_servers, "backlog", values)
     taken: list[int] = []
-    prepare = runner.prepare
+    prepare = taking.prepare
 
     def noted(records: Any, ways: Any) -> Any:
         taken.append(len(records))
         return prepare(records, ways)
 
-    monkeypatch.setattr(runner, "prepare", noted)
+    monkeypatch.setattr(taking, "prepare", noted)
     found: list[Any] = []
     for name, bulk in (("whole", 100_000), ("single", 0)):
         with headrace.open(str(tmp_path / name), spark=spark) as hr:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
@@ -12,15 +10,10 @@ import confluent_kafka.admin
 import psycopg
 import pytest
 
+from tests.waiting import until
+
 if TYPE_CHECKING:
     from headrace.local import Servers
-
-
-def until(true: Callable[[], bool], seconds: float = 90) -> None:
-    ends = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < ends, "it never came"
-        time.sleep(0.1)
 
 
 def rows(hr: Any, sql: str) -> list[Any]:

@@ -14,7 +14,8 @@ from headrace.local.packages import kafka_jars
 from headrace.local.ports import HOST, free_port
 from headrace.local.properties import properties
 from headrace.local.server import Server
-from tests.e2e.test_capture_kafka import produce, put, rows, shown, until
+from tests.e2e.test_capture_kafka import produce, put, rows, shown
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from headrace.local import Servers

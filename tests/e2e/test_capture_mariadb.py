@@ -6,13 +6,17 @@ import json
 from typing import Any
 from urllib.parse import urlsplit
 
+import pytest
+
 from headrace.capture.connector import Arrival, Description
 from headrace.capture.debezium.mysql import MYSQL
+from headrace.errors import SourceError
 from headrace.local import Servers
 from tests.e2e import test_local_mariadb
-from tests.e2e.test_capture_kafka import rows, shown, until
+from tests.e2e.test_capture_kafka import rows, shown
 from tests.e2e.test_capture_postgres import data, polled, position_after
 from tests.e2e.test_local_mariadb import mariadb, run
+from tests.waiting import until
 
 pytestmark = test_local_mariadb.pytestmark
 __all__ = ["mariadb"]
@@ -43,8 +47,24 @@ def test_it_is_followed_row_by_row(home: Any, mariadb: Servers, monkeypatch: Any
     run(mariadb, "INSERT INTO orders VALUES (1000, 'late', 1)", "UPDATE orders SET id = 2000 WHERE id = 1")
     home.execute("RESUME SOURCE shop")
     until(lambda: rows(home, asked) == sorted(run(mariadb, asked)))
+    run(mariadb, "TRUNCATE TABLE orders", "INSERT INTO orders VALUES (1, 'new', 1)")
+    until(lambda: rows(home, asked) == sorted(run(mariadb, asked)))
     assert (shown(home, "shop")["dead"], shown(home, "shop")["state"]) == (0, "Running")
     home.execute("DROP SOURCE shop")
+
+
+def test_a_table_among_others_that_is_not_there_is_told(mariadb: Servers) -> None:
+    url = urlsplit(mariadb.mariadb_dsn)
+    location = f"mysql://{url.username}@{url.hostname}:{url.port}{url.path}"
+    run(mariadb, "CREATE TABLE Named (id INT PRIMARY KEY)")
+    reading = MYSQL.open(
+        Description("none", location, {"password": str(url.password), "tables": "named, nameless"}), {}
+    )
+    try:
+        with pytest.raises(SourceError, match=r"has no table \w+\.nameless\b"):
+            polled(reading, lambda _: False)
+    finally:
+        reading.close()
 
 
 def test_what_its_tables_were_is_known_after_a_restart(mariadb: Servers) -> None:

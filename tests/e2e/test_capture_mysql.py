@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import pymysql
 import pytest
 from pyspark.sql.types import DecimalType, IntegerType, StringType, StructField, StructType
 
 from headrace.capture.debezium.mysql import kind_of
 from tests.bare_home import BareHome
-from tests.e2e.test_capture_kafka import until
-from tests.mysql_server import lacks, mysql_server
+from tests.mysql_server import connected, lacks, mysql_server
+from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(lacks() is not None, reason=str(lacks()))]
 ORDERS = StructType(
@@ -34,18 +33,7 @@ def url(tmp_path: Path) -> Iterator[str]:
 
 
 def run(url: str, *statements: str) -> list[Any]:
-    at = urlsplit(url)
-    with (
-        pymysql.connect(
-            host=at.hostname,
-            port=at.port or 0,
-            user=at.username,
-            password=str(at.password),
-            database=at.path.lstrip("/"),
-            autocommit=True,
-        ) as connection,
-        connection.cursor() as cursor,
-    ):
+    with connected(url) as connection, connection.cursor() as cursor:
         for statement in statements:
             cursor.execute(statement)
         return sorted(cursor.fetchall())

@@ -17,7 +17,8 @@ from headrace.capture.connector import Arrival, Description
 from headrace.capture.debezium.postgres import POSTGRES
 from headrace.capture.messages import Truncation
 from headrace.errors import SourceError, SourceUnavailable
-from tests.e2e.test_capture_kafka import rows, shown, until
+from tests.e2e.test_capture_kafka import rows, shown
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from headrace.local import Servers
@@ -157,13 +158,12 @@ def test_a_slot_is_confirmed_only_when_it_is_told_so(database: Database) -> None
     reading = POSTGRES.open(database.description("told"), {})
     try:
         database.run("INSERT INTO orders VALUES (1, 'a', 1, now())")
-        until(
-            lambda: bool(database.run("SELECT 1 FROM pg_replication_slots WHERE slot_name='headrace_told' AND active"))
-        )
+        active = "SELECT 1 FROM pg_replication_slots WHERE slot_name='headrace_told' AND active"
+        first = polled(reading, lambda _: bool(database.run(active)))
         before = database.confirmed("headrace_told")
         for number in range(2, 20):
             database.run(f"INSERT INTO orders VALUES ({number}, 'a', 1, now())")
-        found = polled(reading, lambda found: len(data(found)) == 19 and found[-1].whole)
+        found = first + polled(reading, lambda found: len(data(first + found)) == 19 and found[-1].whole)
         time.sleep(1)
         assert database.confirmed("headrace_told") == before
         position = position_after(found)

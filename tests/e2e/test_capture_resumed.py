@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from tests.capture_child import Owner
-from tests.e2e.test_capture_kafka import until
 from tests.e2e.test_capture_postgres import Database
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from headrace.local import Servers

@@ -24,7 +24,8 @@ from headrace.local.packages import kafka_jars
 from headrace.local.ports import HOST, free_port
 from headrace.local.server import Server
 from tests.bare_home import BareHome
-from tests.e2e.test_capture_kafka import put, until
+from tests.e2e.test_capture_kafka import put
+from tests.waiting import until
 
 pytestmark = pytest.mark.java
 ITEMS = StructType([StructField("id", IntegerType(), False), StructField("n", IntegerType())])

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from tests.e2e.test_capture_kafka import rows, shown, until
+from tests.e2e.test_capture_kafka import rows, shown
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from headrace.local import Servers

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ import headrace
 from tests.e2e.test_feed_redis import Store
 from tests.feed_database import Database
 from tests.redis_server import MISSING, PROGRAM, RedisServer
+from tests.waiting import until
 
 _MADE = """
 CREATE TABLE orders (id BIGINT PRIMARY KEY, city STRING, amount DECIMAL(10,2), at TIMESTAMP);
@@ -21,13 +20,6 @@ CREATE VIEW by_city AS SELECT city, count(*) AS n, sum(amount) AS total FROM ord
 INSERT INTO orders VALUES (1, 'Oslo', 5.50, TIMESTAMP'2026-01-02 03:04:05'), (2, 'Rome', 7.00, NULL),
     (3, NULL, 1.00, NULL)
 """
-
-
-def until(check: Callable[[], bool], seconds: float = 40.0) -> None:
-    end = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < end, "it did not come to be"
-        time.sleep(0.05)
 
 
 def feed(home: Any, name: str) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from headrace.access.ring import KeyRing
 from headrace.serving import events as routes
 from headrace.serving import problems
 from headrace.serving.auth import Credentials, Guarded
+from headrace.serving.oidc import OpenId
 from headrace.settings import Settings
 from tests.e2e.browser import CHROMIUM, MISSING, Watched, chromium, until
 from tests.small_events import SmallStore, event
@@ -70,6 +71,7 @@ def serving(store: SmallStore, credentials: Credentials) -> Generator[str, None,
     readings = SimpleNamespace(catalog=store.host.catalog)
     app.state.service = SimpleNamespace(settings=Settings(serve_definitions=False), home=home, readings=readings)
     app.state.credentials = credentials
+    app.state.openid = OpenId(Settings())
     problems.install(app)
     for router in (pages.router, routes.router):
         app.include_router(router)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -187,7 +188,10 @@ def test_what_a_reader_is_told_names_nothing_that_it_may_not_read(door: tuple[Se
             lines = stream.iter_lines()
             next(line for line in lines if line.startswith("data:"))
             served.hr.execute("INSERT INTO secret VALUES (2, '222'); INSERT INTO people VALUES (4, 'Di', '444')")
+            served.hr.execute("INSERT INTO people VALUES (0, 'Ed', '000')")
             heard = ""
             while "people" not in heard:
                 heard = next(line for line in lines if line.startswith("data:"))
                 assert "secret" not in heard
+            told = [one["changes"] for one in json.loads(heard[5:])["epochs"] if one["changes"]]
+            assert told == [{"people": 1, "public_people": 1}], "of the row that is hidden nothing is heard"

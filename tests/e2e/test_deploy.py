@@ -101,6 +101,64 @@ def test_the_rules_and_the_files_are_as_their_readers_want_them() -> None:
     )
     assert checked.returncode == 0, checked.stdout + checked.stderr
     kinds = [one["kind"] for one in yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())]
-    assert kinds == ["Service", "Deployment"]
+    assert kinds == ["Service", "StatefulSet"]
     ids = [panel["id"] for panel in json.loads((DEPLOY / "grafana" / "headrace.json").read_text())["panels"]]
     assert len(ids) == len(set(ids))
+
+
+@needs_prometheus
+def test_a_source_that_is_away_for_minutes_is_an_alert(tmp_path: Path) -> None:
+    summary = "Source orders cannot be read, and is tried again: SHOW SOURCES says why."
+    fires = {"exp_labels": {"source": "orders", "severity": "warning"}, "exp_annotations": {"summary": summary}}
+    series = [
+        {"series": 'headrace_source_failing{source="orders"}', "values": "0 0 1x10"},
+        # One that is back within minutes wakes nobody.
+        {"series": 'headrace_source_failing{source="others"}', "values": "0 1 1 1 0x10"},
+    ]
+    asked = [
+        {"eval_time": "6m", "alertname": "HeadraceSourceAway"},
+        {"eval_time": "8m", "alertname": "HeadraceSourceAway", "exp_alerts": [fires]},
+    ]
+    alerts_are(tmp_path, series, asked)
+
+
+def alerts_are(folder: Path, series: list[dict[str, str]], asked: list[dict[str, Any]]) -> None:
+    """Have Prometheus's own tool say that our rules fire for these series as they are asked to."""
+    told = {
+        "rule_files": [str(DEPLOY / "prometheus" / "alerts.yml")],
+        "tests": [{"interval": "1m", "input_series": series, "alert_rule_test": asked}],
+    }
+    (folder / "test.yml").write_text(yaml.safe_dump(told))
+    tried = subprocess.run(["promtool", "test", "rules", str(folder / "test.yml")], capture_output=True, text=True)
+    assert tried.returncode == 0, tried.stdout + tried.stderr
+
+
+@needs_prometheus
+def test_whatever_is_found_wrong_is_one_alert(tmp_path: Path) -> None:
+    found = [
+        ("feed_failing", "orders", "warning"), ("keys", "access", "warning"), ("upkeep", "clock", "warning"),
+        ("upkeep", "fold", "warning"), ("home", "home", "broken"), ("view_stale", "totals", "warning"),
+    ]  # fmt: skip
+    series = [
+        {"series": f'headrace_findings{{kind="{kind}",about="{about}",level="{level}"}}', "values": "1x20"}
+        for kind, about, level in found
+    ]
+    grave = {"warning": "warning", "broken": "critical"}
+    fire = [
+        {
+            "exp_labels": {"kind": kind, "about": about, "level": level, "severity": grave[level]},
+            "exp_annotations": {
+                "summary": f"{kind} of {about} wants to be looked at: headrace status --check says why."
+            },
+        }
+        for kind, about, level in (found[1], found[2], found[4])
+    ]
+    feed = {
+        "exp_labels": {"kind": "feed_failing", "about": "orders", "level": "warning", "severity": "critical"},
+        "exp_annotations": {"summary": "Changefeed orders has stopped with an error."},
+    }
+    asked = [
+        {"eval_time": "5m", "alertname": "HeadraceFinding", "exp_alerts": fire},
+        {"eval_time": "5m", "alertname": "HeadraceFeedFailing", "exp_alerts": [feed]},
+    ]
+    alerts_are(tmp_path, series, asked)

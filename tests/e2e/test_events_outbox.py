@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import headrace
-from tests.e2e.test_capture_kafka import until
 from tests.e2e.test_capture_postgres import Database, database, engines
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

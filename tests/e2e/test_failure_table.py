@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ import pytest
 
 from headrace.epoch import core as epoch_core
 from tests.e2e.conftest import Served, running
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,13 +54,6 @@ def disk_of(served: Served) -> Path:
 def push(served: Served, number: int, name: str = "nut") -> httpx.Response:
     body = {"items": [{"insert": {"id": number, "name": name}}]}
     return served.client.post("/v1/epochs", json=body, headers={"Idempotency-Key": f"{name} {number}"})
-
-
-def until(true: Callable[[], bool]) -> None:
-    ends = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < ends, "it never came"
-        time.sleep(0.05)
 
 
 def figure(served: Served, name: str) -> float:

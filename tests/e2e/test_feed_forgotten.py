@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from tests.bare_home import BareHome
-from tests.e2e.test_changefeed_tables import until
 from tests.feed_database import Database
 from tests.kafka_reading import committed
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from headrace.local import Servers

@@ -11,8 +11,8 @@ from standardwebhooks import Webhook
 
 import headrace
 from headrace.errors import FeedError
-from tests.e2e.test_capture_kafka import until
 from tests.kafka_reading import committed
+from tests.waiting import until
 from tests.webhook_receivers import receiving, status
 
 if TYPE_CHECKING:

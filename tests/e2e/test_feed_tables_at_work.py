@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,15 +15,9 @@ from headrace.state.hashing import identity
 from tests.bare_home import BareHome
 from tests.feed_batches import ITEMS, rows_of
 from tests.feed_database import Database, item
+from tests.waiting import until
 
 OPTIONS = "flush_interval_ms = 10, batch_size = 50, max_retries = 1"
-
-
-def until(check: Callable[[], bool], seconds: float = 40.0) -> None:
-    end = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < end, "it did not come to be"
-        time.sleep(0.05)
 
 
 def feed(home: BareHome) -> dict[str, Any]:

@@ -20,7 +20,11 @@ import pytest
 from headrace.local.ports import is_free
 from tests.e2e.test_local_postgres import port_of, processes_in
 
-PROGRAM = [sys.executable, "-c", "from headrace.cli.main import run; run()", "local"]
+_RUN = "from headrace.cli.main import run; run()"
+PROGRAM = [sys.executable, "-c", _RUN, "local"]
+# One that hears SIGINT also where this process does not, as a job in the background.
+_HEARS = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+INTERRUPTIBLE = [sys.executable, "-c", f"{_HEARS}; {_RUN}", "local"]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
@@ -106,12 +110,11 @@ def test_servers_in_the_foreground_end_in_good_order(folder: Path, way: signal.S
 def in_foreground(folder: Path) -> tuple[subprocess.Popen[str], str]:
     """`headrace local up` with a PostgreSQL alone, once it is ready, and where that is."""
     process = subprocess.Popen(
-        [*PROGRAM, "up", "--no-kafka", "--no-connect", "--folder", folder],
+        [*INTERRUPTIBLE, "up", "--no-kafka", "--no-connect", "--folder", folder],
         env=ENVIRONMENT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     assert process.stdout is not None
     name, ready, *_, dsn = process.stdout.readline().split()
@@ -149,11 +152,10 @@ def test_new_lines_are_followed(folder: Path) -> None:
     log.parent.mkdir(parents=True)
     log.write_text("old\nnew\n")
     process = subprocess.Popen(
-        [*PROGRAM, "logs", "kafka", "--folder", folder, "--lines", "1", "--follow"],
+        [*INTERRUPTIBLE, "logs", "kafka", "--folder", folder, "--lines", "1", "--follow"],
         env=ENVIRONMENT,
         stdout=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "new\n"

@@ -25,5 +25,6 @@ def test_the_reference_names_what_servers_offer() -> None:
         "up",
         "down",
         "status",
+        "capture",
         "logs",
     ]

@@ -6,9 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
-import pymysql
 import pytest
 
 import headrace
@@ -17,6 +15,7 @@ from headrace.local.debezium import mariadb_config
 from headrace.local.ports import is_free
 from tests.e2e.test_local_postgres import port_of, processes_in
 from tests.kafka_topics import payloads, read
+from tests.mysql_server import connected
 
 pytestmark = pytest.mark.skipif(
     shutil.which("mariadbd", path=f"{os.defpath}:/usr/sbin") is None, reason="this machine has no MariaDB"
@@ -29,20 +28,8 @@ def mariadb() -> Iterator[Servers]:
         yield servers
 
 
-def connected(servers: Servers) -> pymysql.Connection:
-    at = urlsplit(servers.mariadb_dsn)
-    return pymysql.connect(
-        host=at.hostname,
-        port=at.port or 0,
-        user=at.username,
-        password=str(at.password),
-        database=at.path.lstrip("/"),
-        autocommit=True,
-    )
-
-
 def run(servers: Servers, *statements: str) -> tuple[tuple[object, ...], ...]:
-    with connected(servers) as connection, connection.cursor() as cursor:
+    with connected(servers.mariadb_dsn) as connection, connection.cursor() as cursor:
         for statement in statements:
             cursor.execute(statement)
         return cursor.fetchall()

@@ -12,6 +12,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.e2e.conftest import Served, emptied
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -29,13 +30,6 @@ def served(server_with: Callable[..., Any]) -> Iterator[Served]:
             assert one.client.delete(f"/v1/sources/{source['name']}").status_code == 204
         one.client.post("/v1/dead-letters/discard", json={"all": True})
         emptied(one.hr)
-
-
-def until(true: Callable[[], bool]) -> None:
-    ends = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < ends, "it never came"
-        time.sleep(0.05)
 
 
 def write(folder: Path, name: str, *lines: Any) -> None:
@@ -157,7 +151,7 @@ def test_figures_of_sources(served: Served, folder: Path) -> None:
         ({"options": {"A": 1, "a": 2}}, 422, "invalid_request"),
         ({"more": 1}, 422, "invalid_request"),
         ({"table": "nowhere"}, 404, "name_error"),
-        ({"table": "totals"}, 404, "name_error"),
+        ({"table": "totals"}, 400, "name_error"),
         ({"options": {"password": "hunter2"}}, 400, "source_error"),
         ({"options": {"max_record": 5}}, 400, "source_error"),
         ({"options": {"lag_warning": "soon"}}, 400, "source_error"),
@@ -180,7 +174,7 @@ def test_what_cannot_be_asked_is_refused(served: Served, folder: Path) -> None:
     again = client.post(
         "/v1/sources", json={"name": "feed", "table": "parts", "connector": "files", "location": str(folder)}
     )
-    assert (again.status_code, again.json()["code"]) == (404, "name_error")
+    assert (again.status_code, again.json()["code"]) == (409, "name_error")
     for method, path, status in (
         ("POST", "/v1/sources/nowhere/pause", 404),
         ("POST", "/v1/sources/feed/explode", 422),

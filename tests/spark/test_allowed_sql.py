@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 import headrace
 from headrace.errors import (
+    FeedError,
     HeadraceError,
     QueryError,
     RelationNameError,
@@ -21,6 +22,7 @@ from headrace.errors import (
     ViewError,
 )
 from headrace.face import home_of
+from headrace.plans.catalyst import Catalyst
 from headrace.plans.trees import survey
 from headrace.sql import allowed
 from headrace.sql.allowed import analyze
@@ -230,6 +232,67 @@ def test_refusals_name_their_cause_and_its_place(hr: Any) -> None:
     assert isinstance(strange, RelationNameError)
 
 
+@pytest.fixture
+def theirs(spark: SparkSession, tmp_path: Path) -> Iterator[tuple[str, ...]]:
+    """Names of what the given Spark keeps in its catalog: a view, a table, and a view of what is gone."""
+    spark.sql("CREATE VIEW their_view AS SELECT id, 'secret' AS s FROM range(3)")
+    spark.sql(f"CREATE TABLE their_table (id BIGINT, s STRING) USING parquet LOCATION '{tmp_path / 'table'}'")
+    spark.sql("CREATE VIEW their_broken_view AS SELECT * FROM their_table")
+    spark.sql("ALTER TABLE their_table RENAME TO their_renamed")
+    try:
+        yield "their_view", "their_renamed", "their_broken_view"
+    finally:
+        spark.sql("DROP VIEW their_view")
+        spark.sql("DROP VIEW their_broken_view")
+        spark.sql("DROP TABLE their_renamed")
+
+
+OUTSIDE = (
+    "SELECT * FROM {}",
+    "SELECT max(id) FROM {}",
+    "SELECT * FROM t WHERE id IN (SELECT id FROM {})",
+    "WITH w AS (SELECT * FROM {}) SELECT 1",
+    "SELECT * FROM (WITH {} AS (SELECT 1 AS a) SELECT * FROM {}) CROSS JOIN {}",
+)
+
+
+@pytest.mark.parametrize("query", OUTSIDE)
+def test_what_the_given_spark_keeps_is_unknown(hr: Any, theirs: tuple[str, ...], query: str) -> None:
+    """A view of it would mean another thing, or nothing, with the next Spark; and nobody is told what there is."""
+    for name in theirs:
+        written, unknown = (query.replace("{}", one) for one in (name, "x" * len(name)))
+        for sql, same in zip(everywhere(written), everywhere(unknown), strict=True):
+            error = refused(hr, sql)
+            assert isinstance(error, RelationNameError), sql
+            assert str(error) == str(refused(hr, same)).replace("x" * len(name), name), sql
+
+
+def test_a_filter_knows_nothing_of_what_the_given_spark_keeps(hr: Any, tmp_path: Path, theirs: tuple[str, ...]) -> None:
+    for name in theirs:
+        condition = f"id IN (SELECT id FROM {name})"
+        with pytest.raises(FeedError, match="is no condition over t") as caught:
+            hr.execute(f"CREATE CHANGEFEED f FOR TABLE t INTO FILES '{tmp_path}' WITH (filter = '{condition}')")
+        assert "unknown table or view" in caught.value.detail
+
+
+def test_names_of_a_query_are_its_own_whatever_the_given_spark_keeps(hr: Any, theirs: tuple[str, ...]) -> None:
+    one = [{"a": 1}]
+    for name in theirs:
+        assert hr.query(f"WITH {name} AS (SELECT 1 AS a) SELECT * FROM {name.upper()}").to_pylist() == one
+        assert hr.query(f"SELECT {name}.a FROM (VALUES (1)) AS {name}(a)").to_pylist() == one
+        with_two = f"WITH w AS (WITH {name} AS (SELECT 1 AS a) SELECT a FROM {name}), {name} AS (SELECT a FROM w)"
+        assert hr.query(f"{with_two} SELECT (SELECT max(a) FROM {name}) AS a").to_pylist() == one
+        counting = f"WITH RECURSIVE {name} AS (SELECT 1 AS a UNION ALL SELECT a + 1 FROM {name} WHERE a < 3)"
+        assert hr.query(f"{counting} SELECT min(a) AS a FROM {name}").to_pylist() == one
+        try:
+            hr.execute(f"CREATE TABLE {name} (a INT PRIMARY KEY)")
+            hr.apply({name: [{"insert": {"a": 1}}]})
+            hr.execute(f"CREATE VIEW over_it AS SELECT * FROM {name}")
+            assert hr.query("SELECT * FROM over_it").to_pylist() == one
+        finally:
+            hr.execute(f"DROP VIEW over_it; DROP TABLE {name}")
+
+
 def test_functions_of_users_are_none_of_ours(hr: Any) -> None:
     session = home_of(hr).core.sessions.catalyst.session
     session.udf.register("mine", lambda: "ran")
@@ -312,6 +375,19 @@ def test_the_judgement_costs_little(hr: Any) -> None:
         survey(resolved)
         taken.append(time.perf_counter() - begin)
     assert min(taken) < 0.010
+
+
+def test_a_stored_view_of_what_the_given_spark_keeps_is_named_when_the_home_opens(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, theirs: tuple[str, ...]
+) -> None:
+    path = str(tmp_path / "home")
+    with monkeypatch.context() as older, headrace.open(path, spark=spark) as opened:
+        older.setattr(Catalyst, "has_temporary_view", lambda *_: True)
+        older.setattr(allowed, "_resolved_fault", lambda catalyst, part: None)
+        opened.execute(f"CREATE VIEW over_it AS SELECT count(*) AS n FROM {theirs[0]}")
+    with pytest.raises(ViewError, match="view over_it uses what SQL may no longer do") as caught:
+        headrace.open(path, spark=spark)
+    assert f"There is no table or view {theirs[0]}" in caught.value.detail
 
 
 def test_a_stored_view_that_is_refused_now_is_named_when_the_home_opens(

@@ -10,8 +10,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.feed_receiver import Receiver
-from tests.spark.test_changefeeds import events, rebuilt, until
+from tests.spark.test_changefeeds import events, rebuilt
 from tests.spark.test_source_commands import Shell
+from tests.waiting import until
 
 
 @pytest.fixture

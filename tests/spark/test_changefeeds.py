@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 
 import headrace
 from headrace.errors import FeedError, RelationNameError
+from tests.waiting import until
 
 
 def events(folder: Path) -> list[dict[str, Any]]:
@@ -20,14 +20,6 @@ def events(folder: Path) -> list[dict[str, Any]]:
     for path in sorted(folder.glob("*.ndjson")):
         told += [json.loads(line) for line in path.read_text().splitlines()]
     return told
-
-
-def until(check: Callable[[], bool], seconds: float = 20.0) -> None:
-    """Wait for something that is about to be so."""
-    end = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < end, "it did not come to be"
-        time.sleep(0.02)
 
 
 def feed(home: Any, name: str = "f") -> dict[str, Any]:

@@ -50,6 +50,7 @@ def run(settings: Settings, *program: str) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_spark_maps_an_archive_and_starts_with_a_broken_one(settings: Settings) -> None:
     archive = archive_of(settings)
     assert run(settings, "-m", "headrace.spark.make_class_archive") == f"{archive}\n"

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from headrace.errors import SourceError
-from tests.spark.test_sources_at_work import LOG, put, rows, shop, shown, taken, until
+from tests.spark.test_sources_at_work import LOG, put, rows, shop, shown, taken
+from tests.waiting import until
 
 
 @pytest.fixture(autouse=True)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 import shutil
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +12,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from headrace.errors import SourceError, StatementError
+from tests.waiting import until
 
 FEED = {"delta.enableChangeDataFeed": "true"}
-
-
-def until(true: Callable[[], bool], seconds: float = 60) -> None:
-    ends = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < ends, "it never came"
-        time.sleep(0.05)
 
 
 def batch(*pairs: tuple[int, str | None]) -> pa.Table:

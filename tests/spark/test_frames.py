@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -15,6 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headrace
+from headrace.errors import WorkFailed
 from headrace.face import Headrace, home_of
 from headrace.reading import files, frames
 from headrace.reading.frames import Frames
@@ -119,3 +122,61 @@ def test_a_few_of_very_many_rows_are_read_at_once(home: Headrace) -> None:
     assert queries.run("SELECT id FROM t WHERE id = 1", held, rows=5).to_pylist() == [{"id": 1}] * 5
     assert queries.run("SELECT * FROM t WHERE id > 1 LIMIT 3", held).to_pylist() == [{"id": 2, "n": 2}]
     assert time.monotonic() - begun < 60
+
+
+@pytest.fixture
+def filled(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Headrace]:
+    """A home whose table and view lie in files that Spark wrote."""
+    monkeypatch.setattr(frames, "_IN_MEMORY", 50)
+    with headrace.open(tmp_path / "home", spark=spark, small_bound=10, inline_bytes=100) as hr:
+        hr.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, n BIGINT)")
+        hr.execute("INSERT INTO t SELECT id, 0 FROM range(200)")
+        hr.execute("CREATE VIEW v AS SELECT id, n + 1 AS m FROM t")
+        yield hr
+
+
+def parts_of(hr: Headrace, view: str) -> list[Path]:
+    """The files that Spark wrote of a view, and that are read again."""
+    core = home_of(hr).core
+    content = core.sessions.frames.content(core.catalog.view(view).store.snapshot())
+    return [path for file in content.files for path in file.paths if file.path.is_dir()]
+
+
+def test_a_file_that_others_add_to_what_spark_wrote_is_not_read(filled: Headrace) -> None:
+    part = parts_of(filled, "v")[0]
+    shutil.copy(part, part.with_name("part-99999.parquet"))
+    assert filled.query("SELECT count(*) AS n FROM v WHERE id >= 0").to_pylist() == [{"n": 200}]
+    filled.execute("CREATE VIEW w AS SELECT m, count(*) AS n FROM v GROUP BY m")
+    assert filled.query("SELECT * FROM w").to_pylist() == [{"m": 1, "n": 200}]
+    assert filled.verify().ok
+
+
+def test_a_file_of_spark_that_was_torn_is_written_anew(filled: Headrace) -> None:
+    os.truncate(parts_of(filled, "v")[0], 100)
+    assert filled.query("SELECT count(*) AS n FROM v WHERE id >= 0").to_pylist() == [{"n": 200}]
+    assert parts_of(filled, "v") == []
+
+
+def test_what_is_torn_before_it_was_read_fails_and_may_be_sent_again(
+    filled: Headrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = Frames._write  # pyright: ignore[reportPrivateUsage]
+
+    def torn(self: Frames, frame: Any, path: Path) -> int | None:
+        rows = write(self, frame, path)
+        os.truncate(next(path.glob("*.parquet")), 100)
+        return rows
+
+    statements = ("CREATE VIEW w AS SELECT id, m + 1 AS k FROM v", "INSERT INTO t SELECT id + 1000, 0 FROM range(200)")
+    before = filled.epoch
+    with monkeypatch.context() as patched:
+        patched.setattr(Frames, "_write", torn)
+        for sql in statements:
+            with pytest.raises(WorkFailed, match="could not be worked out") as failed:
+                filled.execute(sql)
+            assert failed.value.transient
+            assert "cannot be read" in failed.value.detail
+    assert filled.epoch == before
+    for sql in statements:
+        filled.execute(sql)
+    assert filled.query("SELECT count(*) AS n FROM w").to_pylist() == [{"n": 400}]

@@ -10,7 +10,8 @@ import pytest
 from headrace.errors import HeadraceError
 from tests.debezium_events import envelope
 from tests.growing_log import LOG, empty_log, tail  # noqa: F401 - the fixture is of this module too
-from tests.spark.test_sources_at_work import rows, shown, taken, until
+from tests.spark.test_sources_at_work import rows, shown, taken
+from tests.waiting import until
 
 
 def come(op: str, before: Any, after: Any) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -19,6 +18,7 @@ from headrace.epoch.calls import Call
 from headrace.epoch.run import Intake
 from headrace.face import home_of
 from tests.changes import delete, insert, rows_of
+from tests.waiting import until
 
 SETUP = """
 CREATE TABLE t (id BIGINT PRIMARY KEY, g STRING, v INT);
@@ -113,13 +113,6 @@ def ends_as_one_by_one(hr: Any, apart: Any, calls: Sequence[Sent]) -> list[Any]:
     for name in RELATIONS:
         assert rows_of(hr, name) == rows_of(apart, name), (name, [calls[index] for index in order])
     return outcomes
-
-
-def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def verdict(outcome: Any) -> Any:

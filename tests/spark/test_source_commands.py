@@ -10,7 +10,8 @@ import pytest
 
 from headrace.cli.main import run
 from headrace.face import home_of
-from tests.spark.test_sources_at_work import shown, taken, until
+from tests.spark.test_sources_at_work import shown, taken
+from tests.waiting import until
 
 
 class Shell:

@@ -12,7 +12,8 @@ import headrace
 from headrace.face import home_of
 from tests.debezium_events import envelope, envelope_schema, field
 from tests.growing_log import LOG, empty_log, tail  # noqa: F401 - the fixture is of this module too
-from tests.spark.test_sources_at_work import rows, shown, taken, until
+from tests.spark.test_sources_at_work import rows, shown, taken
+from tests.waiting import until
 
 ID, N, BIG, WORDS = field("id", "int32"), field("n", "int32"), field("n", "int64"), field("n", "string")
 Q = field("q", "int64")

@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 
 import headrace
 from headrace.errors import RelationNameError, SystemTable
-from tests.spark.test_sources_at_work import LOG, put, rows, shop, shown, taken, until
+from tests.spark.test_sources_at_work import LOG, put, rows, shop, shown, taken
+from tests.waiting import until
 
 KEPT = ["dead_letters", "source_progress", "s_raw"]
 

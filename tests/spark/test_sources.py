@@ -166,7 +166,7 @@ def test_what_is_not_there_is_told(home: Headrace, orders: str, tmp_path: Path) 
         assert error.value.hint
     with pytest.raises(RelationNameError, match="v is a view"):
         home.execute(create("s", "v", orders))
-    with pytest.raises(RelationNameError, match="there is no table or view t"):
+    with pytest.raises(RelationNameError, match="there is no table t"):
         home.execute(create("s", "t", orders))
     assert home.execute("SHOW SOURCES").num_rows == 0
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +13,9 @@ from pyspark.sql import SparkSession
 import headrace
 from headrace.errors import HeadraceError, SourceError
 from tests.growing_log import LOG, empty_log, tail  # noqa: F401 - the fixture is of this module too
+from tests.waiting import until
 
 WHERE = f"PYTHON '{tail.__module__}:tail'"
-
-
-def until(true: Callable[[], bool], seconds: float = 60) -> None:
-    ends = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < ends, "it never came"
-        time.sleep(0.05)
 
 
 def shown(hr: Any, name: str = "s") -> dict[str, Any]:
@@ -179,7 +172,7 @@ def test_a_limit_of_dead_letters_stops_the_source(home: Any) -> None:
     ("statement", "message"),
     [
         (f"CREATE SOURCE s FROM {WHERE}", "does not say which table"),
-        (f"CREATE SOURCE s INTO nowhere FROM {WHERE}", "no table or view nowhere"),
+        (f"CREATE SOURCE s INTO nowhere FROM {WHERE}", "no table nowhere"),
         (f"CREATE SOURCE s INTO t FROM {WHERE} WITH (max_records = 'x')", "max_records cannot be"),
         (f"CREATE SOURCE s INTO t FROM {WHERE} WITH (password = 'hunter2')", "would keep a secret"),
         (f"CREATE SOURCE s INTO t FROM {WHERE} WITH (password = 'env:NOT_SET_HERE')", "the secret of option password"),

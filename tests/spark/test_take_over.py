@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,3 +72,63 @@ def test_who_stands_by_for_nobody_owns_the_home_at_once(spark: SparkSession, tmp
         stand_by(home_of(reader))
         insert(reader, 2)
         assert rows(reader) == [{"g": "a", "n": 1}, {"g": "b", "n": 1}]
+
+
+def test_of_those_who_stand_by_for_a_home_that_is_not_there_one_makes_it(spark: SparkSession, tmp_path: Path) -> None:
+    with (
+        headrace.open(tmp_path / "home", spark=spark, read_only=True) as first,
+        headrace.open(tmp_path / "home", spark=spark, read_only=True) as second,
+    ):
+        assert not (tmp_path / "home").exists()
+        stand_by(home_of(first))
+        with pytest.raises(headrace.HomeBusy):
+            home_of(second).take_over()
+        first.execute(SQL)
+        insert(first, 1)
+        second.refresh()
+        assert rows(second) == [{"g": "a", "n": 1}]
+        first.close()
+        stand_by(home_of(second))
+        insert(second, 2)
+        assert rows(second) == [{"g": "a", "n": 1}, {"g": "b", "n": 1}]
+
+
+@pytest.mark.parametrize("left", ["nothing", "an empty folder", "another home"])
+def test_who_loses_sight_of_the_home_takes_nothing_over_until_it_is_back(
+    spark: SparkSession, tmp_path: Path, left: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As where a mount is gone: the owner goes on with the home, and what is in its place says nothing of that."""
+    disk, bare, mount = tmp_path / "disk", tmp_path / "bare", tmp_path / "mount"
+    disk.mkdir()
+    bare.mkdir()
+    mount.symlink_to(disk)
+    if left == "an empty folder":
+        (bare / "home").mkdir()
+    if left == "another home":
+        headrace.open(bare / "home", spark=spark).close()
+    before = sorted(bare.rglob("*"))
+    with headrace.open(disk / "home", spark=spark) as owner:
+        owner.execute(SQL)
+        with headrace.open(mount / "home", spark=spark, read_only=True) as reader:
+            mount.unlink()
+            mount.symlink_to(bare)
+            with pytest.raises(headrace.LedgerOutOfSight):
+                home_of(reader).take_over()
+            waiting = threading.Thread(target=stand_by, args=(home_of(reader),), daemon=True)
+            waiting.start()
+            waiting.join(3)
+            assert waiting.is_alive()
+            assert sorted(bare.rglob("*")) == before
+            insert(owner, 1)
+            told = [one.getMessage() for one in caplog.records if "taken over" in one.getMessage()]
+            assert len(told) == 1
+            assert "out of sight" in told[0]
+            mount.unlink()
+            mount.symlink_to(disk)
+            waiting.join(2)
+            assert waiting.is_alive()
+            owner.close()
+            waiting.join(30)
+            assert not waiting.is_alive()
+            insert(reader, 2)
+            assert rows(reader) == [{"g": "a", "n": 1}, {"g": "b", "n": 1}]

@@ -129,8 +129,18 @@ def test_a_query_fails_by_itself_or_by_the_machine(home: Headrace) -> None:
         with pytest.raises(QueryError):
             home.query(sql)
     assert home.query("SELECT count(*) AS n FROM t").to_pylist() == [{"n": 60000}]
-    for path in home_of(home)._disk.path.rglob("*.parquet"):
+
+    def scratch() -> list[Path]:
+        return [path for path in home_of(home)._disk.path.rglob("*.parquet") if path.is_file()]
+
+    removed = scratch()
+    assert removed
+    for path in removed:
         path.unlink()
+    # What somebody removed is made again.
+    assert home.query("SELECT count(*) AS n FROM t WHERE s = 's'").to_pylist() == [{"n": 60000}]
+    for path in scratch():
+        path.write_bytes(b"no longer what was written")
     with pytest.raises(WorkFailed) as lost:
         home.query("SELECT count(*) AS n FROM t WHERE s = 'q'")
     assert lost.value.transient

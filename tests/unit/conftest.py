@@ -16,13 +16,19 @@ import headrace
 from headrace.query_processes.child import Allowance
 from tests.command_line import StandInHome
 from tests.query_pool import PROGRAM, Pool
+from tests.small_homes import make_home
 
 _allowed = True
 
 
 def _refuse_java(event: str, arguments: tuple[Any, ...]) -> None:
-    if event == "subprocess.Popen" and not _allowed and _is_java(str(arguments[0])):
-        raise RuntimeError(f"a test that is not marked with java starts {arguments[0]}")
+    if event != "subprocess.Popen" or _allowed:
+        return
+    words = list(arguments[1])
+    # A process that is guarded waits in a shell before it becomes what it is to be.
+    program = str(words[words.index("headrace-begin") + 1] if "headrace-begin" in words else arguments[0])
+    if _is_java(program):
+        raise RuntimeError(f"a test that is not marked with java starts {program}")
 
 
 def _is_java(program: str) -> bool:
@@ -69,6 +75,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandInHome:
         return stand_in
 
     monkeypatch.setattr(headrace, "open", opened)
+    make_home(tmp_path, 0)
     monkeypatch.setenv("HEADRACE_HOME", str(tmp_path))
     return stand_in
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from headrace.cli.log import JsonLines, TextLines
+from headrace.feeds.webhook_transport import PinnedTransport
 from headrace.serving import alerts as alerts_module
 from headrace.serving.alerts import Alerts
 from headrace.serving.findings import Finding
@@ -84,7 +85,7 @@ def test_a_receiver_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_what_came_and_what_went_is_told_once(receiver: Receiver) -> None:
     now: list[Finding] = []
-    alerts = Alerts(receiver.url, "shop", lambda: now)
+    alerts = Alerts(receiver.url, "shop", lambda: now, is_first=True)
     assert alerts.tell()
     assert receiver.heard == []
     now.append(_late())
@@ -96,6 +97,59 @@ def test_what_came_and_what_went_is_told_once(receiver: Receiver) -> None:
     told = [[[one["about"] for one in body[kind]] for kind in ("firing", "resolved")] for body in receiver.heard]
     assert told == [[["orders"], []], [[], ["orders"]]]
     assert receiver.heard[0]["home"] == "shop"
+    assert [[one["about"] for one in body["all"]] for body in receiver.heard] == [["orders"], []]
+
+
+def test_what_an_earlier_process_fired_and_is_right_again_is_known_after_the_first_post(receiver: Receiver) -> None:
+    alerts = Alerts(receiver.url, "shop", list)
+    receiver.status = 503
+    assert not alerts.tell()
+    receiver.status = 200
+    assert alerts.tell()
+    assert receiver.heard == [{"home": "shop", "firing": [], "resolved": [], "all": []}]
+    assert alerts.tell()
+    assert len(receiver.heard) == 1
+
+
+def test_who_lost_the_home_says_nothing_of_it_any_more(receiver: Receiver) -> None:
+    lost = False
+    alerts = Alerts(receiver.url, "shop", lambda: [_late()], is_lost=lambda: lost)
+    lost = True
+    assert alerts.tell()
+    assert receiver.heard == []
+
+
+def test_what_becomes_graver_is_told_again(receiver: Receiver) -> None:
+    now = [Finding("upkeep", "fold", "warning", "Folds fail.")]
+    alerts = Alerts(receiver.url, "shop", lambda: now)
+    assert alerts.tell()
+    now[:] = [Finding("upkeep", "fold", "broken", "Nothing is folded.")]
+    assert alerts.tell()
+    assert [one["level"] for body in receiver.heard for one in body["firing"]] == ["warning", "broken"]
+    assert receiver.heard[-1]["resolved"] == []
+
+
+def test_no_text_ends_who_tells(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [Finding("source_failing", "ördërs", "warning", "It has stopped: bad value '\udcff'")]
+    alerts = Alerts(receiver.url, "shop", lambda: now, seconds=0.01)
+    fails = [RuntimeError("odd"), UnicodeEncodeError("utf-8", "x", 0, 1, "odd")]
+
+    def odd(*_: Any, **__: Any) -> Any:
+        if fails:
+            raise fails.pop()
+        return PinnedTransport(*_, **__)
+
+    monkeypatch.setattr(alerts_module, "PinnedTransport", odd)
+    alerts.start()
+    for _ in range(500):
+        if receiver.heard:
+            break
+        threading.Event().wait(0.01)
+    assert alerts._thread.is_alive()
+    alerts.close()
+    ((told),) = receiver.heard[0]["firing"]
+    assert told["about"] == "ördërs"
+    assert told["text"] == "It has stopped: bad value '\\udcff'"
 
 
 def test_a_receiver_that_is_away_hears_the_difference_when_it_is_back(

@@ -86,6 +86,7 @@ def test_a_copy_has_only_what_its_epoch_needs(home: Path, tmp_path: Path) -> Non
     assert names == {path.as_posix() for path in copied} - {MANIFEST}
 
 
+@pytest.mark.thorough
 def test_epochs_go_on_while_a_copy_is_made(home: Path, tmp_path: Path) -> None:
     ledger = opened(home)
     stop = threading.Event()
@@ -132,6 +133,7 @@ def test_a_backup_without_its_manifest_is_none(home: Path, tmp_path: Path) -> No
     assert not (tmp_path / "again").exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("pattern", ["ledger/*.parquet", "deltas/*", "tables/t/*.parquet", "**/_delta_log/*", MANIFEST])
 @pytest.mark.parametrize("harm", [flip, cut, Path.unlink], ids=["flipped", "cut", "gone"])
 def test_a_damaged_backup_is_not_restored(home: Path, tmp_path: Path, pattern: str, harm: object) -> None:

@@ -54,6 +54,7 @@ def held(base: Base, base_schema: BaseSchema) -> Rows:
     return found
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("base_schema", [PLAIN, HIDDEN], ids=["plain", "hidden"])
 @pytest.mark.parametrize("seed", range(3))
 def test_random_folds_come_to_the_model(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import socket
 import ssl
 import time
@@ -14,39 +13,20 @@ from typing import Any
 
 import httpx
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from fastapi import FastAPI
 
 from headrace.errors import SetupError
 from headrace.serving.certificate import Certificate, certificate_of
 from headrace.serving.headers import Headed
 from headrace.settings import Settings
+from tests.certificates import write_certificate
 from tests.servers import listening
 
 
 def _write(folder: Path, name: str, password: bytes | None = None) -> tuple[Path, Path]:
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = dt.datetime.now(dt.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(minutes=1))
-        .not_valid_after(now + dt.timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    certificate, private = folder / "cert.pem", folder / "key.pem"
-    certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    encryption: Any = serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
-    private.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption))
-    return certificate, private
+    files = folder / "cert.pem", folder / "key.pem"
+    write_certificate(files, name, "localhost", password)
+    return files
 
 
 def _app(**settings: Any) -> FastAPI:

@@ -35,7 +35,7 @@ def test_help_teaches_by_example(verb: str, capsys: pytest.CaptureFixture[str]) 
     assert {"--json", "--debug", *(["--home"] if of_a_home else [])} <= set(said.replace(",", " ").split())
 
 
-@pytest.mark.parametrize("verb", ["up", "down", "status", "logs"])
+@pytest.mark.parametrize("verb", ["up", "down", "status", "capture", "logs"])
 def test_help_of_local_servers_teaches_by_example(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert code_of("local", verb, "--help") == 0
     said = capsys.readouterr().out
@@ -242,7 +242,11 @@ def test_a_closed_home_is_backed_up_without_spark(tmp_path: Path, capsys: pytest
     assert code_of("backup", copy, "--home", home) == 1
     assert "is not empty" in capsys.readouterr().err
     assert code_of("restore", copy, again) == 0
-    assert "at epoch 3" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "at epoch 3" in told
+    assert "Not restored, for no backup has them: keys, policies, audit trail." in told
+    assert code_of("restore", copy, f"{again}-too", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["not_restored"] == ["keys", "policies", "audit trail"]
     assert code_of("restore", copy, again, "--json") == 1
     assert json.loads(capsys.readouterr().err)["code"] == "ledger_error"
     assert code_of("verify", "--storage", "--home", again) == 0

@@ -124,6 +124,7 @@ def test_reading_goes_through_the_running_owner(
     assert asked == [arguments[verb]]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("verb", READS)
 def test_what_the_owner_does_not_answer_is_read_here(
     verb: str, home: StandInHome, tmp_path: Path, capsys: pytest.CaptureFixture[str]

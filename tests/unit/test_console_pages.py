@@ -15,6 +15,7 @@ from fastapi import FastAPI, Request
 import headrace.serving.console.pages as pages
 from headrace.serving import problems
 from headrace.serving.auth import Credentials, Guarded, key_digest
+from headrace.serving.oidc import OpenId
 from headrace.serving.sessions import COOKIE, Sessions
 from headrace.settings import Settings
 
@@ -22,10 +23,11 @@ KEY = "a-key-of-the-console"
 STATIC = Path(pages.__file__).parent / "static"
 
 
-def app_with(*keys: str) -> FastAPI:
+def app_with(*keys: str, **openid: Any) -> FastAPI:
     app = FastAPI()
     app.state.service = SimpleNamespace(settings=Settings(api_keys=keys))
     app.state.credentials = Credentials(keys)
+    app.state.openid = OpenId(Settings(**openid))
     problems.install(app)
     app.include_router(pages.router)
 
@@ -97,6 +99,13 @@ def test_the_first_page_is_for_everyone_and_nothing_else() -> None:
     assert ask(app, "GET", "/console/app.js").status_code == 200
     assert ask(app, "GET", "/console/session").json() == {"needs_key": True, "known": False}
     assert ask(app, "GET", "/v1/secret").status_code == 401
+
+
+def test_where_people_sign_in_the_page_is_told_so() -> None:
+    provider = {"oidc_issuer": "https://provider.example", "oidc_client_id": "headrace-here"}
+    told = ask(app_with(KEY, **provider), "GET", "/console/session").json()
+    assert told == {"needs_key": True, "known": False, "oidc": True}
+    assert '"/auth/login"' in (STATIC / "app.js").read_text()
 
 
 def test_a_session_stands_for_its_key_until_it_is_ended() -> None:

@@ -42,6 +42,7 @@ def test_the_same_runs_have_the_same_content(contents: Contents, store: Store) -
     assert contents.of(add(store, range(10, 20))) is not first
 
 
+@pytest.mark.thorough
 def test_what_a_relation_no_longer_holds_is_not_kept(contents: Contents, store: Store) -> None:
     before = pa.total_allocated_bytes()
     snapshot = add(store, range(20_000))
@@ -102,6 +103,17 @@ def test_files_that_are_there_for_what_a_process_was_told_are_counted(tmp_path: 
         with writer.writing(number, Question("rows", "SELECT 1", {"t": (content, schema)})):
             pass
     assert sum(sizes) <= writer._bytes < 2 * sum(sizes)
+
+
+def test_a_content_whose_files_others_have_removed_is_made_anew(contents: Contents) -> None:
+    held = _of_small_runs(0)
+    first = contents.of(held)
+    assert contents.of(held) is first
+    for file in first.files:
+        file.path.unlink()
+    again = contents.of(held)
+    assert again is not first
+    assert all(file.path.exists() for file in again.files)
 
 
 def _of_small_runs(number: int) -> Snapshot:

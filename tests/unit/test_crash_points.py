@@ -10,6 +10,8 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from headrace.ledger import base, durable, ledger
 from headrace.ledger.inspection import inspect_storage
 from headrace.ledger.names import is_kept
@@ -72,6 +74,7 @@ def live(life: Life) -> None:
             log.tidy()
 
 
+@pytest.mark.thorough
 def test_a_death_at_any_point_loses_nothing(location: Location, tmp_path: Path) -> None:
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload([__name__])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,7 +17,7 @@ from headrace.capture.debezium.jars import CONNECTORS, lock_of
 from headrace.capture.debezium.postgres import plan
 from headrace.capture.debezium.process import Cause, EngineFailed
 from headrace.capture.debezium.reading import again, committed_at, is_unfinished, packed, unpacked
-from headrace.capture.debezium.settings import named_tables, pattern
+from headrace.capture.debezium.settings import named_tables
 from headrace.errors import LogTruncated, SourceError, SourceUnavailable
 from headrace.spark.jars import parse_lock
 
@@ -42,6 +43,7 @@ def test_a_statement_in_debeziums_words() -> None:
         "max.batch.size": "7",
         "skip.messages.without.change": "true",
         "topic.prefix": "shop",
+        "skipped.operations": "none",
     }
     assert {name: config[name] for name in wanted} == wanted
 
@@ -107,8 +109,15 @@ def test_tables_are_named_with_their_schema_or_without() -> None:
         named_tables(described(), "public", ["other"])
 
 
-def test_names_are_no_patterns_but_for_the_star() -> None:
-    assert pattern("a.b+c*") == r"a\.b\+c.*"
+def test_a_name_of_many_stars_takes_no_longer_than_another() -> None:
+    stars = described(tables=f"{'*a' * 30}*b")
+    began_at = time.monotonic()
+    with pytest.raises(SourceError, match="does not capture"):
+        named_tables(stars, "public", [f"public.{'a' * 100}"])
+    assert time.monotonic() - began_at < 5
+
+
+ASKED = "The server requested SCRAM-based authentication"
 
 
 def cause(message: str, state: str | None = None, *classes: str) -> EngineFailed:
@@ -127,6 +136,8 @@ def cause(message: str, state: str | None = None, *classes: str) -> EngineFailed
             SourceUnavailable,
         ),
         (cause("password authentication failed", "28P01"), SourceError),
+        (cause(f"{ASKED}, but the password is an empty string.", "08004"), SourceError),
+        (cause(f"{ASKED}, but no password was provided.", "08004"), SourceError),
         (cause("permission denied", "42501"), SourceError),
     ],
 )
@@ -143,6 +154,9 @@ def test_what_may_pass_and_what_may_not(error: EngineFailed, kind: type[SourceEr
         ("No table filters found for filtered publication headrace_shop", None, "the option tables"),
         ("FATAL: permission denied\n  Detail: Only roles with the REPLICATION attribute may", "42501", "ALTER ROLE"),
         ("FATAL: password authentication failed for user", "28P01", "the option password"),
+        (f"{ASKED}, but the password is an empty string.", "08004", "give the password"),
+        ("Access denied for user 'reader'@'db' (using password: NO)", "28000", "give the password"),
+        ("Access denied for user 'reader'@'db' (using password: YES)", "28000", "the option password refers to"),
         ("something else", None, "mend what is said"),
     ],
 )

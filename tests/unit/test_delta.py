@@ -54,6 +54,7 @@ def content(one: Delta) -> dict[Any, int]:
     return dict(zip(found, one.weights.tolist(), strict=True))
 
 
+@pytest.mark.thorough
 @settings(FIXED, max_examples=300)
 @given(signed)
 def test_weights_of_equal_rows_are_summed(some: Signed) -> None:
@@ -67,6 +68,7 @@ def test_rows_keep_the_order_in_which_they_first_came(some: Signed) -> None:
     assert list(content(delta(some))) == [row for row in dict.fromkeys(row for row, _ in some) if row in kept]
 
 
+@pytest.mark.thorough
 @settings(FIXED, max_examples=200)
 @given(st.lists(signed, max_size=5))
 def test_a_sum_of_deltas_is_the_delta_of_all(parts: list[Signed]) -> None:

@@ -2,10 +2,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from bench.readme import with_figures
+from headrace.capture.debezium.allowed import ALLOWED
+from headrace.catalog.catalog import Catalog
+from headrace.sources.running import shown
 from headrace.sql.statements import VERBS
 
 ROOT = Path(__file__).parents[2]
@@ -39,3 +44,12 @@ def test_the_reference_of_sql_knows_every_verb() -> None:
     page = (ROOT / "docs" / "reference" / "sql.md").read_text(encoding="utf-8")
     read = {*VERBS, "REPLAY", "DISCARD"} - {"WITH", "VALUES", "TABLE", "FROM", "DESC"}
     assert sorted(verb for verb in read if not re.search(rf"`?{verb}\b", page)) == []
+
+
+def test_the_reference_of_sources_has_every_column_and_every_setting_of_debezium() -> None:
+    page = (ROOT / "docs" / "reference" / "sources.md").read_text(encoding="utf-8")
+    columns = page.partition("## What SHOW SOURCES tells")[2].partition("\n## ")[0]
+    nothing: Any = SimpleNamespace(catalog=Catalog())
+    assert [name for name in shown(nothing, nothing).column_names if f"`{name}`" not in columns] == []
+    settings = page.partition("### Settings of Debezium")[2].partition("\n## ")[0]
+    assert sorted(set(re.findall(r"`([\w.]+)`", settings))) == sorted(ALLOWED)

@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from headrace.access.grants import Access, read_grant
 from headrace.epoch.loop import Loop
+from headrace.events.open_store import OpenStore
 from headrace.events.parts import parts_for
 from headrace.events.store import EventStore
 from headrace.events.tables import store_tables
@@ -51,7 +52,7 @@ class Door:
         parts = {name: parts_for(folder / name, name, ThreadPoolExecutor(1)) for name in ("events", "secret_events")}
 
         def store(name: str | None) -> EventStore:
-            return EventStore(loop, name or "events", parts[name or "events"])
+            return EventStore(OpenStore(loop, name or "events", parts[name or "events"]))
 
         counted: Any = SimpleNamespace(count=lambda _: None, refuse=lambda _: None)
         self.submissions = Submissions(loop, counted)
@@ -148,6 +149,23 @@ async def test_all_else_is_refused_alike_and_nothing_is_told(
         named = str(sent.get("params", {}).get("store", path))
         assert "secret_events" not in answer.text.replace(named, "")
     assert door.host.epoch == 0
+
+
+@pytest.mark.anyio
+async def test_parts_of_rows_that_are_hidden_are_not_changed_beside_events(door: Door) -> None:
+    grants = [*APPENDER, "read:orders=public_orders"]
+    for changes, status in (
+        ({"orders": [{"insert": {"id": 7, "n": 7}}]}, 200),
+        ({"orders": [{"update": {"id": 7, "n": 8}}]}, 403),
+        ({"ORDERS": [{"insert": {"id": 9, "n": 9}}, {"update": {"id": 7, "n": 8}}]}, 403),
+        ({"orders": {"update": {"id": 7, "n": 8}}}, 422),
+        ({"orders": 5}, 422),
+    ):
+        sent = {"events": NOTED, "changes": changes}
+        answer = await door.ask(grants, "POST", "/v1/events/Customer/c1", json=sent)
+        assert answer.status_code == status, answer.text
+    sent = {"events": NOTED, "changes": {"orders": [{"update": {"id": 7, "n": 8}}]}}
+    assert (await door.ask(APPENDER, "POST", "/v1/events/Customer/c1", json=sent)).status_code == 200
 
 
 @pytest.mark.anyio

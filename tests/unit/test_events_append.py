@@ -28,7 +28,7 @@ def numbers(store: SmallStore) -> list[tuple[str, int, int]]:
 
 
 def call(store: SmallStore, aggregate: str, *events: Any, expected: Any = "any") -> Any:
-    return store.call("Customer", aggregate, list(events), expected)
+    return store.within.call("Customer", aggregate, list(events), expected)
 
 
 def test_versions_count_within_an_aggregate_and_positions_within_the_store(store: SmallStore) -> None:

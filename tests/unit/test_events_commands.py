@@ -12,19 +12,12 @@ import headrace
 from headrace.errors import BadArguments, CommandRefused, EventsRejected, SetupError, VersionConflict
 from headrace.events.commands import load_commands, run_command
 from headrace.serving.problems import problem_of
-from tests.small_events import SmallStore, event
+from tests.small_events import SmallStore, create, event
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> SmallStore:
     return SmallStore(tmp_path)
-
-
-@headrace.command("Customer")
-def create(state: Any, customer_id: str, name: str) -> Any:
-    if state is not None:
-        raise CommandRefused("that customer is there already", hint="choose another id")
-    return event("CustomerCreated", name=name)
 
 
 @headrace.command("Account", id="account")
@@ -42,13 +35,13 @@ def nothing(state: Any, account: str) -> None:
 
 
 def test_a_command_makes_events_of_a_state(store: SmallStore) -> None:
-    result = run_command(store, create, {"customer_id": "a", "name": "Ada"})
+    result = run_command(store.within, create, {"customer_id": "a", "name": "Ada"})
     assert (result.version, result.events, result.epoch) == (1, 1, 1)
     assert store.state("Customer", "a") == {"name": "Ada"}
-    assert run_command(store, pay, {"amount": "9.50"}).version == 2
-    assert run_command(store, pay, {"amount": 1, "account": "main"}).version == 4
+    assert run_command(store.within, pay, {"amount": "9.50"}).version == 2
+    assert run_command(store.within, pay, {"amount": 1, "account": "main"}).version == 4
     assert store.state("Account", "main") == {"amount": 1, "balance": 10.5}
-    assert run_command(store, nothing, {"account": "main"}).to_json() == {
+    assert run_command(store.within, nothing, {"account": "main"}).to_json() == {
         "epoch": 3,
         "version": 4,
         "position": 5,
@@ -57,14 +50,14 @@ def test_a_command_makes_events_of_a_state(store: SmallStore) -> None:
 
 
 def test_a_refused_command_changes_nothing(store: SmallStore) -> None:
-    run_command(store, create, {"customer_id": "a", "name": "Ada"})
+    run_command(store.within, create, {"customer_id": "a", "name": "Ada"})
     epoch = store.host.epoch
     for asked, given, message in (
         (create, {"customer_id": "a", "name": "Eve"}, "there already"),
         (pay, {"amount": 0}, "nothing to pay"),
     ):
         with pytest.raises(CommandRefused, match=message):
-            run_command(store, asked, given)
+            run_command(store.within, asked, given)
     assert store.host.epoch == epoch
 
 
@@ -73,13 +66,13 @@ def test_a_refused_command_changes_nothing(store: SmallStore) -> None:
 )
 def test_what_a_command_takes_is_checked(store: SmallStore, given: Any) -> None:
     with pytest.raises(EventsRejected, match="the command create takes customer_id, name"):
-        run_command(store, create, given)
+        run_command(store.within, create, given)
     assert store.host.epoch == 0
 
 
 def test_a_mistake_in_the_arguments_is_told_as_one(store: SmallStore) -> None:
     with pytest.raises(BadArguments) as refused:
-        run_command(store, create, {"customer": "a"})
+        run_command(store.within, create, {"customer": "a"})
     told = refused.value
     assert (told.code, told.message) == ("bad_arguments", "the command create does not take these arguments")
     assert told.detail == (
@@ -100,7 +93,7 @@ def test_a_command_that_is_overtaken_is_asked_again(store: SmallStore) -> None:
             store.append("Counter", counter, [event("Set", n=len(seen))])
         return event("Added", total=(state or {}).get("n", 0))
 
-    result = run_command(store, add, {"counter": "c"})
+    result = run_command(store.within, add, {"counter": "c"})
     assert (result.version, result.attempts) == (3, 3)
     assert seen == [None, {"n": 1}, {"n": 2}]
     assert store.state("Counter", "c") == {"n": 2, "total": 2}
@@ -113,14 +106,14 @@ def test_a_command_that_is_always_overtaken_is_told(store: SmallStore) -> None:
         return event("Added")
 
     with pytest.raises(VersionConflict):
-        run_command(store, add, {"counter": "c"})
+        run_command(store.within, add, {"counter": "c"})
 
 
 def test_the_same_key_again_has_the_first_result_though_the_rules_would_refuse(store: SmallStore) -> None:
-    first = run_command(store, create, {"customer_id": "a", "name": "Ada"}, "k")
-    again = run_command(store, create, {"customer_id": "a", "name": "Ada"}, "k")
+    first = run_command(store.within, create, {"customer_id": "a", "name": "Ada"}, "k")
+    again = run_command(store.within, create, {"customer_id": "a", "name": "Ada"}, "k")
     assert (again.version, again.events) == (first.version, first.events)
-    both = [run_command(store, pay, {"amount": 5}, "p") for _ in range(2)]
+    both = [run_command(store.within, pay, {"amount": 5}, "p") for _ in range(2)]
     assert [(one.version, one.events) for one in both] == [(2, 2), (2, 2)]
     assert len(store.read()) == 3
 

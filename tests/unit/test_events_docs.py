@@ -112,3 +112,10 @@ def test_a_fold_over_encrypted_fields_has_none_and_a_merged_state_has_one(store:
     store.drop_snapshots()
     store.fold("Person")(lambda before, one: {"letters": len(one["event_data"]["name"])})
     assert not store.snapshot("Person", "p1")
+
+
+def test_a_store_has_the_verbs_that_are_written_there_and_no_others() -> None:
+    rows = PAGE.read_text().split("## Python")[1].split("\n## ")[0].splitlines()
+    heads = [row.split(" | ")[0] for row in rows if row.startswith("| `")]
+    written = {name for head in heads for name in re.findall(r"`(?:@store\.)?(\w+)\(", head)}
+    assert written == {name for name in vars(headrace.EventStore) if not name.startswith("_")}

@@ -53,7 +53,7 @@ def test_what_was_encrypted_under_an_older_name_can_be_forgotten(store: SmallSto
 
 def test_an_event_that_is_in_line_while_its_subject_is_forgotten_can_be_read(store: SmallStore) -> None:
     store.append("A", "a", [event("Made", n=1)])
-    waiting = store.call("A", "a", [event("Made", n=2)])
+    waiting = store.within.call("A", "a", [event("Made", n=2)])
     store.forget("A", "a")
     store.loop.submit(waiting)
     assert store.state("A", "a") == {"n": 2}

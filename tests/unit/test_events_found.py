@@ -26,7 +26,7 @@ def read(store: SmallStore, **wanted: Any) -> list[int]:
     """All positions, page after page."""
     found: list[int] = []
     while True:
-        rows, more = store.find(Wanted(**wanted, limit=3))
+        rows, more = store.within.find(Wanted(**wanted, limit=3))
         found += [row["position"] for row in rows]
         if not more:
             return found
@@ -34,6 +34,7 @@ def read(store: SmallStore, **wanted: Any) -> list[int]:
         wanted["before" if wanted.get("newest_first") else "since"] = found[-1]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("newest_first", [False, True])
 @pytest.mark.parametrize(
     "names",
@@ -61,9 +62,9 @@ def test_pages_have_every_event_that_is_looked_for_once(
 
 def test_a_store_without_events_has_none(tmp_path: Path) -> None:
     empty = SmallStore(tmp_path)
-    assert empty.find(Wanted(newest_first=True)) == ([], False)
-    assert empty.find(Wanted("Customer", "c1")) == ([], False)
-    assert empty.aggregate_types() == []
+    assert empty.within.find(Wanted(newest_first=True)) == ([], False)
+    assert empty.within.find(Wanted("Customer", "c1")) == ([], False)
+    assert empty.within.aggregate_types() == []
 
 
 def test_a_receipt_counts_what_was_asked_for(store: SmallStore) -> None:

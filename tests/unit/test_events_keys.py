@@ -10,21 +10,14 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace.errors import CommandRefused, EventsRejected, KeyReused
+from headrace.errors import EventsRejected, KeyReused
 from headrace.events.commands import run_command
-from tests.small_events import SmallStore, event, named
+from tests.small_events import SmallStore, create, event, named
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> SmallStore:
     return SmallStore(tmp_path)
-
-
-@headrace.command("Customer")
-def create(state: Any, customer_id: str, name: str) -> Any:
-    if state is not None:
-        raise CommandRefused("that customer is there already")
-    return event("Created", name=name)
 
 
 def test_the_parts_of_a_key_are_told_apart(store: SmallStore) -> None:
@@ -44,12 +37,12 @@ def test_one_that_is_sent_again_while_the_first_is_in_flight_has_its_result(stor
         first: Any = None
 
         def __getattr__(self, name: str) -> Any:
-            return getattr(store, name)
+            return getattr(store.within, name)
 
         def shown_state(self, *given: Any) -> Any:
             if self.first is None:
                 self.first = store.run(create, customer_id="a", name="Ada", key="k")
-            return store.shown_state(*given)
+            return store.within.shown_state(*given)
 
     overtaken: Any = Overtaken()
     again = run_command(overtaken, create, {"customer_id": "a", "name": "Ada"}, "k")

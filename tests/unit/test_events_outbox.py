@@ -24,7 +24,7 @@ def row(number: int, **other: Any) -> dict[str, Any]:
 
 
 def follower(store: SmallStore) -> OutboxFollower:
-    return OutboxFollower(store.loop, "events", "outbox", store._call_of_rows)
+    return OutboxFollower(store.loop, "events", "outbox", store.within.call_of_rows)
 
 
 def ids(store: SmallStore) -> list[str]:

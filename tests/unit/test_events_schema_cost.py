@@ -59,6 +59,7 @@ def test_a_check_that_costs_more_than_its_data_may_is_refused(store: SmallStore,
     assert time.monotonic() - began < 10
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("schema", "data"),
     [

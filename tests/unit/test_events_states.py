@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from headrace.errors import EventsRejected, HeadraceError
+from headrace.events.reading import Wanted
 from headrace.events.snapshots import KEPT
 from tests.small_events import SmallStore, event
 
@@ -67,10 +68,10 @@ def test_with_and_without_snapshots_states_are_equal(store: SmallStore) -> None:
     for name in "ab":
         for as_of in (None, *range(0, 301, 7), *(BEGIN + timedelta(seconds=n) for n in range(0, 300, 11))):
             assert store.state("Customer", name, as_of) == store.state("Customer", name, as_of, snapshots=False)
-    read = store.reached("Customer", "a").read
+    read = store.within.reached("Customer", "a").read
     assert read < 60
     assert store.drop_snapshots() == 2 * KEPT
-    assert store.reached("Customer", "a").read > 100
+    assert store.within.reached("Customer", "a").read > 100
 
 
 def test_snapshots_are_taken_every_so_many_events(tmp_path: Path) -> None:
@@ -78,7 +79,7 @@ def test_snapshots_are_taken_every_so_many_events(tmp_path: Path) -> None:
     for n in range(25):
         store.append("Counter", "a", [event("Noted", n=n)])
     store._parts.snapshots.threads.shutdown()
-    assert store.reached("Counter", "a").read <= 15
+    assert store.within.reached("Counter", "a").read <= 15
     assert store.state("Counter", "a") == {"n": 24}
 
 
@@ -90,7 +91,7 @@ def test_a_fold_of_ones_own(store: SmallStore) -> None:
     store.append("Account", "a", [event("Paid", amount=n) for n in range(5)])
     assert store.snapshot("Account", "a")
     store.append("Account", "a", [event("Paid", amount=10)])
-    assert store.reached("Account", "a").read == 1
+    assert store.within.reached("Account", "a").read == 1
     assert store.state("Account", "a") == {"balance": 20}
 
     # Another way to fold finds none of the snapshots of the first.
@@ -261,7 +262,7 @@ def test_a_fold_made_with_something_else_finds_no_snapshot_of_before(store: Smal
     store.append("A", "a", [event("x", n=1)] * 3)
     store.fold("A")(made(1))
     assert store.snapshot("A", "a")
-    assert store.reached("A", "a").read == 0
+    assert store.within.reached("A", "a").read == 0
     store.fold("A")(made(10))
     assert store.state("A", "a") == {"n": 30}
 
@@ -272,7 +273,7 @@ def test_a_fold_that_cannot_be_told_apart_has_snapshots_only_with_a_version(stor
     assert not store.snapshot("A", "a")
     store.fold("A", version="1")(Multiplier(1).fold)
     assert store.snapshot("A", "a")
-    assert store.reached("A", "a").read == 0
+    assert store.within.reached("A", "a").read == 0
     store.fold("A", version="2")(Multiplier(2).fold)
     assert store.state("A", "a") == {"n": 6}
 
@@ -370,7 +371,8 @@ def test_a_page_is_the_same_as_what_is_read(store: SmallStore) -> None:
         for since in (0, 1, 77, 199, 200, 2**62):
             for limit in (1, 7, 500):
                 after = [one for one in fits if one["position"] > since]
-                assert store.page(kind, name, since, limit) == (after[:limit], len(after) > limit)
+                wanted = Wanted(kind, name, since=since, limit=limit)
+                assert store.within.find(wanted) == (after[:limit], len(after) > limit)
 
 
 def test_a_page_reads_no_more_than_it_needs(store: SmallStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -392,6 +394,6 @@ def test_a_page_reads_no_more_than_it_needs(store: SmallStore, monkeypatch: pyte
         counted(name)
     for name in (None, "a"):
         read.clear()
-        rows, more = store.page("A", name, 1000, 10)
+        rows, more = store.within.find(Wanted("A", name, since=1000, limit=10))
         assert ([one["position"] for one in rows], more) == (list(range(1001, 1011)), True)
         assert sum(read) < 40

@@ -17,6 +17,7 @@ from headrace.errors import RelationNameError
 from headrace.events.define import create_event_store, drop_event_store
 from headrace.events.erasure import Keys
 from headrace.events.outbox import refuse_column_gone
+from headrace.events.store import open_store_of
 from headrace.events.stores import EventStores
 from headrace.events.tables import store_tables
 from headrace.sql.syntax import CreateEventStore, DropColumn, DropEventStore, RenameColumn
@@ -96,10 +97,10 @@ def test_whatever_fails_when_outboxes_are_followed_again_is_logged_and_the_home_
 
 
 def test_an_outbox_is_followed_again_after_its_follower_was_stopped(store: SmallStore, stores: EventStores) -> None:
-    first = stores.get("events").followed_outbox("outbox")
-    assert stores.get("events").followed_outbox("outbox") is first
+    first = open_store_of(stores.get("events")).followed_outbox("outbox")
+    assert open_store_of(stores.get("events")).followed_outbox("outbox") is first
     first.stop()
-    second = stores.get("events").followed_outbox("outbox")
+    second = open_store_of(stores.get("events")).followed_outbox("outbox")
     assert second is not first
     assert second._thread.is_alive()
 

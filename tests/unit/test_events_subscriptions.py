@@ -183,13 +183,17 @@ def test_each_try_is_given_an_event_of_its_own(store: SmallStore) -> None:
 def test_a_follower_that_is_stopped_keeps_how_far_it_is_to_the_event(store: SmallStore) -> None:
     filled(store, 10)
     seen: list[int] = []
+    subscribed = threading.Event()
 
     def stops(given: dict[str, Any]) -> None:
+        # Its thread may be here before the name below stands for it.
+        assert subscribed.wait(20)
         seen.append(given["position"])
         if given["position"] == 4:
             one.stop()
 
     one = store.subscribe("m", stops)
+    subscribed.set()
     while one._thread.is_alive():
         time.sleep(0.005)
     assert (seen, one.position) == ([1, 2, 3, 4], 4)

@@ -59,6 +59,7 @@ def test_numbers_stay_in_64_bits_while_they_fit() -> None:
     assert sum_by(long_array([1, 2]), long_array([0, 0]), 1).dtype == np.int64
 
 
+@pytest.mark.thorough
 @settings(FIXED, max_examples=300)
 @given(st.lists(st.tuples(longs, longs), max_size=6))
 def test_products_and_sums_of_longs_are_exact(pairs: list[tuple[int, int]]) -> None:

@@ -110,6 +110,7 @@ class Groups:
         return mark(extreme(self.store.snapshot().runs, self.width, *hashes, largest))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("width", [0, 1, 2])
 @pytest.mark.parametrize(("kind", "draw"), KINDS)
 def test_extremes_follow_inserts_and_deletes(kind: pa.DataType, draw: Draw, width: int) -> None:

@@ -17,7 +17,8 @@ from headrace.feeds.parked import find_parked, parked_table
 from headrace.intake.table import TableContract
 from tests.bare_home import BareHome
 from tests.feed_receiver import Receiver, create, numbers
-from tests.spark.test_changefeeds import events, feed, rebuilt, until
+from tests.spark.test_changefeeds import events, feed, rebuilt
+from tests.waiting import until
 
 COLUMNS = StructType([StructField("id", IntegerType(), False), StructField("n", IntegerType())])
 
@@ -30,6 +31,7 @@ def table(tmp_path: Path, receiver: Receiver) -> Iterator[Any]:
     home.close()
 
 
+@pytest.mark.thorough
 def test_a_sink_that_fails_gets_every_event_in_the_order_of_its_key(table: Any, receiver: Receiver) -> None:
     receiver.failing = 0.4
     create(table, ", batch_size = 3")
@@ -153,6 +155,7 @@ def test_a_feed_that_is_paused_for_longer_than_its_log_is_kept_says_so(table: An
     assert receiver.forgotten == ["f"]
 
 
+@pytest.mark.thorough
 def test_a_home_that_is_opened_again_goes_on_with_the_same_numbers(
     table: Any, receiver: Receiver, tmp_path: Path
 ) -> None:

@@ -19,8 +19,9 @@ from headrace.feeds.telling import Telling
 from headrace.statements.create import drop_relation
 from tests.bare_home import BareHome
 from tests.feed_receiver import Door, Receiver
-from tests.spark.test_changefeeds import events, feed, until
+from tests.spark.test_changefeeds import events, feed
 from tests.unit.test_feed_delivery import COLUMNS, create, numbers
+from tests.waiting import until
 
 
 class MarkingReceiver(Receiver):
@@ -68,6 +69,23 @@ def put(home: BareHome, key: int, n: int = 0) -> None:
     home.apply({"t": [{"insert": {"id": key, "n": n}}]})
 
 
+def tell_one(home: BareHome) -> None:
+    """A feed that has told one event."""
+    create(home)
+    put(home, 0)
+    until(lambda: feed(home)["last_sequence"] == 1)
+
+
+def lose_position(home: BareHome) -> None:
+    """Between a pause and what comes after it, all that the home knows of where the feed is goes away."""
+    home.execute("PAUSE CHANGEFEED f")
+    home.feeds.wait_for_stopped()
+    put(home, 3)
+    shutil.rmtree(home.core.path / "feeds" / home.core.catalog.feeds["f"].id)
+    home.execute("RESUME CHANGEFEED f")
+    until(lambda: feed(home)["lag"] == 0)
+
+
 def kept(home: BareHome) -> Progress:
     found = ProgressFiles(home.core.path, home.core.catalog.feeds["f"].id).read()
     assert found is not None
@@ -111,9 +129,7 @@ def test_a_batch_that_takes_longer_than_a_pause_does_not_take_the_position_back(
 def test_a_sink_that_was_put_back_to_an_older_copy_is_noticed(
     table: BareHome, receiver: MarkingReceiver, tmp_path: Path
 ) -> None:
-    create(table)
-    put(table, 0)
-    until(lambda: feed(table)["last_sequence"] == 1)
+    tell_one(table)
     copy = receiver.mark
     put(table, 1)
     until(lambda: feed(table)["last_sequence"] == 2)
@@ -138,9 +154,7 @@ def test_a_sink_that_was_put_back_to_an_older_copy_is_noticed(
 def test_a_home_that_was_put_back_to_an_older_copy_is_noticed(
     table: BareHome, receiver: MarkingReceiver, tmp_path: Path
 ) -> None:
-    create(table)
-    put(table, 0)
-    until(lambda: feed(table)["last_sequence"] == 1)
+    tell_one(table)
     table.close()
     shutil.copytree(tmp_path / "home", tmp_path / "copy")
     table = BareHome(tmp_path / "home")
@@ -164,9 +178,7 @@ def test_a_home_that_was_put_back_to_an_older_copy_is_noticed(
 def test_a_dropped_relation_ends_its_feed_and_one_made_again_is_told_with_a_reset(
     table: BareHome, receiver: MarkingReceiver
 ) -> None:
-    create(table)
-    put(table, 0)
-    until(lambda: feed(table)["last_sequence"] == 1)
+    tell_one(table)
     table.loop.define(lambda: drop_relation(table.core, table.core.catalog.table("t")))
     until(lambda: feed(table)["state"] == "Error")
     assert "t was dropped" in feed(table)["error"]
@@ -185,9 +197,7 @@ def test_a_dropped_relation_ends_its_feed_and_one_made_again_is_told_with_a_rese
 
 
 def test_a_sink_that_refuses_a_reset_is_told_of_by_its_own_words(table: BareHome, receiver: MarkingReceiver) -> None:
-    create(table)
-    put(table, 0)
-    until(lambda: feed(table)["last_sequence"] == 1)
+    tell_one(table)
     receiver.refuses = lambda event: "unknown operation" if event["operation"] == "RESET" else None
     table.execute("RESYNC CHANGEFEED f")
     until(lambda: feed(table)["state"] == "Error")
@@ -265,19 +275,12 @@ def test_no_secret_stands_in_the_log_of_what_nobody_foresaw(
     assert "hunter" not in caplog.text
 
 
-def test_a_feed_whose_position_is_lost_goes_on_where_its_sink_is(
-    table: BareHome, receiver: MarkingReceiver, tmp_path: Path
-) -> None:
+def test_a_feed_whose_position_is_lost_goes_on_where_its_sink_is(table: BareHome, receiver: MarkingReceiver) -> None:
     create(table)
     for key in range(3):
         put(table, key)
     until(lambda: numbers(receiver) == [1, 2, 3])
-    table.execute("PAUSE CHANGEFEED f")
-    table.feeds.wait_for_stopped()
-    put(table, 3)
-    shutil.rmtree(tmp_path / "home" / "feeds" / table.core.catalog.feeds["f"].id)
-    table.execute("RESUME CHANGEFEED f")
-    until(lambda: feed(table)["lag"] == 0)
+    lose_position(table)
     assert numbers(receiver) == [1, 2, 3, 4]
     assert feed(table)["state"] == "Running"
 
@@ -290,11 +293,6 @@ def test_a_feed_whose_position_is_lost_with_a_sink_that_keeps_none_tells_all_aga
     for key in range(3):
         put(table, key)
     until(lambda: feed(table)["lag"] == 0)
-    table.execute("PAUSE CHANGEFEED f")
-    table.feeds.wait_for_stopped()
-    put(table, 3)
-    shutil.rmtree(tmp_path / "home" / "feeds" / table.core.catalog.feeds["f"].id)
-    table.execute("RESUME CHANGEFEED f")
-    until(lambda: feed(table)["lag"] == 0)
+    lose_position(table)
     told = [one["new_row"]["id"] for one in events(out)]
     assert set(told) == {0, 1, 2, 3}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,6 +34,7 @@ def test_a_refused_event_does_not_come_over_a_later_one_of_its_key() -> None:
     assert told.with_events([6], newest={"a": 3}).lacks([4])[0]
 
 
+@pytest.mark.thorough
 @given(st.lists(st.tuples(st.sets(st.integers(1, 30), min_size=1), st.sets(st.integers(1, 30)))))
 def test_it_knows_what_a_set_would_know(steps: list[tuple[set[int], set[int]]]) -> None:
     told, come = Told(0), set[int]()

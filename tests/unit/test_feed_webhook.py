@@ -21,12 +21,12 @@ from headrace.feeds.webhook import WebhookSink
 from headrace.feeds.webhook_addresses import reason_to_refuse
 from headrace.feeds.webhook_answers import seconds_to_wait
 from headrace.feeds.webhook_signing import message_id
+from tests.certificates import write_certificate
 from tests.part_batches import batch, inserts, reset, target
 from tests.webhook_receivers import (
     OK,
     Received,
     Receiver,
-    certificate,
     drip,
     hang_up,
     hang_up_in_the_middle,
@@ -213,7 +213,8 @@ def test_a_receiver_that_refuses_everything_parks_nothing(receiver: Receiver) ->
 
 
 def test_tls_verifies_the_name_while_the_connection_goes_to_the_judged_address(tmp_path: Path) -> None:
-    mine, key = certificate(tmp_path, "hooks.example")
+    mine, key = tmp_path / "hooks.pem", tmp_path / "hooks.key"
+    write_certificate((mine, key), "hooks.example", "hooks.example")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(mine, key)
     asked: list[str] = []

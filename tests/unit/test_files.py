@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
+import os
+import shutil
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,14 +17,17 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import LongType, StringType
 
+from headrace.ledger.durable import digest_of
+from headrace.ledger.written import Part
 from headrace.reading import files as module
 from headrace.reading import frames
-from headrace.reading.files import WEIGHT, Files
+from headrace.reading.files import WEIGHT, File, Files
 from headrace.reading.frames import Frames
 from headrace.state.arrow_types import arrow_schema
 from headrace.state.delta import consolidate, weights_of
 from headrace.state.run import Run
 from headrace.state.snapshot import Snapshot
+from headrace.storage.scratch import Scratch
 
 SCHEMA = arrow_schema([LongType(), StringType()])
 
@@ -121,3 +127,60 @@ def test_a_row_that_is_there_often_lies_in_a_file_once(files: Files, monkeypatch
     rest = held.content(Snapshot(SCHEMA, (run_of(range(9)), *more))).rest
     assert rest is not None
     assert rest.weighted
+
+
+def test_a_file_that_others_have_removed_is_written_anew(tmp_path: Path) -> None:
+    """Folders for what is temporary are tidied by the system: the rows are held here, and nothing is lost."""
+    scratch = Scratch(tmp_path)
+    files, run = Files(scratch.path), run_of(range(5))
+    first = files.of(run)
+    first.path.unlink()
+    assert pq.read_table(files.of(run).path).num_rows == 5
+    shutil.rmtree(scratch.path)
+    again = files.of(run)
+    assert pq.read_table(again.path).num_rows == 5
+    assert files.of(run) is again
+    assert scratch.path.stat().st_mode & 0o777 == 0o700
+    # It is marked as in use again, and swept by nobody.
+    with open(scratch.path / "in-use", "rb") as mark, pytest.raises(BlockingIOError):
+        fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    Scratch(tmp_path).close()
+    assert again.path.exists()
+    scratch.close()
+    # Whoever still had it then does not make it once more.
+    scratch.make_again()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("spoil", [Path.unlink, lambda path: os.truncate(path, 100)], ids=["removed", "torn"])
+def test_a_folder_of_spark_that_others_have_removed_or_torn_is_not_read(
+    files: Files, tmp_path: Path, spoil: Callable[[Path], None]
+) -> None:
+    run, folder = run_of(range(5)), tmp_path / "fill-1.parquet"
+    folder.mkdir()
+    path = folder / "part-0.parquet"
+    pq.write_table(run.delta.rows, path)
+    kept = File(folder, parts=(Part(path, 5, "", path.stat().st_size),))
+    files.keep(run.delta.rows, kept)
+    assert files.as_written(run) is kept
+    assert kept.paths == (path,)
+    spoil(path)
+    assert files.written(run.delta.rows) is None
+    assert files.as_written(run).path.exists()
+
+
+def test_what_a_file_was_is_noted_before_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "part.parquet"
+    pq.write_table(run_of(range(7)).delta.rows, path)
+    before, size, noted = digest_of(path), path.stat().st_size, list[Part]()
+    for _ in frames._parts([path], ["c0"], noted.append):  # pyright: ignore[reportPrivateUsage]
+        path.write_bytes(b"changed meanwhile")
+    assert noted == [Part(path, 7, before, size)]
+
+
+def test_a_file_that_was_torn_after_spark_wrote_it_is_a_fault_of_the_machine(tmp_path: Path) -> None:
+    path = tmp_path / "part.parquet"
+    pq.write_table(run_of(range(7)).delta.rows, path)
+    os.truncate(path, 100)
+    with pytest.raises(OSError, match="cannot be read"):
+        list(frames._parts([path], ["c0"]))  # pyright: ignore[reportPrivateUsage]

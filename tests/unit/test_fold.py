@@ -133,6 +133,7 @@ def test_an_earlier_state_is_not_worked_out_to_its_end_for_one_who_has_gone(loca
     assert asked == 4
 
 
+@pytest.mark.thorough
 def test_bases_follow_whatever_the_intervals(location: Location) -> None:
     home = Home(location)
     for epochs in (1, 3, 50, 2, 40):
@@ -185,6 +186,7 @@ def test_the_newest_epoch_never_expires(location: Location) -> None:
     assert held(home.at(60, home.stores["t"].snapshot(), again)) == home.past[60]
 
 
+@pytest.mark.thorough
 def test_a_reader_holds_the_log_until_its_limit(location: Location) -> None:
     home = Home(location, keep_epochs=10)
     home.readers.register(Reader("feed", epoch=40, limit_epochs=100))
@@ -276,6 +278,7 @@ def test_who_was_stopped_before_a_commit_does_not_name_what_was_swept(location: 
     assert home.restored("t") == home.past[-1]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("raised", [ValueError, KeyboardInterrupt])
 def test_a_fold_that_fails_is_told_and_tried_less_and_less_often(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raised: type[BaseException]
@@ -316,6 +319,7 @@ def test_strange_files_are_left_alone_while_a_fold_goes_on(location: Location) -
     assert all(path.is_file() for path in strange)
 
 
+@pytest.mark.thorough
 def test_files_stay_bounded(tmp_path: Path) -> None:
     home = Home(tmp_path, keep_epochs=64)
     counts: list[int] = []

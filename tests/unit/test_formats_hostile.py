@@ -258,6 +258,7 @@ def refused(attempt: Callable[[], Any]) -> tuple[Undecodable | BadValue | None, 
     return found, None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", sorted(FORMATS))
 @pytest.mark.parametrize("table", [TABLE, BAG], ids=["key", "bag"])
 def test_no_mutated_record_breaks_a_decoder(form: str, table: TableContract) -> None:
@@ -271,6 +272,7 @@ def test_no_mutated_record_breaks_a_decoder(form: str, table: TableContract) -> 
         tried(decoder, _bytes(value), _bytes(key), table)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", sorted(FORMATS))
 @settings(FIXED, max_examples=200)
 @given(content=st.binary(max_size=200), key=st.none() | st.binary(max_size=40))
@@ -278,6 +280,7 @@ def test_no_bytes_break_a_decoder(form: str, content: bytes, key: bytes | None) 
     tried(FORMATS[form](TABLE, FormatOptions()), content, key, TABLE)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", sorted(FORMATS))
 @settings(FIXED, max_examples=150)
 @given(data=st.data())

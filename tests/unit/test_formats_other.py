@@ -243,6 +243,15 @@ def test_a_record_of_debezium_in_the_usual_format_names_the_format_that_reads_it
     assert "debezium" not in str(other.value)
 
 
+def test_a_row_without_an_envelope_in_the_usual_format_names_the_format_that_reads_it() -> None:
+    with pytest.raises(Undecodable, match=r"WITH \(format = 'raw'\)"):
+        decode("insert_delete", {"id": 1, "name": "a"})
+    for value in ({"insert": 7}, {"insert": ROW, "delete": ROW}, {}, [ROW]):
+        with pytest.raises(Undecodable) as told:
+            decode("insert_delete", value)
+        assert "raw" not in str(told.value)
+
+
 def test_rows_and_weights() -> None:
     row = {"id": 1, "name": "a"}
     assert changes("raw", row) == [{"insert": row}]

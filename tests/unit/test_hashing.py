@@ -272,6 +272,7 @@ rows = st.tuples(
 )
 
 
+@pytest.mark.thorough
 @settings(FIXED, max_examples=300)
 @given(st.lists(rows, max_size=12), st.integers(0, 5), st.permutations(range(6)))
 def test_rows_are_equal_exactly_when_their_identities_are(

@@ -79,6 +79,7 @@ def test_a_row_that_is_there_often_is_told_in_pieces() -> None:
     assert last.after is None
 
 
+@pytest.mark.thorough
 def test_who_reads_slowly_keeps_no_copy() -> None:
     store = store_of([(i, "x" * 100, 1) for i in range(100_000)], [(i, "x" * 100, -1) for i in range(40_000)])
     snapshot = store.snapshot()

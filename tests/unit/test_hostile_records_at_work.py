@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
@@ -12,57 +11,25 @@ from typing import Any
 import pytest
 
 from headrace.capture.columns.records import Records
-from headrace.capture.connector import Arrival, Connector, Description, Lag, Position
+from headrace.capture.connector import Arrival, Connector
 from headrace.capture.messages import RowChange
 from headrace.capture.record import Record
 from headrace.catalog.catalog import Source
 from headrace.epoch.loop import Loop
 from headrace.json_forms import json_form
-from headrace.sources.decoders import Decoders
 from headrace.sources.runner import Runner
-from headrace.sources.running import progress_of
-from headrace.sources.system_tables import dead_letters_table, progress_table, raw_table
-from tests.small_engine import Host, table
-from tests.unit.test_source_runner import until
+from tests.small_engine import Host
+from tests.small_sources import Listed, runner_of, source_home
+from tests.waiting import until
 
 GOOD = b'{"op": "c", "after": {"id": 77, "n": 1}, "source": {"connector": "postgresql", "lsn": 9, "ts_ms": 5}}'
 
 
-class Topic:
-    """A source that has so many records."""
-
-    def __init__(self, arrivals: Sequence[Arrival], _: Description, position: Position) -> None:
-        self._left = list(arrivals)[int(position.get("at", 0)) :]
-
-    def poll(self, most: int, seconds: float) -> Sequence[Arrival]:
-        taken, self._left = self._left[:most], self._left[most:]
-        if not taken:
-            time.sleep(0.01)
-        return taken
-
-    def confirm(self, position: Position) -> None:
-        pass
-
-    def lag(self) -> Lag:
-        return Lag(len(self._left))
-
-    def close(self) -> None:
-        pass
-
-
 def taken(*arrivals: Arrival) -> tuple[Host, Runner]:
-    host = Host(table("t"), progress_table(), dead_letters_table(), raw_table("s"))
+    host = source_home()
     source = Source("s", "t", "topic", "", "", {"format": "debezium"}, state="Running")
-    connector = Connector("TOPIC", {}, partial(Topic, arrivals), has_format=True, ordered=True)
-    runner = Runner(
-        Loop(host),  # pyright: ignore[reportArgumentType]
-        source,
-        connector,
-        Description("s", ""),
-        lambda _: "t",
-        Decoders(host, source, connector),  # pyright: ignore[reportArgumentType]
-        partial(progress_of, host, "s"),  # pyright: ignore[reportArgumentType]
-    )
+    connector = Connector("TOPIC", {}, partial(Listed, arrivals), has_format=True, ordered=True)
+    runner = runner_of(Loop(host), source, connector)
     runner.start()
     until(lambda: runner.status.progress.position.get("at") == len(arrivals) or runner.status.state == "Error")
     runner.stop()

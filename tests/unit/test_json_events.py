@@ -40,6 +40,7 @@ _TYPES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.thorough
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_a_row_is_written_as_json_rows_tells_it(data: st.DataObject) -> None:

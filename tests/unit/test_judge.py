@@ -11,8 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JError
 from pyspark.sql.types import ArrayType, DataType, DoubleType, LongType, StringType, StructField, StructType
 
+from headrace.errors import WorkFailed
 from headrace.progress import Step
 from headrace.reading import judge
 from headrace.reading.judge import Difference, Verdict, compare, recompute
@@ -169,6 +171,15 @@ def test_each_view_is_recomputed_and_told_in_order() -> None:
         ("c", (1,), 1),
         ("c", (2,), 0),
     }
+
+
+def test_what_fails_while_a_view_is_recomputed_is_told_as_work_that_failed() -> None:
+    def fail() -> None:
+        raise Py4JError("the answer from Java was empty")
+
+    with pytest.raises(WorkFailed, match="a could not be worked out") as told:
+        judged(Frames({}, fail), served("a", 1))
+    assert told.value.transient
 
 
 def test_a_view_is_recomputed_from_its_text_unless_ties_or_the_clock_were_settled() -> None:

@@ -87,6 +87,7 @@ def test_one_that_was_stopped_is_ended(processes: list[subprocess.Popen[bytes]])
     assert "stopped" in jvm.why
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("how", "told"), [("busy", "of the processor"), ("idle", "silent for")])
 def test_one_that_falls_silent_is_ended(processes: list[subprocess.Popen[bytes]], how: str, told: str) -> None:
     process, gateway = started(0.5, how)
@@ -104,6 +105,7 @@ def test_one_that_only_collects_garbage_is_ended(processes: list[subprocess.Pope
     assert "collect garbage" in jvm.why
 
 
+@pytest.mark.thorough
 def test_one_that_collects_much_and_finds_it_is_left_alone(processes: list[subprocess.Popen[bytes]]) -> None:
     process, gateway = started(how="collecting-well")
     processes.append(process)
@@ -130,6 +132,7 @@ def test_the_processor_is_read_of_the_process() -> None:
     assert not is_stopped(os.getpid())
 
 
+@pytest.mark.thorough
 def test_a_guard_ends_what_was_stopped_when_its_keeper_is_killed(tmp_path: Path) -> None:
     """The keeper has a forked child that outlives it, which must not keep the guard waiting."""
     keeper = """
@@ -271,6 +274,46 @@ def test_what_is_guarded_hears_no_interrupt_and_inherits_no_line(processes: list
     process.kill()
     process.communicate()
     guard.close()
+
+
+def test_starting_one_takes_nothing_from_other_threads() -> None:
+    """A fork in which Python goes on lets go of their thread-locals, and py4j then shuts its connections down."""
+    ours, theirs = socket.socketpair()
+
+    class Connection:
+        def __del__(self) -> None:
+            theirs.shutdown(socket.SHUT_RDWR)
+
+    held, began, over = threading.local(), threading.Event(), threading.Event()
+
+    def talk() -> None:
+        held.connection = Connection()
+        began.set()
+        over.wait(10.0)
+
+    thread = threading.Thread(target=talk)
+    thread.start()
+    began.wait(10.0)
+    guard = Guard()
+    guard.start(["true"], os.environ, output=subprocess.DEVNULL).communicate()
+    try:
+        theirs.send(b"still here")
+        assert ours.recv(100) == b"still here"
+    finally:
+        over.set()
+        thread.join()
+        guard.close()
+        ours.close()
+        theirs.close()
+
+
+def test_one_whose_guard_never_heard_of_it_ends(processes: list[subprocess.Popen[bytes]]) -> None:
+    guard = Guard()
+    guard._process.kill()
+    guard._process.wait()
+    with pytest.raises(OSError, match=r"[Pp]ipe"):
+        guard.start(["sleep", "60"], os.environ)
+    guard.let_go()
 
 
 def test_a_broken_connection_ends_it(processes: list[subprocess.Popen[bytes]]) -> None:

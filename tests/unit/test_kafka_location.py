@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from headrace.capture.connector import Description
@@ -24,6 +26,14 @@ def test_a_location_names_brokers_and_topics(
     assert found == servers
     assert all(topics.fullmatch(one) for one in matches)
     assert not any(topics.fullmatch(one) for one in others)
+
+
+def test_topics_of_many_stars_are_told_as_soon_as_others() -> None:
+    _, topics = split_location(f"h:9092/{'*a' * 30}*b")
+    began_at = time.monotonic()
+    assert topics.fullmatch("a" * 100) is None
+    assert topics.fullmatch("a" * 100 + "b") is not None
+    assert time.monotonic() - began_at < 5
 
 
 @pytest.mark.parametrize("location", ["h:9092", "h:9092/", "/topic", ""])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
@@ -15,11 +14,10 @@ from headrace.capture.kafka import KAFKA, KafkaReading
 from headrace.catalog.catalog import Source
 from headrace.epoch.loop import Loop
 from headrace.errors import SourceUnavailable
-from headrace.sources.decoders import Decoders
 from headrace.sources.runner import Runner
-from headrace.sources.running import progress_of
-from headrace.sources.system_tables import dead_letters_table, progress_table, raw_table
-from tests.small_engine import Host, table
+from tests.small_engine import Host
+from tests.small_sources import runner_of, source_home
+from tests.waiting import until
 
 kafka: Any = pytest.importorskip("confluent_kafka")
 Write = Callable[..., None]
@@ -42,35 +40,22 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> tuple[str, Write]:
 
 
 def runner_over(host: Host, location: str, **options: Any) -> Runner:
-    loop = Loop(host)  # pyright: ignore[reportArgumentType]
     source = Source("s", "t", "kafka", location, "", options, state="Running")
     host.catalog = replace(host.catalog, sources={"s": source})
-    read = partial(progress_of, host, "s")  # pyright: ignore[reportArgumentType]
-    decoders = Decoders(host, source, KAFKA)  # pyright: ignore[reportArgumentType]
-    return Runner(loop, source, KAFKA, Description("s", location, options), lambda _: "t", decoders, read)
-
-
-def until(true: Callable[[], bool]) -> None:
-    ends = time.monotonic() + 20
-    while not true():
-        assert time.monotonic() < ends, "it never came"
-        time.sleep(0.01)
-
-
-def home() -> Host:
-    return Host(table("t"), progress_table(), dead_letters_table(), raw_table("s"))
+    return runner_of(Loop(host), source, KAFKA)
 
 
 def ids(host: Host) -> Sequence[int]:
     return sorted(row[0] for row in host.holds("t"))
 
 
+@pytest.mark.thorough
 def test_a_topic_that_is_not_there_is_told_and_read_once_it_is(
     brokers: tuple[str, Write], capfd: pytest.CaptureFixture[str]
 ) -> None:
     servers, write = brokers
     write(0, 1)
-    host = home()
+    host = source_home()
     runner = runner_over(host, f"{servers}/not_there")
     runner.start()
     until(lambda: runner.status.warning is not None)
@@ -93,7 +78,7 @@ def test_what_comes_after_the_start_comes_once_and_nothing_before_it_over_restar
     servers, write = brokers
     for partition in range(4):
         write(partition, 1, 2, 3)
-    host = home()
+    host = source_home()
     first = runner_over(host, f"{servers}/shop", start=start)
     first.start()
     until(lambda: len(first.status.progress.position) == 4)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from headrace.errors import LedgerError, OwnerLost
+from headrace.errors import LedgerError, LedgerNotWritten, LedgerOutOfSight, OwnerLost
 from headrace.ledger.ledger import Ledger
 from headrace.ledger.names import is_hidden
+from headrace.storage.objects import Location
 from tests.small_homes import add_epoch, cut, fold, make_home, opened
 
 
@@ -59,6 +61,7 @@ def test_new_commits_are_followed_without_reading_what_is_known(
     assert alike(reader, home)
 
 
+@pytest.mark.thorough
 def test_what_was_joined_or_summed_up_is_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path / "home"
     writer = make_home(home, 40)
@@ -126,3 +129,96 @@ def test_the_next_owner_is_followed_and_may_claim_from_where_it_is(tmp_path: Pat
         add_epoch(writer, 4)
     add_epoch(reader, 4)
     assert opened(home).epoch == 4
+
+
+@pytest.mark.parametrize("epochs", [0, 3])
+@pytest.mark.parametrize("left", ["nothing", "an empty folder"])
+def test_a_ledger_that_is_gone_is_told_until_it_is_back(tmp_path: Path, epochs: int, left: str) -> None:
+    home = tmp_path / "home"
+    writer = make_home(home, epochs)
+    reader = opened(home)
+    home.rename(tmp_path / "mounted elsewhere")
+    if left == "an empty folder":
+        home.mkdir()
+    for _ in range(2):
+        with pytest.raises(LedgerOutOfSight) as caught:
+            reader.follow()
+        assert caught.value.transient
+        assert caught.value.hint
+    assert [one.name for one in tmp_path.rglob("*") if home in (one, *one.parents)] == ["home"] * home.exists()
+    shutil.rmtree(home, ignore_errors=True)
+    (tmp_path / "mounted elsewhere").rename(home)
+    add_epoch(writer, epochs + 1)
+    reader.follow()
+    assert alike(reader, home)
+
+
+def test_a_ledger_whose_files_are_gone_is_told_wherever_it_lay(location: Location) -> None:
+    home = location / "home"
+    make_home(home, 2)
+    reader = opened(home)
+    for file in [one for one in home.rglob("*") if one.is_file()]:
+        file.unlink()
+    with pytest.raises(LedgerOutOfSight):
+        reader.follow()
+    assert [one for one in home.rglob("*") if one.is_file()] == []
+
+
+@pytest.mark.parametrize("epochs", [2, 3, 4])
+def test_another_ledger_is_not_followed(tmp_path: Path, epochs: int) -> None:
+    make_home(tmp_path / "home", 3)
+    make_home(tmp_path / "other", epochs)
+    reader = opened(tmp_path / "home")
+    (tmp_path / "home").rename(tmp_path / "mounted elsewhere")
+    (tmp_path / "other").rename(tmp_path / "home")
+    with pytest.raises(LedgerOutOfSight):
+        reader.follow()
+    assert reader.epoch == 3
+
+
+@pytest.mark.parametrize("epochs", [0, 1, 2])
+def test_a_copy_that_went_another_way_is_not_followed(tmp_path: Path, epochs: int) -> None:
+    """It has the same id: what it says of the newest commit that is known tells it from the one that was read."""
+    home, copy = tmp_path / "home", tmp_path / "copy"
+    writer = make_home(home, 2)
+    shutil.copytree(home, copy)
+    add_epoch(writer, 3)
+    reader = opened(home)
+    other = opened(copy)
+    for epoch in range(3, 3 + epochs):
+        add_epoch(other, epoch)
+    home.rename(tmp_path / "mounted elsewhere")
+    copy.rename(home)
+    with pytest.raises(LedgerOutOfSight):
+        reader.follow()
+
+
+def test_a_commit_that_was_known_and_went_into_a_checkpoint_is_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    writer = make_home(home, 3)
+    reader = opened(home)
+    known = sorted((home / "ledger" / "_delta_log").glob("*.json"))[-1]
+    for epoch in range(4, 30):
+        add_epoch(writer, epoch)
+    writer._folder.checkpoint(1)  # pyright: ignore[reportPrivateUsage]
+    assert not known.exists()
+    reader.follow()
+    assert alike(reader, home)
+    noted = loads(monkeypatch, reader)
+    add_epoch(writer, 30)
+    reader.follow()
+    assert noted == []
+    assert alike(reader, home)
+
+
+def test_who_claims_a_ledger_that_is_gone_makes_none(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    make_home(home, 2)
+    reader = opened(home)
+    shutil.rmtree(home)
+    home.mkdir()
+    with pytest.raises(LedgerNotWritten):
+        reader.claim(7)
+    assert list(home.iterdir()) == []

@@ -23,6 +23,7 @@ from headrace.local.ports import free_port, is_free, listens
 from headrace.local.properties import properties
 from headrace.local.running import remove_data, running_in
 from headrace.spark.jars import parse_lock
+from tests.command_line import code_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -142,9 +143,36 @@ def test_a_folder_is_for_one_process_at_a_time(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="are running already") as told:
         Claim(tmp_path)
     assert "Process 42 has started them" in told.value.detail
+    assert f"`headrace local status --folder {tmp_path}` shows them" in told.value.hint
     claim.release()
     assert not is_claimed(tmp_path)
     Claim(tmp_path).release()
+
+
+def test_servers_that_run_already_are_given_a_connector(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    created: list[tuple[str, dict[str, str]]] = []
+    monkeypatch.setattr(Connectors, "create", lambda self, config: created.append((self._url, config)))
+    asked = ["local", "capture", "ward", "public.patients", "--folder", str(tmp_path), "-o", "snapshot.mode=never"]
+    assert code_of(*asked) == 1
+    told = capsys.readouterr().err
+    assert f"kafka does not run in {tmp_path}" in told
+    addresses = {
+        "kafka": "127.0.0.1:29092",
+        "connect": "http://127.0.0.1:28083",
+        "postgres": "postgresql://postgres:word@127.0.0.1:25432/postgres",
+    }
+    servers = {name: {"address": one, "start_seconds": 1.0, "log": ""} for name, one in addresses.items()}
+    claim = Claim(tmp_path)
+    claim.tell({"pid": 42, "started_at": "now", "servers": servers})
+    try:
+        assert code_of(*asked) == 0
+    finally:
+        claim.release()
+    expected = postgres_config(addresses["postgres"], "ward", ["public.patients"], {"snapshot.mode": "never"})
+    assert created == [(addresses["connect"], expected)]
+    assert capsys.readouterr().out == "connector ward runs; its topics are 127.0.0.1:29092/ward.*\n"
 
 
 def test_a_process_that_was_killed_runs_nothing_any_more(tmp_path: Path) -> None:

@@ -12,17 +12,16 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 import headrace
 from headrace.cli.log import JsonLines, TextLines
-from headrace.sources.system_tables import dead_letters_table, progress_table, raw_table
 from tests.bare_home import BareHome
-from tests.small_engine import Host, table
-from tests.unit.test_source_runner import runner_over, until
+from tests.small_sources import runner_over, source_home
+from tests.waiting import until
 
 SOURCE = Path(headrace.__file__).parent
 LEVELS = {"debug", "info", "warning", "error", "exception"}
 
 
 def test_a_line_about_a_source_carries_it_and_the_epoch(caplog: pytest.LogCaptureFixture) -> None:
-    host = Host(table("t"), progress_table(), dead_letters_table(), raw_table("s"))
+    host = source_home()
     runner = runner_over(host, [{"id": 1, "n": 1}, {"id": 2, "n": 2}])
     with caplog.at_level("DEBUG", "headrace"):
         runner.start()

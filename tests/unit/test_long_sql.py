@@ -29,6 +29,7 @@ LARGEST = Settings().serve_sql_characters
 SUMS = "+".join(["1"] * (LARGEST // 2 - 100))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "sql",
     [
@@ -46,11 +47,11 @@ def test_it_is_read_in_a_time_that_grows_with_it(sql: str) -> None:
     """Where each name is compared with all before it, or each token asked many things, these take seconds."""
     assert LARGEST // 2 < len(sql) <= LARGEST
     seconds: list[float] = []
-    for text in (sql, f"{sql} "):
+    for text in (sql, f"{sql} ", f"{sql}  "):
         began_at = time.thread_time()
         parse(text)
         seconds.append(time.thread_time() - began_at)
-    assert min(seconds) < 1.0
+    assert min(seconds) < 2.0
 
 
 def test_types_without_end_are_refused() -> None:
@@ -92,6 +93,7 @@ class Owner:
         return pa.table({f"c{i}": pa.array([], pa.int64()) for i in range(len(types))})
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "sql",
     [

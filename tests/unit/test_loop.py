@@ -12,8 +12,7 @@ import pytest
 from headrace.epoch.calls import Basis, Call, Outdated
 from headrace.epoch.loop import Loop
 from headrace.errors import ChangesRejected, HomeBroken, KeyReused, LedgerNotWritten, ViewEvaluationError
-from headrace.state.delta import Delta
-from tests.small_engine import Following, Host, table, verdicts, view
+from tests.small_engine import Following, Host, picky, table, verdicts, view
 
 
 def insert(number: int, n: int | None = 0, **parts: Any) -> Call:
@@ -22,14 +21,6 @@ def insert(number: int, n: int | None = 0, **parts: Any) -> Call:
 
 def delete(number: int) -> Call:
     return Call({"t": [{"delete": {"id": number}}]})
-
-
-def picky(epoch: Any) -> Delta:
-    """A view's expression that fails on one value."""
-    delta = epoch.delta_of("t")
-    if 666 in delta.rows.column(1).to_pylist():
-        raise ViewEvaluationError("view v cannot be computed", view="v")
-    return delta
 
 
 @pytest.fixture

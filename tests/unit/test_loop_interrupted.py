@@ -20,22 +20,14 @@ from headrace.epoch import run as runs
 from headrace.epoch.calls import Basis, Call
 from headrace.epoch.loop import Loop
 from headrace.errors import LedgerNotWritten, ViewEvaluationError
-from headrace.state.delta import Delta
-from tests.small_engine import Following, Host, rows, table, view
+from tests.small_engine import Following, Host, picky, rows, table, view
+from tests.waiting import until
 
 NOTHING = "nothing of this call was done"
 
 
 def insert(number: int, n: int = 0, **parts: Any) -> Call:
     return Call({"t": [{"insert": {"id": number, "n": n}}]}, **parts)
-
-
-def picky(epoch: Any) -> Delta:
-    """A view's expression that fails on one value."""
-    delta = epoch.delta_of("t")
-    if 666 in delta.rows.column(1).to_pylist():
-        raise ViewEvaluationError("view v cannot be computed", view="v")
-    return delta
 
 
 pytestmark = pytest.mark.usefixtures("interruptible")
@@ -61,13 +53,6 @@ def in_thread(act: Callable[[], Any]) -> threading.Thread:
     thread = threading.Thread(target=act, daemon=True)
     thread.start()
     return thread
-
-
-def until(true: Callable[[], bool]) -> None:
-    ends = time.monotonic() + 20
-    while not true():
-        assert time.monotonic() < ends
-        time.sleep(0.005)
 
 
 def waits(thread: int | None, function: str) -> bool:
@@ -236,6 +221,7 @@ def submit_in_turn(host: Host, loop: Loop) -> None:
     loop.submit_worked_out(work_out)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("submit", [submit_alone, submit_guilty, submit_in_turn])
 def test_ctrl_c_at_any_moment_is_told_as_it_is(submit: Callable[[Host, Loop], None]) -> None:
     """For each moment of an epoch: what the interrupted one and the other are told is what the table holds."""

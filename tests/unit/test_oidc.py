@@ -24,6 +24,7 @@ from headrace.errors import SetupError
 from headrace.serving import oidc, problems, session
 from headrace.serving.auth import Credentials, Guarded
 from headrace.serving.oidc import OpenId
+from headrace.serving.problems import Refusal
 from headrace.settings import Settings, read_settings
 from tests.servers import listening
 
@@ -187,6 +188,68 @@ def test_a_sign_in_is_of_the_browser_that_began_it_and_of_once(url: str) -> None
             assert browser.get(path).status_code in (401, 422)
 
 
+def test_only_a_verified_address_is_a_name_and_no_group_is_an_address(url: str, provider: Provider) -> None:
+    claimed = {"sub": "42", "email": "ann@shop", "email_verified": False, "groups": ["team", "ann@shop"]}
+    for claims in (claimed, {**claimed, "email_verified": "true"}, {**claimed, "email": "ops", "email_verified": True}):
+        provider.claims = claims
+        with httpx.Client(base_url=url) as browser:
+            assert _signed_in(browser).status_code == 200
+            assert browser.get("/v1/session").json() == {"who": "42 (signed in)", "grants": ["read:sales_*"]}
+
+
+def _openid(provider: Provider) -> OpenId:
+    return OpenId(Settings(oidc_issuer=provider.issuer, oidc_client_id=CLIENT, oidc_grants={"team": ["read:*"]}))
+
+
+def test_thousands_who_begin_to_sign_in_push_out_nobody(provider: Provider) -> None:
+    openid, redirect = _openid(provider), "http://127.0.0.1/auth/callback"
+    address, cookie = openid.begin(redirect)
+    for _ in range(5_000):
+        openid.begin(redirect)
+    back = {name: one[0] for name, one in parse_qs(urlsplit(httpx.get(address).headers["location"]).query).items()}
+    login = openid.login_of(cookie, back["state"])
+    assert openid.finish(login, back["code"]).who == "ann@shop (signed in)"
+    with pytest.raises(Refusal, match="cannot be finished") as again:
+        openid.finish(openid.login_of(cookie, back["state"]), back["code"])
+    assert again.value.detail == "It was finished before."
+
+
+def test_a_sign_in_is_sealed_by_who_began_it_and_lasts_minutes(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    openid = _openid(provider)
+    address, cookie = openid.begin("http://127.0.0.1/auth/callback")
+    asked = {name: one[0] for name, one in parse_qs(urlsplit(address).query).items()}
+    content, _, seal = cookie.partition(".")
+    padded = base64.urlsafe_b64decode(content + "==").decode()
+    assert asked["state"] in padded
+    assert asked["nonce"] not in padded
+    moved = base64.urlsafe_b64encode(padded.replace("127.0.0.1", "evil.example").encode()).decode().rstrip("=")
+    for forged in (
+        "",
+        ".",
+        content,
+        f"{content}.",
+        f"{content}.{seal[:-1]}",
+        f"{moved}.{seal}",
+        f".{seal}",
+        "\udcff.x",
+    ):
+        with pytest.raises(Refusal):
+            openid.login_of(forged, asked["state"])
+    for state in ("", "another", asked["state"] + "x", "ö", "\udcff"):
+        with pytest.raises(Refusal):
+            openid.login_of(cookie, state)
+    with pytest.raises(Refusal):
+        _openid(provider).login_of(cookie, asked["state"])
+    now = time.monotonic()
+    monkeypatch.setattr("headrace.serving.oidc.time.monotonic", lambda: now + 601)
+    with pytest.raises(Refusal) as late:
+        openid.login_of(cookie, asked["state"])
+    assert late.value.detail == "It took too long."
+
+
+@pytest.mark.thorough
 def test_a_provider_that_hangs_keeps_no_thread_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(oidc, "_TIMEOUT", 4.0)
     with socket.create_server(("127.0.0.1", 0), backlog=128) as silent:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import DoubleType, IntegerType, LongType, StructField, StructType
@@ -153,12 +154,14 @@ def run_keyed(contract: TableContract, history: list[list[Call]]) -> None:
         assert tombstones == model.buried
 
 
+@pytest.mark.thorough
 @settings(FIXED, max_examples=200)
 @given(epochs_of(keyed_changes))
 def test_keys_follow_the_model(history: list[list[Call]]) -> None:
     run_keyed(TableContract("t", SCHEMA, ("part", "id")), history)
 
 
+@pytest.mark.thorough
 @settings(FIXED, max_examples=300)
 @given(epochs_of(keyed_changes))
 def test_keys_with_a_sequence_follow_the_model(history: list[list[Call]]) -> None:

@@ -7,9 +7,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,8 @@ import pytest
 
 import headrace.owner.ownership
 from headrace.errors import HomeBusy, LedgerError, OwnerLost
-from headrace.owner.ownership import Ownership, living_owner, look, take_ownership
+from headrace.owner.ownership import Ownership, Watch, living_owner, look, take_ownership
+from headrace.owner.register import FileRegister, register_of
 from headrace.storage.objects import Location, ObjectPath
 
 # For what only files can show.
@@ -65,7 +68,7 @@ for word in sys.stdin:
 class Child:
     """Another process that takes, checks and releases as it is told."""
 
-    def __init__(self, home: Location, timeout: timedelta) -> None:
+    def __init__(self, home: Location, timeout: timedelta, folder: Path | None = None) -> None:
         # Another process gets what it needs to reach an object store from its environment.
         options = home.bucket.options if isinstance(home, ObjectPath) else {}
         environment = {name.upper().replace("ALLOW_HTTP", "AWS_ALLOW_HTTP"): value for name, value in options.items()}
@@ -75,6 +78,7 @@ class Child:
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, **environment},
+            cwd=folder,
         )
         assert self.hear() == "ready"
 
@@ -182,6 +186,7 @@ def test_a_killed_owner_is_replaced_at_once(home: Location, child: Children, fet
     ownership.release()
 
 
+@pytest.mark.thorough
 def test_a_stopped_owner_is_replaced_and_finds_out_when_it_wakes(home: Location, child: Children) -> None:
     first, second = child(MIDDLE), child(MIDDLE)
     first.do("take")
@@ -238,6 +243,7 @@ def test_a_reused_pid_is_no_owner(home: Location, child: Children) -> None:
     ownership.release()
 
 
+@pytest.mark.thorough
 def test_of_another_machine_only_the_heartbeat_counts(home: Location, child: Children) -> None:
     first = child()
     first.do("take")
@@ -403,3 +409,150 @@ def test_the_name_of_a_new_home_is_synced(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("os.fsync", lambda file: synced.append(str(Path(f"/proc/self/fd/{file}").readlink())))
     take_ownership(tmp_path / "new" / "home", timedelta(seconds=30)).release()
     assert {str(tmp_path), str(tmp_path / "new")} <= set(synced)
+
+
+def test_the_heartbeat_of_an_owner_that_was_replaced_tells_it(home: Location, caplog: pytest.LogCaptureFixture) -> None:
+    ownership = take_ownership(home, SHORT)
+    assert not ownership.is_lost
+    register = register_of(home)
+    with register.turn(1):
+        assert register.enter(register.look(), replace(ownership.owner, token="of another", machine="elsewhere"))
+    until = time.monotonic() + 10
+    while not ownership.is_lost and time.monotonic() < until:
+        time.sleep(0.05)
+    assert ownership.is_lost
+    assert "another took it over" in caplog.text
+
+
+def test_what_an_owner_releases_it_has_not_lost(home: Location) -> None:
+    ownership = take_ownership(home, SHORT)
+    ownership.release()
+    with pytest.raises(OwnerLost):
+        ownership.check()
+    assert not ownership.is_lost
+
+
+@on_disk
+def test_who_waits_for_a_home_that_is_given_up_makes_it_anew(home: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file that others lock goes with the folder: who waits for it must not hold on to what nobody else finds."""
+    assert isinstance(home, Path)
+    given_up = take_ownership(home, LONG)
+    taken: list[Ownership] = []
+    waiting = threading.Thread(target=lambda: taken.append(take_ownership(home, LONG)))
+    register_type = type(register_of(home))
+    looked = threading.Event()
+    open_lock = register_type._open_lock  # pyright: ignore[reportAttributeAccessIssue, reportPrivateUsage]
+
+    def opened(register: Any) -> int:
+        lock = open_lock(register)
+        if threading.current_thread() is waiting:
+            looked.set()
+        return lock
+
+    monkeypatch.setattr(register_type, "_open_lock", opened)
+    listed = Path.iterdir
+
+    def held_up(folder: Path) -> Iterator[Path]:
+        # While the one that gives up has the lock, the other opens it and waits.
+        if folder == home and waiting.ident is None:
+            waiting.start()
+            assert looked.wait(30)
+        return listed(folder)
+
+    monkeypatch.setattr(Path, "iterdir", held_up)
+    given_up.abandon()
+    waiting.join(30)
+    (owner,) = taken
+    owner.check()
+    with pytest.raises(HomeBusy):
+        take_ownership(home, LONG)
+    owner.release()
+
+
+@on_disk
+def test_who_waited_for_a_lock_that_was_removed_has_no_turn_by_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.mkdir()
+    late = FileRegister(home)
+    open_lock = late._open_lock  # pyright: ignore[reportPrivateUsage]
+    opened = [open_lock()]
+    (home / "owner.lock").unlink()
+    monkeypatch.setattr(late, "_open_lock", lambda: opened.pop() if opened else open_lock())
+    with FileRegister(home).turn(1):
+        with pytest.raises(HomeBusy), late.turn(0.1):
+            pass
+        assert not opened
+    with late.turn(1):
+        pass
+
+
+@on_disk
+@pytest.mark.parametrize("place", ["a link that leads nowhere", "a removed folder", "no folder for files"])
+def test_where_no_file_can_be_made_is_told(home: Path, place: str) -> None:
+    home.mkdir()
+    where = {"a removed folder": Path(), "no folder for files": Path("/proc/self")}.get(place, home)
+    child = Child(where, LONG, home)
+    try:
+        if place == "a link that leads nowhere":
+            (home / "owner.lock").symlink_to(home / "none" / "owner.lock")
+        if place == "a removed folder":
+            home.rmdir()
+        told, _ = child.process.communicate("take\n", timeout=10)
+    finally:
+        child.end()
+    code, message, detail, hint = json.loads(told)
+    assert code == "ledger_error"
+    assert str(where) in message
+    assert "owner.lock" in detail
+    assert hint
+
+
+@on_disk
+def test_a_home_that_must_be_there_is_not_made(home: Path) -> None:
+    with pytest.raises(LedgerError):
+        take_ownership(home / "below", LONG, create=False)
+    assert not home.exists()
+    home.mkdir()
+    take_ownership(home, LONG, create=False).release()
+
+
+def test_who_watches_sees_an_owner_that_beats_whatever_the_clock_says(
+    home: Location, child: Children, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = child(SHORT)
+    first.do("take")
+    watch = Watch(home)
+    assert watch.living_owner() is not None
+    elsewhere = lambda _: False  # noqa: E731 - of another machine's processes nothing is known
+    monkeypatch.setattr(headrace.owner.ownership, "_has_ended", elsewhere)
+    monkeypatch.setattr("time.time", lambda: 0.0)
+    time.sleep(0.5)
+    for _ in range(10):
+        assert watch.living_owner() is not None
+        time.sleep(0.15)
+    first.process.send_signal(signal.SIGSTOP)
+    assert watch.living_owner() is not None
+    time.sleep(1.2)
+    assert watch.living_owner() is None
+    first.process.send_signal(signal.SIGCONT)
+
+
+def test_who_watches_for_the_first_time_goes_by_the_clock(home: Location, child: Children) -> None:
+    assert Watch(home).living_owner() is None
+    first = child()
+    first.do("take")
+    rewrite(home, machine="elsewhere", timeout=2.0)
+    first.end()
+    watch = Watch(home)
+    assert watch.living_owner() is not None
+    time.sleep(3.1)
+    assert Watch(home).living_owner() is None
+    assert watch.living_owner() is None
+
+
+def test_who_watches_is_told_what_it_cannot_see(home: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(home: Location) -> None:
+        raise OSError(5, "input/output error")
+
+    monkeypatch.setattr(headrace.owner.ownership, "look", failing)
+    with pytest.raises(OSError, match="input/output error"):
+        Watch(home).living_owner()

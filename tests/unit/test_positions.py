@@ -72,6 +72,7 @@ class Home:
         return {row[0] for row in self.host.holds(f"{name}#positions")}
 
 
+@pytest.mark.thorough
 @FIXED
 @given(st.lists(STEPS | TRUNCATE, max_size=25), st.integers(0, 1 << 30))
 def test_a_table_that_is_emptied_converges_too(steps: Any, seed: int) -> None:
@@ -92,6 +93,7 @@ def test_any_permutation_duplication_and_batching_gives_what_the_database_holds(
     assert home.tables == database.rows
 
 
+@pytest.mark.thorough
 @FIXED
 @given(st.lists(STEPS | RESTORE | TRUNCATE, max_size=25))
 def test_as_it_comes_the_tables_are_never_behind_what_they_were(steps: Any) -> None:

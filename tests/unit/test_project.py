@@ -95,6 +95,86 @@ def test_a_file_that_is_not_as_it_must_be(tmp_path: Path, yml: str, said: str) -
     assert error.value.hint
 
 
+def values_of_values(kind: str) -> str:
+    """A few hundred bytes that stand for millions of values."""
+    lines = [f"a{one}: &a{one} " + kind.format(",".join([f"*a{one - 1}"] * 20)) for one in range(1, 6)]
+    return "\n".join(["name: shop", "a0: &a0 {x: 1}", *lines])
+
+
+@pytest.mark.parametrize(
+    ("yml", "said"),
+    [
+        ("name: shop\nstorage: a\x07b", "headrace.yml:2:11 cannot be read as YAML Found a character that YAML has not"),
+        ("name: 2001-13-45", "headrace.yml:1:7 cannot be read as YAML While reading a value of type timestamp"),
+        ("name: 2001-01-01T99:99:99Z", "hour must be in 0..23."),
+        ("name: 2001-01-01T00:00:00+99:00", "headrace.yml:1:7 cannot be read as YAML"),
+        ("name: " + "9" * 5000, "5000 digits"),
+        ("name: shop\nconfiguration: {a: 0x" + "f" * 4000 + "}", "headrace.yml:2:20"),
+        ("name: !!timestamp soon", "While reading a value of type timestamp, found none."),
+        ("name: !!int ''", "While reading a value of type int, found none."),
+        ('name: "\\ud800"', "surrogates not allowed."),
+        ("name: " + "[" * 3000, "too deep to be read"),
+        ("name: &a [*a]", "one that holds itself"),
+        (values_of_values("{{<<: [{}]}}"), "found more than 100000 values"),
+        (values_of_values("[{}]"), "found more than 100000 values"),
+        ("name: a\n---\nname: b", "headrace.yml:2:1 cannot be read as YAML Expected a single document"),
+        ("name: shop\nsettings: {1: 2}", "settings: Value error, 1 is no name of a setting."),
+        ("name: shop\nsettings: {_env_file: x}", "_env_file is no name of a setting"),
+        ("", "headrace.yml holds no keys"),
+    ],
+)
+def test_a_file_that_nobody_writes_by_hand_is_told(tmp_path: Path, yml: str, said: str) -> None:
+    with pytest.raises(ProjectError) as error:
+        project(tmp_path, yml)
+    assert said in f"{error.value.message} {error.value.detail}"
+    assert error.value.detail.endswith(".")
+    assert not error.value.detail.endswith("..")
+    assert error.value.hint
+
+
+def test_anchors_and_what_they_stand_for_are_read(tmp_path: Path) -> None:
+    yml = "name: &n shop\nconfiguration: &c {a: *n}\nsettings: {data_keys: {<<: *c, b: id}}"
+    found = project(tmp_path, yml)
+    assert found.values == {"a": "shop"}
+    assert found.content.settings.data_keys == {"a": "shop", "b": "id"}
+
+
+@pytest.mark.parametrize(
+    ("storage", "said"),
+    [
+        ("~nosuchuser/x", "the storage ~nosuchuser/x cannot be read"),
+        ("s3://[bad/x", "the storage s3://[bad/x cannot be read"),
+        ("file://[bad/x", "cannot be read"),
+        ("file://otherhost/x", "the storage file://otherhost/x is no folder of this machine"),
+        ("file:///x/a#b", "is no folder of this machine"),
+        ("file:///x/a?b", "is no folder of this machine"),
+    ],
+)
+def test_a_storage_that_is_none_is_refused(tmp_path: Path, storage: str, said: str) -> None:
+    made = project(tmp_path, f"name: shop\nstorage: {storage}")
+    with pytest.raises(ProjectError) as error:
+        _ = made.home
+    assert said in error.value.message
+    assert error.value.detail
+    assert str(tmp_path / "headrace.yml") in error.value.hint
+
+
+@pytest.mark.parametrize(
+    ("storage", "home"), [("file://localhost/x/a%20b", "/x/a b"), ("file:///x;y", "/x;y"), ("/x?y#z", "/x?y#z")]
+)
+def test_a_storage_of_this_machine_is_taken_whole(tmp_path: Path, storage: str, home: str) -> None:
+    assert project(tmp_path, f"name: shop\nstorage: {storage}").home == home
+
+
+@pytest.mark.parametrize("include", ["**a/*.sql", ".", "./", "x" * 5000, "x/" * 3000, "/x", "../x"])
+def test_a_library_that_names_no_files_is_told(tmp_path: Path, include: str) -> None:
+    made = project(tmp_path, f"name: shop\nlibraries: [{{glob: {{include: '{include}'}}}}]")
+    with pytest.raises(ProjectError, match="the library") as error:
+        made.sql_files()
+    assert error.value.detail
+    assert error.value.hint
+
+
 def test_no_project_and_no_files(tmp_path: Path) -> None:
     with pytest.raises(ProjectError, match="there is no project"):
         open_project(tmp_path)

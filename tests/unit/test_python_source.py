@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import math
 import threading
 import time
 from collections.abc import Iterator
-from functools import partial
+from dataclasses import replace
+from datetime import date
 from typing import Any
 
 import pytest
@@ -16,11 +19,12 @@ from headrace.capture.python_source import PythonReading
 from headrace.capture.record import Record
 from headrace.catalog.catalog import Source
 from headrace.epoch.loop import Loop
-from headrace.sources.decoders import Decoders
-from headrace.sources.runner import Runner
-from headrace.sources.running import Sources, progress_of
-from headrace.sources.system_tables import dead_letters_table, progress_table, raw_table
-from tests.small_engine import Host, table
+from headrace.errors import SourceError, SourceUnavailable
+from headrace.sources.conservation import imbalances
+from headrace.sources.running import Sources
+from headrace.sources.system_tables import DEAD_LETTERS
+from tests.small_sources import runner_of, source_home
+from tests.waiting import until
 
 LINES = {"a": ["1", "2"], "b": ["3"]}
 
@@ -46,6 +50,77 @@ def test_a_position_is_what_was_yielded_and_nothing_of_those_before() -> None:
     assert seen == [{"file": "a", "line": 1}, {"file": "b"}, {"file": "c"}]
 
 
+@pytest.mark.parametrize(
+    ("yielded", "kept"),
+    [
+        ({"at": (1, (2, "x"))}, {"at": [1, [2, "x"]]}),
+        ({1: 2, "a": 1.5}, {"1": 2, "a": 1.5}),
+        ({"at": True, "half": "\ud800"}, {"at": True, "half": "\ud800"}),
+    ],
+)
+def test_a_position_is_known_again_as_it_is_kept(yielded: Any, kept: Any) -> None:
+    def tail(position: Any, options: Any) -> Iterator[Any]:
+        yield {"insert": {"id": 1}}, yielded
+
+    (arrival,) = PythonReading(Description("s", ""), {}, tail).poll(1, 0)
+    assert laid_over({}, arrival.advance) == kept
+
+
+def test_a_source_whose_positions_have_tuples_goes_on_after_its_first_batch(caplog: pytest.LogCaptureFixture) -> None:
+    def tail(position: Any, options: Any) -> Iterator[Any]:
+        for number in range(position.get("at", [0])[0], 3):
+            yield {"insert": {"id": number, "n": 1}}, {"at": (number + 1,)}
+            yield None
+
+    host: Any = source_home()
+    source = Source("s", "t", "python", "", "", {}, state="Running")
+    runner = runner_of(Loop(host), source, Connector("PYTHON", {}, lambda *given: PythonReading(*given, tail)))
+    runner.start()
+    try:
+        until(lambda: runner.status.progress.applied == 3)
+        assert caplog.messages == []
+    finally:
+        runner.stop()
+
+
+@pytest.mark.parametrize("position", [{"at": math.nan}, {"on": date(2026, 1, 1)}, {"at": {1}}, {"at": 10**5000}, 7])
+def test_a_position_that_cannot_be_kept_is_refused(position: Any) -> None:
+    def tail(*_: Any) -> Iterator[Any]:
+        yield {"insert": {"id": 1}}, position
+
+    with pytest.raises(SourceError, match="my:tail yields a position that cannot be kept"):
+        PythonReading(Description("s", "my:tail"), {}, tail).poll(1, 0)
+
+
+def test_records_of_one_position_are_told_apart_and_are_the_same_when_read_again() -> None:
+    def tail(*_: Any) -> Iterator[Any]:
+        for at in (1, 1, 2, 2, 2):
+            yield b"x", {"at": at}
+
+    reading, again = (PythonReading(Description("s", ""), {}, tail) for _ in range(2))
+    one_by_one = [reading.poll(1, 0)[0].record.event_id for _ in range(5)]
+    assert one_by_one == [one.record.event_id for one in again.poll(5, 0)]
+    assert len(set(one_by_one)) == 5
+
+
+def test_records_of_one_position_that_cannot_be_read_are_a_letter_each() -> None:
+    def tail(position: Any, options: Any) -> Iterator[Any]:
+        for line in (b"one", b"two", b"three") if not position else ():
+            yield line, {"file": 1}
+
+    host: Any = source_home()
+    source = Source("s", "t", "python", "", "", {"max_records": 2}, state="Running")
+    connector = Connector("PYTHON", {}, lambda *given: PythonReading(*given, tail), has_format=True)
+    runner = runner_of(Loop(host), source, connector)
+    runner.start()
+    try:
+        until(lambda: runner.status.progress.dead == 3)
+    finally:
+        runner.stop()
+    assert {one[6] for one in host.holds(DEAD_LETTERS)} == {"one", "two", "three"}
+    assert imbalances(replace(host.catalog, sources={"s": source}), host.relations()) == []
+
+
 def test_a_function_that_never_yields_holds_up_nobody_who_closes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.sources.runner.STOP_SECONDS", 0.2)
     sleeping, over = threading.Event(), threading.Event()
@@ -63,13 +138,11 @@ def test_a_function_that_never_yields_holds_up_nobody_who_closes(monkeypatch: py
 
         def close(self) -> None: ...
 
-    host = Host(table("t"), progress_table(), dead_letters_table(), raw_table("s"))
+    host = source_home()
     loop = Loop(host)  # pyright: ignore[reportArgumentType]
     source = Source("s", "t", "sleeps", "", "", {}, state="Running")
     connector = Connector("SLEEPS", {}, lambda *_: Sleeps())
-    read = partial(progress_of, host, "s")  # pyright: ignore[reportArgumentType]
-    decoders = Decoders(host, source, connector)  # pyright: ignore[reportArgumentType]
-    runner = Runner(loop, source, connector, Description("s", ""), lambda _: "t", decoders, read)
+    runner = runner_of(loop, source, connector)
     sources = Sources(loop)
     sources._runners._running["s"] = runner  # pyright: ignore[reportPrivateUsage]
     runner.start()
@@ -96,3 +169,30 @@ def test_a_function_that_has_no_more_for_now_is_left_alone_for_a_while() -> None
     assert PythonReading(Description("s", ""), {}, idle).poll(10, 0.5) == []
     assert time.monotonic() - began >= 0.5
     assert 2 <= asked <= 10
+
+
+def no_json(position: Any, options: Any) -> Iterator[Any]:
+    """A tailer that meets what it cannot read."""
+    yield {"insert": {"id": 1}}, {"line": 1}
+    json.loads("no")
+
+
+def test_an_error_of_a_function_names_its_line_and_what_has_it_go_on() -> None:
+    reading = PythonReading(Description("s", "wards:tail"), {}, no_json)
+    reading.poll(1, 0)
+    with pytest.raises(SourceError) as told:
+        reading.poll(1, 0)
+    line = no_json.__code__.co_firstlineno + 3
+    assert told.value.message == f"wards:tail raised JSONDecodeError at {__file__}, line {line}"
+    assert told.value.detail == "Expecting value: line 1 column 1 (char 0)."
+    assert "RESUME SOURCE s;" in told.value.hint
+
+
+@pytest.mark.parametrize("raised", [OSError("gone"), SourceUnavailable("not now")])
+def test_what_may_pass_is_raised_as_it_is(raised: Exception) -> None:
+    def away(position: Any, options: Any) -> Iterator[Any]:
+        raise raised
+
+    with pytest.raises(type(raised)) as told:
+        PythonReading(Description("s", ""), {}, away).poll(1, 0)
+    assert told.value is raised

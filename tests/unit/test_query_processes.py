@@ -24,7 +24,10 @@ from headrace.query_processes.pool import Stop
 from headrace.query_processes.question import Question
 from headrace.query_processes.wire import Message, receive, send, to_bytes
 from headrace.reading.frames import Content
-from tests.query_pool import PROGRAM, Pool, asking, running, until
+from tests.query_pool import PROGRAM, Pool, asking, running
+from tests.waiting import until
+
+pytestmark = pytest.mark.thorough
 
 
 def test_a_process_is_started_when_first_needed_and_used_again(pool_of: Callable[..., Pool]) -> None:

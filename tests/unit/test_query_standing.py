@@ -12,7 +12,10 @@ from headrace.query_processes import pool as query_processes
 from headrace.query_processes import standing
 from headrace.query_processes.pool import Stop
 from headrace.query_processes.standing import Standings
-from tests.query_pool import Pool, asking, running, until
+from tests.query_pool import Pool, asking, running
+from tests.waiting import until
+
+pytestmark = pytest.mark.thorough
 
 
 def test_a_query_is_known_by_its_exact_text() -> None:

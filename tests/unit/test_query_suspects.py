@@ -16,7 +16,10 @@ import pytest
 from headrace.errors import QueryError, QueryStopped, WorkFailed
 from headrace.query_processes import pool as query_processes
 from headrace.query_processes.pool import Stop
-from tests.query_pool import Pool, asking, running, until
+from tests.query_pool import Pool, asking, running
+from tests.waiting import until
+
+pytestmark = pytest.mark.thorough
 
 _numbers = itertools.count()
 

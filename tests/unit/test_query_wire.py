@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql.types import ArrayType, DecimalType, LongType, StringType, StructField, StructType
 
 from headrace.errors import QueryError, StatementError
+from headrace.ledger.written import Part
 from headrace.query_processes.error_forms import error_from_json, error_to_json
 from headrace.query_processes.question import Question, QuestionReader, QuestionWriter
 from headrace.query_processes.wire import Message, WireBroken, receive, send, to_bytes, to_table
@@ -28,7 +29,8 @@ def test_what_is_told_travels_once(monkeypatch: pytest.MonkeyPatch) -> None:
     writer, reader = QuestionWriter(), QuestionReader()
     rows = pa.table({"c0": pa.array(range(1000), pa.int64())})
     gone = pa.table({"low": [1], "high": [2]})
-    content = Content((File(Path("/a.parquet")), File(Path("/b"), weighted=True)), gone, rows, File(Path("/rest")))
+    folder = File(Path("/b"), weighted=True, parts=(Part(Path("/b/part"), 7, "digest", 9),))
+    content = Content((File(Path("/a.parquet")), folder), gone, rows, File(Path("/rest")))
     monkeypatch.setattr(Content, "size", 1)
     with writer.writing(1, Question("rows", "SELECT 1", {"t": (content, ONE)}, 3, 4, 10)) as first:
         pass
@@ -55,7 +57,7 @@ def test_what_is_told_travels_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_a_change_asks_travels_whole() -> None:
     pieces = (Piece(2, Expression("a +\n1", 7, 9)), Piece(5, Expression("a = 'ä'", 8, 1)))
     types = (DecimalType(10, 2), ArrayType(StringType(), True))
-    asked = Question("changes", "SELECT 1", {}, 3, 4, None, types, pieces)
+    asked = Question("changes", "SELECT 1", {}, 3, 4, None, types, pieces, ("a", "ä b"))
     over, other = socket.socketpair()
     with over, other, QuestionWriter().writing(1, asked) as message:
         send(over, message)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -22,17 +22,17 @@ from headrace.errors import SourceError
 from headrace.progress import Progress as Told
 from headrace.sources import runner as runner_of_sources
 from headrace.sources.connectors import CONNECTORS
-from headrace.sources.decoders import Decoders
 from headrace.sources.intake import Progress
 from headrace.sources.replay import replay_source
 from headrace.sources.retention import Retention, outlived, retention_of
 from headrace.sources.runner import Runner
 from headrace.sources.running import progress_of
-from headrace.sources.system_tables import dead_letters_table, progress_table, raw_table
 from headrace.sql.statements import parse
 from headrace.state.delta import consolidate
 from tests.debezium_events import envelope
-from tests.small_engine import Host, table
+from tests.small_engine import Host
+from tests.small_sources import runner_of, source_home
+from tests.waiting import until
 
 
 class Topic:
@@ -68,14 +68,11 @@ def change(op: str, lsn: int, **row: Any) -> bytes:
 
 @contextmanager
 def running(host: Host, log: list[bytes], **options: Any) -> Generator[Runner]:
-    loop = Loop(host)  # pyright: ignore[reportArgumentType]
     source = Source("s", "t", "topic", "", "", {"format": "debezium", **options}, state="Running")
     host.catalog = replace(host.catalog, sources={"s": source})
     connector = Connector("TOPIC", {}, partial(Topic, log), has_format=True, ordered=True)
     CONNECTORS["topic"] = connector  # pyright: ignore[reportIndexIssue]
-    read = partial(progress_of, host, "s")  # pyright: ignore[reportArgumentType]
-    decoders = Decoders(host, source, connector)  # pyright: ignore[reportArgumentType]
-    runner = Runner(loop, source, connector, Description("s", ""), lambda _: "t", decoders, read)
+    runner = runner_of(Loop(host), source, connector)
     runner.start()
     try:
         yield runner
@@ -84,15 +81,8 @@ def running(host: Host, log: list[bytes], **options: Any) -> Generator[Runner]:
         del CONNECTORS["topic"]  # pyright: ignore[reportIndexIssue]
 
 
-def until(true: Callable[[], bool]) -> None:
-    ends = time.monotonic() + 20
-    while not true():
-        assert time.monotonic() < ends, "it never came"
-        time.sleep(0.01)
-
-
 def home() -> Host:
-    host = Host(table("t"), progress_table(), dead_letters_table(), raw_table("s"))
+    host = source_home()
     host.progress = Told()  # pyright: ignore[reportAttributeAccessIssue]
     return host
 

@@ -307,6 +307,7 @@ class Stream:
         return json.dumps(value, separators=compact, ensure_ascii=self.random.random() < 0.2).encode()
 
 
+@pytest.mark.thorough
 @settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 2**32),

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from headrace.cli.log import reloading
 from headrace.errors import SetupError
 from headrace.serving.completions import Completions
 from headrace.serving.data.rates import Rates
@@ -85,6 +89,45 @@ def test_limits_are_taken_and_the_rest_waits_for_the_next_start() -> None:
     assert str(again) == "nothing has changed that can be taken; for the next start: spark_memory"
 
 
+def test_a_signal_is_heard_though_it_comes_where_a_lock_is_held() -> None:
+    lock, over, got = threading.Lock(), threading.Event(), list[bool]()
+
+    def again() -> str:
+        got.append(lock.acquire(timeout=5))
+        over.set()
+        return ""
+
+    with reloading(again):
+        with lock:
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert over.wait(20)
+    assert got == [True]
+
+
+def test_signals_that_come_while_one_is_followed_are_followed_once_more(caplog: pytest.LogCaptureFixture) -> None:
+    begun, go_on, many = threading.Semaphore(0), threading.Event(), list[int]()
+
+    def again() -> str:
+        begun.release()
+        assert go_on.wait(20)
+        many.append(threading.active_count())
+        if len(many) == 1:
+            raise SetupError("not now")
+        return ""
+
+    with reloading(again):
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert begun.acquire(timeout=20)
+        for _ in range(5):
+            os.kill(os.getpid(), signal.SIGHUP)
+        go_on.set()
+        assert begun.acquire(timeout=20)
+        assert not begun.acquire(timeout=0.2)
+    assert len(many) == 2
+    # Whoever read on in a test before this one may still have said so.
+    assert [one.getMessage().split(":")[0] for one in caplog.records][-2:] == ["not read anew", "read anew"]
+
+
 def test_every_setting_that_is_reloaded_is_a_limit_a_server_asks_for_as_it_runs() -> None:
     assert Settings.model_fields.keys() >= RELOADED
     assert not {"api_keys", "spark_memory", "jars", "serve_query_memory", "serve_connections"} & RELOADED
@@ -96,7 +139,7 @@ def test_a_file_of_settings_is_read_and_what_is_none_is_refused(tmp_path: Path) 
     assert settings_of_file(file) == {"log_level": "info", "serve_pushes": 7}
     file.write_text("")
     assert settings_of_file(file) == {}
-    for text in ("- a\n", "1: 2\n", "a: [\n", "\x00"):
+    for text in ("- a\n", "1: 2\n", "a: [\n", "\x00", "a: 2001-13-45", "a: " + "9" * 5000, "a: &a [*a]"):
         file.write_text(text)
         with pytest.raises(SetupError, match=r"settings"):
             settings_of_file(file)

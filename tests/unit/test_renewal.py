@@ -60,7 +60,16 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]
 
 
 def spark_of(process: subprocess.Popen[bytes]) -> Any:
-    return SimpleNamespace(sparkContext=SimpleNamespace(_gateway=SimpleNamespace(proc=process), _jsc=object()))
+    context = SimpleNamespace(_gateway=SimpleNamespace(proc=process), _jsc=java_context(lambda: False))
+    return SimpleNamespace(sparkContext=context)
+
+
+def java_context(is_stopped: Callable[[], bool]) -> Any:
+    return SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=is_stopped))
+
+
+def unreachable() -> bool:
+    raise Py4JNetworkError("Answer from Java side is empty")
 
 
 def test_who_cannot_take_the_new_spark_is_asked_again(process: subprocess.Popen[bytes]) -> None:
@@ -236,6 +245,41 @@ def test_whatever_fails_once_spark_has_ended_is_told_as_that(
 
     with pytest.raises(SparkLost), renewal.working():
         fail()
+
+
+@pytest.mark.parametrize("context", [None, java_context(lambda: True)], ids=["stopped", "stopping"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        WorkFailed("view v could not be worked out"),
+        AttributeError("'NoneType' object has no attribute 'sc'"),
+        QueryError("Spark refused the query", detail="Executed command failed. You hit a bug in Spark."),
+    ],
+)
+def test_whatever_fails_once_spark_was_stopped_is_told_as_its_end(
+    process: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, context: Any, error: Exception
+) -> None:
+    """Who gave it may stop it at any moment; its process lives on, and PySpark's own code fails in many ways."""
+    monkeypatch.setattr(renew, "use_spark", lambda *_: False)
+    loop: Any = SimpleNamespace(core=SimpleNamespace(closed=False))
+    spark = spark_of(process)
+    renewal = Renewal(loop, spark, Files(tmp_path))
+
+    def fail() -> None:
+        spark.sparkContext._jsc = context
+        raise error
+
+    with pytest.raises(SparkLost, match=r"given to headrace\.open") as lost, renewal.working():
+        fail()
+    assert not lost.value.transient
+    assert process.poll() is None
+
+
+def test_a_spark_that_cannot_be_asked_was_not_stopped(renewal: Renewal) -> None:
+    context: Any = renewal._spark.sparkContext
+    context._jsc = java_context(unreachable)
+    with pytest.raises(RuntimeError, match="unforeseen"), renewal.working():
+        raise RuntimeError("unforeseen")
 
 
 def test_a_fault_of_the_query_stays_one_when_spark_has_ended(

@@ -140,6 +140,7 @@ def test_a_sum_that_does_not_fit_is_told_with_its_view() -> None:
         home.step({("r", (1, 2**62, Decimal(1))): 2})
 
 
+@pytest.mark.thorough
 @few
 @given(epochs(r=SALES))
 def test_an_aggregate_of_everything_always_has_a_row(history: list[Epoch]) -> None:
@@ -283,6 +284,7 @@ def windowed(reach: WindowReach) -> Window:
     return Window(plan("Window"), output, P, (1,), (plan("Project"),), "window", is_inexact=False, reach=reach)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("large", [0, 3, 256])
 @pytest.mark.parametrize("name", WINDOWS)
 @settings(max_examples=15, deadline=None)
@@ -314,6 +316,7 @@ def test_a_change_at_the_end_of_a_large_partition_reads_its_end() -> None:
 TOP = Limit(plan(), P.output, P, (plan(),), 2, 1)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("spare", [0, 200])
 @few
 @given(history=epochs(p=POINTS))

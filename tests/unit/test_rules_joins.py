@@ -31,6 +31,7 @@ def counted(rows: Any) -> Rows:
     return Counter(rows)
 
 
+@pytest.mark.thorough
 @few
 @given(epochs(r=PAIRS))
 def test_steps_map_each_row_alone(history: list[Epoch]) -> None:
@@ -95,6 +96,7 @@ def chained(model: Model) -> Rows:
     return counted((*r, *s, *t) for r, s, t in every if r[1] is not None and r[1] == s[0] and s[1] == t[0])
 
 
+@pytest.mark.thorough
 @few
 @given(epochs(r=PAIRS, s=PAIRS, t=PAIRS))
 def test_three_inputs_joined_by_keys(history: list[Epoch]) -> None:
@@ -146,6 +148,7 @@ OVER = plan("GreaterThan", _headrace_references="1 11")
 MOVING = InnerJoin(plan(), R.output, (R, VALUE), (OVER,), (), (Threshold(0, 1, ">", plan(), 1, OVER),), frozenset({1}))
 
 
+@pytest.mark.thorough
 @few
 @given(st.lists(st.tuples(st.dictionaries(PAIRS, st.integers(0, 2), max_size=5), SMALL), min_size=1, max_size=6))
 def test_a_moving_value_lets_rows_through(history: list[tuple[dict[Any, int], int | None]]) -> None:
@@ -222,6 +225,7 @@ def match_query(kind: str, null_safe: bool) -> str:
     return f"SELECT a.x0, a.x1, b.x0, b.x1, a.x2, a.x3, b.x2, b.x3 FROM t0 a {MATCHES[kind]} t1 b ON {on}"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("null_safe", [False, True], ids=["equal", "null-safe"])
 @pytest.mark.parametrize("kind", [*MATCHES, "existence"])
 @settings(max_examples=15, deadline=None)

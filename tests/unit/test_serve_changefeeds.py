@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,13 +15,14 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry, generate_latest
 from pyspark.sql.types import IntegerType, StructField, StructType
 
+from headrace.access.audit import Audit
 from headrace.serving import changefeeds, problems
 from headrace.serving.feed_metrics import FeedMetrics
 from headrace.serving.statement_runner import StatementRunner
 from headrace.settings import Settings
 from tests.bare_home import BareHome
 from tests.feed_receiver import Receiver
-from tests.spark.test_changefeeds import until
+from tests.waiting import until
 
 COLUMNS = StructType([StructField("id", IntegerType(), False), StructField("n", IntegerType())])
 
@@ -120,7 +122,8 @@ def test_what_cannot_be_is_refused(home: Any) -> None:
     assert strict.delete("/v1/changefeeds/f").status_code == 403
 
 
-def test_parked_events_are_listed_replayed_and_let_go(home: Any, receiver: Receiver) -> None:
+def test_parked_events_are_listed_replayed_and_let_go(home: Any, receiver: Receiver, tmp_path: Path) -> None:
+    home.engine = replace(home.engine, audit=Audit(tmp_path))
     client = client_of(home)
     receiver.refuses = lambda event: "no" if event["key"]["id"] < 3 else None
     options = {"flush_interval_ms": 1, "max_retries": 0}
@@ -139,13 +142,20 @@ def test_parked_events_are_listed_replayed_and_let_go(home: Any, receiver: Recei
     assert answer.json()["applied"] == {"parked_events": 2}
     assert {one["sequence"] for one in receiver.events()} >= {second["sequence"], third["sequence"]}
     assert client.get("/v1/changefeeds/f/parked").json() == []
+    noted = [(one["what"], one["outcome"]) for one in Audit(tmp_path).entries() if "PARKED" in one["what"]]
+    assert noted == [
+        ("PARKED ACTION verb=discard", "name_error"),
+        ("PARKED ACTION verb=discard", "done"),
+        ("PARKED ACTION verb=replay", "done"),
+    ]
 
 
-def test_what_stands_in_the_query_of_a_webhook_is_not_shown(home: Any, receiver: Receiver) -> None:
+@pytest.mark.parametrize("rest", ["hook?sig=hunter22&a&n=1%202#x", "services/T0/B0/hunter22", "?hunter22", "#hunter22"])
+def test_what_stands_behind_the_host_of_a_webhook_is_not_shown(home: Any, receiver: Receiver, rest: str) -> None:
     client = client_of(home)
-    sent = {"name": "f", "table": "t", "sink": "webhook", "location": "https://x/hook?sig=hunter22&a&n=1%202#x"}
+    sent = {"name": "f", "table": "t", "sink": "webhook", "location": f"https://x:8443/{rest}"}
     answer = client.post("/v1/changefeeds", json=sent)
-    assert (answer.status_code, answer.json()["location"]) == (201, "https://x/hook?sig=***&a=***&n=***#x")
+    assert (answer.status_code, answer.json()["location"]) == (201, "https://x:8443/***")
     assert "hunter22" not in client.get("/v1/changefeeds").text + client.get("/v1/changefeeds/f").text
     assert "hunter22" not in str(home.execute("SHOW CHANGEFEEDS").to_pylist())
     # It is told there nevertheless.

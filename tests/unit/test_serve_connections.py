@@ -322,6 +322,7 @@ def test_who_does_not_read_its_answer_is_let_go_of_with_all_that_is_unsent(path:
             client.close()
 
 
+@pytest.mark.thorough
 def test_a_large_event_is_handed_over_as_it_is_read() -> None:
     with (
         running(serve_patience=timedelta(seconds=20)) as (port, _, server),
@@ -335,6 +336,7 @@ def test_a_large_event_is_handed_over_as_it_is_read() -> None:
         assert _whole(client).count(b"x") >= _LARGE
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("path", [b"/large", b"/events"])
 def test_who_reads_slowly_gets_all_of_it(path: bytes) -> None:
     """It takes several times the patience, and something is taken all the while."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +18,7 @@ from headrace.errors import HomeBroken, OwnerLost
 from headrace.serving import health, problems
 from headrace.serving.auth import Guarded
 from headrace.serving.rehearsal import Rehearsal
+from headrace.serving.service import Service
 
 HERE = "http://127.0.0.1:8080"
 
@@ -24,7 +26,7 @@ HERE = "http://127.0.0.1:8080"
 def _home(**parts: Any) -> Any:
     """What /readyz looks at of a home that is well, but for these parts."""
     renewal = parts.pop("renewal", SimpleNamespace(under_way=False, has_ended=False, failure=None))
-    well = {"closed": False, "broken": None, "epoch": 7}
+    well = {"closed": False, "broken": None, "epoch": 7, "is_lost": False}
     return SimpleNamespace(core=SimpleNamespace(**{**well, **parts}), renewal=renewal)
 
 
@@ -32,9 +34,8 @@ def _app(
     home: Any, lost: OwnerLost | None = None, keys: tuple[str, ...] = (), rehearsal: Rehearsal | None = None
 ) -> FastAPI:
     app = FastAPI()
-    app.state.service = SimpleNamespace(
-        home=home, submissions=SimpleNamespace(lost=lost), rehearsal=rehearsal or Rehearsal()
-    )
+    parts: Any = {"home": home, "submissions": SimpleNamespace(lost=lost), "rehearsal": rehearsal or Rehearsal()}
+    app.state.service = Service(**{field.name: None for field in fields(Service)} | parts)
     problems.install(app)
     app.include_router(health.router)
     app.add_middleware(Guarded, keys=keys)
@@ -103,6 +104,9 @@ def test_why_spark_is_not_there_yet_is_told_to_those_who_may_use_the_server() ->
 def test_a_home_that_another_process_took_over_is_not_ready() -> None:
     answer = asyncio.run(_ready(_app(_home(), OwnerLost("taken over"))))
     assert "took the home over" in answer.json()["detail"]
+    # Also where nobody has sent anything since: the heartbeat has found it.
+    answer = asyncio.run(_ready(_app(_home(is_lost=True))))
+    assert (answer.status_code, "took the home over" in answer.json()["detail"]) == (503, True)
 
 
 def test_it_is_ready_once_everything_is_rehearsed() -> None:

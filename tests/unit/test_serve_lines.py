@@ -43,6 +43,7 @@ def _dumped(value: Any, **how: Any) -> str:
     return text
 
 
+@pytest.mark.thorough
 @settings(max_examples=30, deadline=None)  # the values take long to make up
 @given(st.lists(st.dictionaries(st.text(), _values), min_size=1, max_size=5), st.booleans())
 def test_what_was_written_is_read(rows: list[dict[str, Any]], ascii_only: bool) -> None:

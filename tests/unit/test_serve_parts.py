@@ -105,6 +105,7 @@ def test_a_body_counts_as_what_it_becomes() -> None:
     assert pushes.under_way == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("line", "update_format"),
     [
@@ -212,6 +213,7 @@ def test_values_take_the_form_in_which_they_are_taken() -> None:
     assert json_rows(_table().slice(0, 0)) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rows", [0, 1, 5_000, 12_001])
 def test_every_form_has_all_rows(rows: int) -> None:
     result = Result(_table(rows), 7, truncated=True)

@@ -17,15 +17,14 @@ from headrace.capture.options import FormatOptions
 from headrace.catalog.catalog import Source
 from headrace.epoch.calls import Basis
 from headrace.epoch.loop import Loop
-from headrace.sources import runner as runner_module
+from headrace.sources import taking as taking_module
 from headrace.sources.bulk import Backlog
-from headrace.sources.decoders import Decoders
-from headrace.sources.runner import Runner
-from headrace.sources.running import progress_of
-from headrace.sources.system_tables import dead_letters_table, progress_table, raw_table
+from headrace.sources.taking import Taking
 from tests.debezium_events import envelope
-from tests.small_engine import Host, table
-from tests.unit.test_source_runner import Small, until
+from tests.small_engine import Host
+from tests.small_sources import runner_of, source_home
+from tests.unit.test_source_runner import Small
+from tests.waiting import until
 
 
 class Waiting:
@@ -75,27 +74,19 @@ def change(number: int) -> bytes:
 
 def run(host: Host, values: Sequence[bytes], monkeypatch: pytest.MonkeyPatch) -> tuple[Any, list[int]]:
     prepared: list[int] = []
-    prepare = runner_module.prepare
+    prepare = taking_module.prepare
 
     def noted(records: Any, ways: Any) -> Any:
         prepared.append(len(records))
         return prepare(records, ways)
 
-    monkeypatch.setattr(runner_module, "prepare", noted)
+    monkeypatch.setattr(taking_module, "prepare", noted)
     contract = host.catalog.table("t").contract
     columns = ColumnDecoder(contract, FormatOptions())
     source = Source("s", "t", "waiting", "", "", {"max_records": 10, "format": "debezium"}, state="Running")
     connector = Connector("WAITING", {}, partial(Waiting, values), has_format=True, ordered=True)
-    runner = Runner(
-        Loop(host),  # pyright: ignore[reportArgumentType]
-        source,
-        connector,
-        Description("s", ""),
-        lambda _: "t",
-        Decoders(host, source, connector),  # pyright: ignore[reportArgumentType]
-        partial(progress_of, host, "s"),  # pyright: ignore[reportArgumentType]
-        backlog=Backlog(20, 100, lambda _: "t", lambda _: contract, lambda _: columns),
-    )
+    backlog = Backlog(20, 100, lambda _: "t", lambda _: contract, lambda _: columns)
+    runner = runner_of(Loop(host), source, connector, backlog)
     runner.start()
     try:
         until(lambda: runner.status.progress.received == len(values) or runner.status.state == "Error")
@@ -106,12 +97,8 @@ def run(host: Host, values: Sequence[bytes], monkeypatch: pytest.MonkeyPatch) ->
         runner.stop()
 
 
-def home(kind: type[Host]) -> Host:
-    return kind(table("t"), progress_table(), dead_letters_table(), raw_table("s"))
-
-
 def test_a_backlog_is_few_epochs_and_what_is_left_comes_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    host = home(Host)
+    host = source_home()
     progress, prepared = run(host, [change(number) for number in range(1, 215)], monkeypatch)
     assert (progress.applied, progress.stale, progress.dead, progress.recorded) == (214, 0, 0, 214)
     assert {row[0] for row in host.holds("t")} == set(range(1, 215))
@@ -120,21 +107,31 @@ def test_a_backlog_is_few_epochs_and_what_is_left_comes_one_by_one(monkeypatch: 
 
 
 def test_columns_are_made_anew_where_their_table_may_have_others_by_now(monkeypatch: pytest.MonkeyPatch) -> None:
-    host = home(Redefined)
+    host = source_home(Redefined)
     progress, prepared = run(host, [change(number) for number in range(1, 51)], monkeypatch)
     assert (progress.applied, prepared, host.epoch) == (50, [50, 50], 1)
 
 
 def test_a_backlog_with_a_change_that_cannot_be_borne_goes_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    host = home(Small)
+    host = source_home(Small)
     values = [change(number) for number in (*range(1, 40), 666)]
+    take_backlog, left = Taking.take_backlog, list[tuple[bool, int]]()
+
+    def noted(taking: Taking, *given: Any) -> bool:
+        taken = take_backlog(taking, *given)
+        left.append((taken, taking.standing[1]))
+        return taken
+
+    monkeypatch.setattr(Taking, "take_backlog", noted)
     progress, prepared = run(host, values, monkeypatch)
+    # Whichever way it goes, it is on its way still.
+    assert left == [(False, 40)]
     assert (progress.applied, progress.dead, prepared) == (39, 1, [40])
     assert {row[0] for row in host.holds("t")} == set(range(1, 40))
 
 
 def test_what_was_read_ahead_is_taken_after_a_batch_that_went_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    host = home(Small)
+    host = source_home(Small)
     values = [change(number) for number in (*range(1, 60), 666, *range(60, 260))]
     progress, prepared = run(host, values, monkeypatch)
     assert (progress.applied, progress.dead) == (259, 1)

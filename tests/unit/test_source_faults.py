@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -32,9 +34,12 @@ from headrace.sources.secrets import refuse_plain_secrets
 from headrace.sources.system_tables import dead_letters_table, progress_table, raw_table
 from headrace.sql.statements import parse
 from tests.small_engine import Host, rows, table
-from tests.unit.test_raw_kept import change, home, running, until
+from tests.small_sources import Listed, inserts, runner_of
+from tests.unit.test_raw_kept import change, home, running
+from tests.waiting import until
 
 
+@pytest.mark.thorough
 def test_a_source_without_its_secret_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SHOP_PASSWORD", raising=False)
     (tmp_path / "1.ndjson").write_text('{"insert": {"id": 1, "n": 1}}\n')
@@ -95,6 +100,83 @@ def test_one_that_worked_for_a_while_is_tried_again_at_once(
         until(lambda: len(caplog.records) >= 4)
         runner.stop()
     assert {cast("Any", one.args)[1] for one in caplog.records} == {0.02}
+
+
+@pytest.mark.parametrize("verb", ["open", "poll", "confirm", "lag", "close"])
+@pytest.mark.parametrize("error", [SystemExit, GeneratorExit])
+def test_a_source_that_would_end_its_thread_says_so_instead(verb: str, error: type[BaseException]) -> None:
+    def end(*_: Any) -> Any:
+        raise error("3")
+
+    class Ending(Listed):
+        def poll(self, most: int, seconds: float) -> Sequence[Arrival]:
+            if verb == "close" and not self._left:
+                raise SourceUnavailable("it does not answer")
+            return super().poll(most, seconds)
+
+    if verb != "open":
+        setattr(Ending, verb, end)
+    connector = Connector("ENDING", {}, end if verb == "open" else partial(Ending, inserts([{"id": 1, "n": 1}])))
+    host: Any = home()
+    runner = runner_of(Loop(host), Source("s", "t", "ending", "", "", {}, state="Running"), connector)
+    runner.start()
+    until(lambda: runner.has_ended)
+    assert (runner.status.state, runner.status.error) == ("Error", f"{error.__name__}: 3")
+
+
+def test_one_that_was_told_to_stop_is_not_said_to_be_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    class Stopped(Listed):
+        def lag(self) -> Lag:
+            # Its batch has been read, and is on its way.
+            runner.stop(wait=False)
+            return super().lag()
+
+    host: Any = home()
+    connector = Connector("STOPPED", {}, partial(Stopped, inserts([{"id": 1, "n": 1}])))
+    runner = runner_of(Loop(host), Source("s", "t", "stopped", "", "", {}, state="Running"), connector)
+    with caplog.at_level(logging.WARNING, "headrace.sources"):
+        runner.start()
+        until(lambda: runner.has_ended)
+    assert (host.holds("t"), caplog.messages) == (set(), [])
+
+
+def test_one_whose_last_reader_does_not_end_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(runner_module, "_LATE_SECONDS", 0.02)
+    polled, over = threading.Event(), threading.Event()
+
+    class Hanging(Listed):
+        def poll(self, most: int, seconds: float) -> Sequence[Arrival]:
+            polled.set()
+            over.wait(60)
+            return super().poll(most, seconds)
+
+    monkeypatch.setitem(
+        cast("Any", CONNECTORS), "hanging", Connector("HANGING", {}, partial(Hanging, inserts([{"id": 1, "n": 1}])))
+    )
+    host: Any = home()
+    source = Source("s", "t", "hanging", "", "", {}, state="Running")
+    host.catalog = replace(host.catalog, sources={"s": source})
+    sources = Sources(Loop(host))
+    try:
+        sources.reconcile()
+        assert polled.wait(10)
+        sources.restart("s")
+        until(lambda: sources.status_of(source).error is not None, 10)
+        status = sources.status_of(source)
+        assert "waits for its last reader" in str(status.error)
+        assert status.failing_since is not None
+        assert status.lag_seconds is not None
+        over.set()
+        until(lambda: host.holds("t") == {(1, 1)})
+        until(lambda: sources.status_of(source).failing_since is None)
+        assert sources.status_of(source).error is None
+        # Once, however long it takes.
+        assert len([one for one in caplog.messages if "cannot begin" in one]) == 1
+    finally:
+        over.set()
+        sources.close()
 
 
 def test_letters_of_a_source_without_a_format_are_replayed() -> None:

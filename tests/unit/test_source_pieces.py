@@ -15,11 +15,11 @@ from headrace.capture.messages import RowChange
 from headrace.capture.record import Record
 from headrace.epoch.work import Work
 from headrace.errors import ViewEvaluationError
-from headrace.sources.intake import Decoded, Letter, decode
+from headrace.sources.intake import Decoded, Letter, Progress, decode
 from headrace.sources.pieces import SMALL, Pieces
-from headrace.sources.system_tables import dead_letters_table, progress_table, raw_table
-from tests.small_engine import Host, table
-from tests.unit.test_source_runner import runner_over, until
+from tests.small_engine import Host
+from tests.small_sources import runner_over, source_home
+from tests.waiting import until
 
 Fails = Callable[[int, Any], bool]
 
@@ -100,6 +100,7 @@ def test_changes_with_the_values_of_a_guilty_one_are_tried_alone() -> None:
     assert epochs.tries < 100 * 2 + 30
 
 
+@pytest.mark.thorough
 def test_a_wrong_suspicion_costs_one_epoch() -> None:
     """The values of all are those of the guilty one."""
     epochs = Epochs(lambda row, _: row == 17, expression="f(n)")
@@ -109,6 +110,7 @@ def test_a_wrong_suspicion_costs_one_epoch() -> None:
     assert epochs.tries < 40
 
 
+@pytest.mark.thorough
 def test_pieces_grow_until_batches_are_taken_whole_again() -> None:
     epochs = Epochs(lambda row, _: row == 17)
     epochs.take([(number, 1) for number in range(10_000)])
@@ -171,26 +173,32 @@ class Failing(Host):
         return error
 
 
-def test_a_source_goes_on_beside_what_a_view_fails_on() -> None:
-    host = Failing(table("t"), progress_table(), dead_letters_table(), raw_table("s"))
-    rows = [{"id": number, "n": 0 if number % 100 == 50 else 1} for number in range(1000)]
+def brought(host: Host, rows: Sequence[dict[str, Any]]) -> Progress:
+    """Where a source is that has brought all its rows, and still runs."""
     runner = runner_over(host, rows)
     runner.start()
     try:
-        until(lambda: runner.status.progress.received == 1000 or runner.status.state == "Error")
+        until(lambda: runner.status.progress.received == len(rows) or runner.status.state == "Error")
         status = runner.status
         assert (status.state, status.error, status.pending) == ("Running", None, 0)
-        assert (status.progress.applied, status.progress.dead, status.progress.recorded) == (990, 10, 1000)
-        assert status.progress.position == {"at": 1000}
-        assert {row[0] for row in host.holds("t")} == {row["id"] for row in rows if row["n"]}
-        assert {letter[4] for letter in host.holds("dead_letters")} == {"view"}
-        # Nobody asks for the row in turn: to find it, every other call would wait.
-        assert host.asked == 0
-        # Rows that are alike in what the expression reads are each tried once, and what is left is committed at once.
-        assert host.epoch <= 3
-        assert host.tries < 10 * 2 + 30
+        return status.progress
     finally:
         runner.stop()
+
+
+def test_a_source_goes_on_beside_what_a_view_fails_on() -> None:
+    host = source_home(Failing)
+    rows = [{"id": number, "n": 0 if number % 100 == 50 else 1} for number in range(1000)]
+    progress = brought(host, rows)
+    assert (progress.applied, progress.dead, progress.recorded) == (990, 10, 1000)
+    assert progress.position == {"at": 1000}
+    assert {row[0] for row in host.holds("t")} == {row["id"] for row in rows if row["n"]}
+    assert {letter[4] for letter in host.holds("dead_letters")} == {"view"}
+    # Nobody asks for the row in turn: to find it, every other call would wait.
+    assert host.asked == 0
+    # Rows that are alike in what the expression reads are each tried once, and what is left is committed at once.
+    assert host.epoch <= 3
+    assert host.tries < 10 * 2 + 30
 
 
 class Casting(Host):
@@ -211,18 +219,11 @@ class Casting(Host):
 
 
 def test_values_of_their_own_are_found_by_halves_and_rows_that_fail_together_by_records() -> None:
-    host = Casting(table("t"), progress_table(), dead_letters_table(), raw_table("s"))
+    host = source_home(Casting)
     # One in a hundred fails by itself, and of two others either may be taken, but not both in one epoch.
     rows = [{"id": number, "n": -number if number % 100 == 50 else 1} for number in range(1000)]
     rows[7]["n"] = rows[8]["n"] = 666
-    runner = runner_over(host, rows)
-    runner.start()
-    try:
-        until(lambda: runner.status.progress.received == 1000 or runner.status.state == "Error")
-        status = runner.status
-        assert (status.state, status.error, status.pending) == ("Running", None, 0)
-        assert (status.progress.applied, status.progress.dead) == (990, 10)
-        assert {row[0] for row in host.holds("t")} == {row["id"] for row in rows if row["n"] > 0}
-        assert host.tries < 10 * 20 + 60
-    finally:
-        runner.stop()
+    progress = brought(host, rows)
+    assert (progress.applied, progress.dead) == (990, 10)
+    assert {row[0] for row in host.holds("t")} == {row["id"] for row in rows if row["n"] > 0}
+    assert host.tries < 10 * 20 + 60

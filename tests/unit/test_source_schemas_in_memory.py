@@ -18,7 +18,8 @@ from headrace.sources import schema_changes
 from headrace.sql.syntax import AddColumn, AlterColumnType, DropColumn, DropNotNull
 from tests.debezium_events import envelope, envelope_schema, field
 from tests.small_engine import Host
-from tests.unit.test_raw_kept import home, running, until
+from tests.unit.test_raw_kept import home, running
+from tests.waiting import until
 
 TYPES: dict[str, DataType] = {"bigint": LongType(), "int": IntegerType(), "string": StringType()}
 ID, N, BIG, WORDS, Q = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +13,14 @@ from headrace.capture.connector import Connector, Description, Position
 from headrace.catalog.catalog import Catalog, Source
 from headrace.epoch.loop import Loop
 from headrace.errors import SourceError
-from headrace.sources.decoders import Decoders
 from headrace.sources.define import following_source
-from headrace.sources.runner import Runner
-from headrace.sources.running import Sources, progress_of
+from headrace.sources.running import Sources
 from headrace.sources.secrets import looked_up, refuse_plain_secrets
 from headrace.sources.system_tables import dead_letters_table, progress_table, raw_table
 from headrace.sql.statements import CreateSource
 from tests.small_engine import Host, table
-from tests.unit.test_source_runner import until
+from tests.small_sources import runner_of
+from tests.waiting import until
 
 SECRET = "hunter2, and more of it"
 LISTED = "kafka.sasl.password"
@@ -103,16 +101,7 @@ def test_what_a_library_says_of_a_secret_is_told_without_it(caplog: pytest.LogCa
     options = {LISTED: "env:SHOP_SECRET"}
     source = Source("s", "t", "listed", "", "", options, state="Running")
     connector = Connector("LISTED", {}, refuse)
-    read = partial(progress_of, host, "s")  # pyright: ignore[reportArgumentType]
-    runner = Runner(
-        Loop(host),  # pyright: ignore[reportArgumentType]
-        source,
-        connector,
-        Description("s", "", looked_up(options)),
-        lambda _: "t",
-        Decoders(host, source, connector),  # pyright: ignore[reportArgumentType]
-        read,
-    )
+    runner = runner_of(Loop(host), source, connector)
     runner.start()
     until(lambda: runner.status.state == "Error")
     runner.stop()
@@ -120,6 +109,7 @@ def test_what_a_library_says_of_a_secret_is_told_without_it(caplog: pytest.LogCa
     assert "hunter2" not in caplog.text
 
 
+@pytest.mark.thorough
 def test_a_source_without_its_secret_is_in_nobody_elses_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host = host_with("a", "b")
     without = Source("a", "t", "kafka", "localhost:1/x", "", {LISTED: "env:NOT_SET_HERE"}, state="Running")

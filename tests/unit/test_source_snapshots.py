@@ -19,7 +19,8 @@ from headrace.sources.running import progress_of
 from headrace.sources.snapshots import asked_of, move
 from headrace.sql.syntax import SourceAction
 from tests.small_engine import Host, rows
-from tests.unit.test_raw_kept import LOG, home, running, until
+from tests.unit.test_raw_kept import LOG, home, running
+from tests.waiting import until
 
 
 def snapshot(_: Description, tables: Sequence[str], asked: str) -> Position:

@@ -325,6 +325,7 @@ def test_an_error_is_message_place_and_hint() -> None:
             "SHOW CREATE is not offered",
             "SHOW CHANGEFEEDS has its sink, location and options",
         ),
+        ("SHOW CREATE SOURCE s", "SHOW CREATE is not offered", "SHOW SOURCES has its connector, location and options"),
         ("SHOW CREATE TABLE t", "SHOW CREATE is not offered", "write DESCRIBE x"),
         ("SHOW EVENT STORES", "SHOW EVENT STORES is not offered", "write SHOW TABLES; they are among them"),
         ("SHOW PROJECTIONS", "SHOW PROJECTIONS is not offered", "write SHOW VIEWS; they are among them"),

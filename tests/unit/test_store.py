@@ -80,6 +80,7 @@ def check(snapshot: Snapshot, model: Model, key: tuple[int, ...], some: list[Row
     assert counts.tolist() == [model[row] for row in some]
 
 
+@pytest.mark.thorough
 @settings(FIXED, max_examples=50)
 @given(
     st.lists(st.tuples(deltas, keys, st.lists(rows, max_size=4)), max_size=10),

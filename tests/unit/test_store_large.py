@@ -39,6 +39,7 @@ def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mapped, "STRETCH", 40)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(5))
 def test_random_changes_are_held_exactly(seed: int) -> None:
     random = np.random.default_rng(seed)
@@ -62,6 +63,7 @@ def test_random_changes_are_held_exactly(seed: int) -> None:
         assert counted == Counter({pair: n for pair, n in model.items() if pair[0] in (3, 17)})
 
 
+@pytest.mark.thorough
 def test_rows_that_cancel_do_not_pile_up() -> None:
     store = Store("t", SCHEMA)
     store.apply(delta_of(Counter({(i, "a"): 1 for i in range(100)})))

@@ -20,11 +20,11 @@ from starlette.types import Receive, Scope, Send
 from headrace import tracing
 from headrace.errors import HeadraceError
 from headrace.serving.traced import Traced
-from headrace.sources.system_tables import dead_letters_table, progress_table, raw_table
 from tests.bare_home import BareHome
 from tests.small_engine import Host, table
+from tests.small_sources import runner_over, source_home
 from tests.trace_receiver import Receiver, receiving
-from tests.unit.test_source_runner import runner_over, until
+from tests.waiting import until
 
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
 COLUMNS = StructType([StructField("id", LongType(), False), StructField("n", IntegerType())])
@@ -97,7 +97,7 @@ def test_an_epoch_that_fails_says_so_and_nothing_of_its_rows(receiver: Receiver)
 
 
 def test_a_batch_of_a_source_and_one_of_a_feed_are_spans(receiver: Receiver, home: BareHome, tmp_path: Path) -> None:
-    host = Host(table("t"), progress_table(), dead_letters_table(), raw_table("s"))
+    host = source_home()
     runner = runner_over(host, [{"id": number, "n": 1} for number in range(5)])
     runner.start()
     try:

@@ -76,13 +76,16 @@ class Log:
             return TransactionBoundary("END" if topic == "END" else "BEGIN", name, None, sum(tables.values()), tables)
         if not rest:
             return NoChange("heartbeat")
-        return RowChange("create", (), origin=Origin(transaction=Transaction(rest[0], int(rest[1:]))))
+        changes = ({"insert": {"id": 1}},)
+        return RowChange("create", changes, origin=Origin(transaction=Transaction(rest[0], int(rest[1:]))))
 
 
 def test_a_transaction_waits_for_its_end_and_for_all_that_it_has() -> None:
     log = Log()
     assert log.come("BEGIN:x", "a:x1", "a:x2") == []
     assert log.come("END:x:a2,b1") == []
+    # Neither its beginning nor its end changes anything.
+    assert log.waiting.held == 2
     assert len(log.come("b:x3")) == 5
     assert log.waiting.held == 0
 

@@ -143,6 +143,7 @@ def start(chance: random.Random) -> tuple[list[Row], Arrangement]:
     return rows, Arrangement(ORDER, SCHEMA, tuple(Run(delta(p, [1] * len(p))) for p in (rows[:half], rows[half:])))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", WINDOWS)
 def test_rows_outside_feel_nothing_and_rows_inside_are_computed_from_the_piece(
     name: str, monkeypatch: pytest.MonkeyPatch

@@ -7,6 +7,7 @@ hold what nobody should read twice.
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -78,7 +79,7 @@ class Audit:
             _log.error("the audit trail cannot be written (%s): %s", error, line.decode().strip())
 
     @contextmanager
-    def noting(self, what: str) -> Generator[None, None, None]:
+    def noting(self, *deeds: str) -> Generator[None, None, None]:
         """Inside, something is done that is noted, with what became of it."""
         outcome = "done"
         try:
@@ -87,7 +88,8 @@ class Audit:
             outcome = error.code if isinstance(error, HeadraceError) else type(error).__name__
             raise
         finally:
-            self.note(what, outcome)
+            for what in deeds:
+                self.note(what, outcome)
 
     def entries(self) -> Iterator[dict[str, Any]]:
         """What the trail holds, oldest first; a last line that was cut off by a crash is left out."""
@@ -121,7 +123,10 @@ def _append_file(folder: Path, line: bytes) -> None:
         size = os.fstat(file).st_size
         # A line that a crash cut off is ended, so that this one stands alone.
         whole = size == 0 or os.pread(file, 1, size - 1) == b"\n"
-        os.write(file, line if whole else b"\n" + line)
+        content = line if whole else b"\n" + line
+        # A disk that becomes full takes a part, and says so by no error.
+        if (written := os.write(file, content)) < len(content):
+            raise OSError(errno.ENOSPC, f"{written} of {len(content)} bytes were written")
         os.fsync(file)
     finally:
         os.close(file)

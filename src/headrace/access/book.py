@@ -2,6 +2,7 @@
 
 A version is written only where the one before it is still the newest, on a disk as in an object store, so two who write
 at once never lose each other's change. Nobody needs to own the home for it: a server that runs looks for a newer one.
+Each names the one that it was made of: so a book that was put back from a copy and written on is told from its own.
 """
 
 from __future__ import annotations
@@ -42,20 +43,22 @@ class Book:
             number = self.newest()
             if number == 0:
                 return 0, {}
-            try:
-                content = self._file(number).read_bytes()
-            except FileNotFoundError:
-                continue  # a newer one has come, and this one was removed
-            except OSError as error:
-                raise LedgerError("the keys of the home cannot be read", detail=f"{error}.", hint=_HINT) from error
-            try:
-                document = json.loads(content)
-                if not isinstance(document, dict):
-                    raise ValueError("it is no object")
-            except ValueError as error:
-                raise LedgerError("the keys of the home cannot be read", detail=f"{error}.", hint=_HINT) from error
-            return number, document
+            document = self._version(number)
+            if document is not None:
+                return number, document
+            # A newer one has come, and this one was removed.
         raise LedgerError("the keys of the home change faster than they can be read", hint="try again")
+
+    def comes_from(self, number: int, document: Document, earlier: int, written: object) -> bool:
+        """Whether a version was made of an earlier one, which is known by what it was written with, or is it."""
+        while number > earlier:
+            number -= 1
+            before = self._version(number)
+            # An older Headrace does not know the field: it names none, or keeps what the version before it names.
+            if before is None or document.get("follows") not in (before.get("written"), before.get("follows")):
+                return False
+            document = before
+        return number == earlier and document.get("written") == written
 
     def change(self, change: Callable[[Document], Document]) -> Document:
         """Write what a change makes of the newest version; it is asked again where another was faster."""
@@ -63,7 +66,7 @@ class Book:
             number, document = self.read()
             changed = change(document)
             # No two writers write the same: by its own content a request that is sent again knows its answer.
-            written = {**changed, "written": uuid.uuid4().hex}
+            written = {**changed, "follows": document.get("written"), "written": uuid.uuid4().hex}
             if self._write(number + 1, json.dumps(written, indent=1, sort_keys=True).encode()):
                 newest = self.newest()
                 if newest - number > _KEPT // 2:
@@ -73,6 +76,17 @@ class Book:
         raise LedgerError(
             "the keys of the home are being changed by others", hint="look with headrace key list, then try again"
         )
+
+    def _version(self, number: int) -> Document | None:
+        try:
+            document = json.loads(self._file(number).read_bytes())
+            if not isinstance(document, dict):
+                raise ValueError("it is no object")
+            return document
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise LedgerError("the keys of the home cannot be read", detail=f"{error}.", hint=_HINT) from error
 
     def _write(self, number: int, content: bytes) -> bool:
         try:
@@ -111,9 +125,9 @@ class Book:
 
     def _numbers(self) -> list[int]:
         try:
-            return [int(one.stem) for one in self._folder.iterdir() if one.stem.isdigit()]
-        except (FileNotFoundError, NotADirectoryError):
-            return []
+            return [int(one.stem) for one in self._folder.iterdir() if one.stem.isdecimal()]
+        except FileNotFoundError:
+            return []  # whoever knew of versions holds on to them: see KeyRing
         except OSError as error:
             raise LedgerError("the keys of the home cannot be listed", detail=f"{error}.", hint=_HINT) from error
 

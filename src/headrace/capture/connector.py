@@ -48,6 +48,8 @@ class Lag:
     oldest_at: datetime | None = None
     # What people should know of it though it is no error, as that there is nothing to read yet.
     note: str | None = None
+    # Whether the source itself was heard: one that is still being reached may be polled in vain.
+    is_heard: bool = True
 
 
 class Reading(Protocol):

@@ -23,6 +23,7 @@ from headrace.capture.columns.records import Records
 from headrace.capture.connector import Arrival, Connector, Description, Lag, Position
 from headrace.capture.kafka_refusals import Refusals
 from headrace.capture.kafka_settings import PROGRAMS, given_settings, kafka_library
+from headrace.capture.name_patterns import name_pattern
 from headrace.capture.record import Record, moment_of
 from headrace.errors import LogTruncated, SourceError, SourceUnavailable
 
@@ -315,7 +316,7 @@ def split_location(location: str) -> tuple[str, re.Pattern[str]]:
         raise SourceError(
             f"{location!r} names no topic of a broker", hint="write 'host:9092/topic', or 'host:9092/prefix.*'"
         )
-    return servers, re.compile(".*".join(map(re.escape, topic.split("*"))))
+    return servers, re.compile(name_pattern(topic))
 
 
 def _again(description: Description) -> Position:

@@ -16,15 +16,17 @@ OSError, which may pass.
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import time
+import traceback
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from headrace.capture.connector import GONE, Arrival, Connector, Description, Lag, Position
 from headrace.capture.messages import RowChange
 from headrace.capture.record import Record
-from headrace.errors import SourceError
+from headrace.errors import HeadraceError, SourceError
 from headrace.json_forms import json_form
 
 Yielded = tuple[Mapping[str, Any] | bytes, Position] | None
@@ -48,6 +50,8 @@ class PythonReading:
     def __init__(self, description: Description, position: Position, tail: Tail) -> None:
         self._description = description
         self._position = dict(position)
+        # How many records have come with the position that it is at.
+        self._count = 0
         self._tail = tail
         self._yielding: Iterator[Yielded] | None = None
 
@@ -67,23 +71,35 @@ class PythonReading:
 
     def _next(self) -> Yielded:
         """What comes next, or None if nothing does for now."""
-        if self._yielding is None:
-            self._yielding = iter(self._tail(dict(self._position), self._description.options))
         try:
+            if self._yielding is None:
+                self._yielding = iter(self._tail(dict(self._position), self._description.options))
             return next(self._yielding)
         except StopIteration:
             self._yielding = None
             return None
+        except (HeadraceError, OSError):
+            raise
+        except Exception as error:
+            raise SourceError(
+                f"{self._description.location} raised {type(error).__name__} {_line_of(self._tail, error)}",
+                detail=f"{error}.",
+                hint=f"mend what it reads, and RESUME SOURCE {self._description.name}; a function that was changed is "
+                "read when the process that owns the home starts anew",
+            ) from error
 
     def _arrival(self, given: Mapping[str, Any] | bytes, position: Position) -> Arrival:
+        kept = self._as_kept(position)
         # What a function yields is its whole position.
-        advance = {**dict.fromkeys(self._position, GONE), **position}
-        self._position = dict(position)
-        where = json.dumps(self._position, sort_keys=True, default=str)
+        advance = {**dict.fromkeys(self._position, GONE), **kept}
+        # Records that came with one position are told apart by their number.
+        self._count = self._count + 1 if kept == self._position else 0
+        self._position = kept
+        topic = self._description.name + json.dumps(kept, sort_keys=True)
         if isinstance(given, bytes):
-            return Arrival(Record(given, topic=self._description.name + where), advance)
+            return Arrival(Record(given, topic=topic, offset=self._count), advance)
         payload = json.dumps(json_form(given)).encode()
-        record = Record(payload, topic=self._description.name + where)
+        record = Record(payload, topic=topic, offset=self._count)
         kind = next(iter(given), "insert")
         row = given.get(kind)
         image = row if isinstance(row, Mapping) else None
@@ -96,6 +112,17 @@ class PythonReading:
         )
         return Arrival(record, advance, message)
 
+    def _as_kept(self, position: Position) -> dict[str, Any]:
+        """A position as it is read back from an epoch: with lists for tuples, and texts for the names of its parts."""
+        try:
+            return json.loads(json.dumps(dict(position), allow_nan=False))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise SourceError(
+                f"{self._description.location} yields a position that cannot be kept",
+                detail=f"{error}.",
+                hint="yield a dict of texts, numbers, lists and dicts, as JSON has them",
+            ) from error
+
     def confirm(self, position: Position) -> None:
         """Nothing is kept for us."""
 
@@ -107,6 +134,15 @@ class PythonReading:
         """Let the function end."""
         if isinstance(self._yielding, Generator):
             self._yielding.close()
+
+
+def _line_of(tail: Tail, error: Exception) -> str:
+    """Where a function raised: the line of it that was under way, whatever library that line called."""
+    frames = traceback.extract_tb(error.__traceback__)
+    code = getattr(inspect.unwrap(tail), "__code__", None)
+    own = [one for one in frames if code is not None and one.filename == code.co_filename]
+    found = (own or frames)[-1]
+    return f"at {found.filename}, line {found.lineno}"
 
 
 def _found(description: Description) -> Tail:

@@ -250,6 +250,18 @@ class Catalog:
             )
         return found
 
+    def source(self, name: str) -> Source:
+        """The source of this name, or an error that says where all are listed."""
+        if name not in self.sources:
+            raise RelationNameError(f"there is no source {name}", hint="SHOW SOURCES lists what there is")
+        return self.sources[name]
+
+    def feed(self, name: str) -> Feed:
+        """The changefeed of this name, or an error that says where all are listed."""
+        if name not in self.feeds:
+            raise RelationNameError(f"there is no changefeed {name}", hint="SHOW CHANGEFEEDS lists what there is")
+        return self.feeds[name]
+
     def tables(self) -> list[Table]:
         """All tables."""
         return [one for one in self.relations.values() if isinstance(one, Table)]

@@ -8,12 +8,12 @@ import pyarrow as pa
 import typer
 
 import headrace
-from headrace.cli.acting import AllOption, run_statement, show_discarded, show_one, tell, tell_idle
+from headrace.cli.acting import AllOption, carry_out, show_discarded, show_one, show_replayed, tell_idle
 from headrace.cli.homes import choose_home
 from headrace.cli.opening import errors_reported, opened, through_owner
 from headrace.cli.options import DebugOption, HomeOption, JsonOption, RowsOption
 from headrace.cli.reading import reading
-from headrace.cli.show import show_receipt, show_rows
+from headrace.cli.show import show_rows
 from headrace.cli.sql_text import options_text, quoted, string
 from headrace.errors import FeedError, RelationNameError
 
@@ -92,13 +92,11 @@ def create(
         if not sink.isalnum():
             raise FeedError(f"there is no sink {sink}", hint="such as kafka, webhook, postgres or files")
         given = options_text(options or ())
-        is_told = run_statement(
-            choose_home(home),
+        sql = (
             f"CREATE CHANGEFEED {'IF NOT EXISTS ' if if_not_exists else ''}{quoted(name)} FOR TABLE {quoted(table)} "
-            f"INTO {sink.upper()} {string(location)}{f' WITH ({given})' if given else ''}",
+            f"INTO {sink.upper()} {string(location)}{f' WITH ({given})' if given else ''}"
         )
-        tell(f"changefeed {name} is made", as_json=as_json)
-        tell_idle(UNTOLD, is_told, as_json=as_json)
+        carry_out(home, sql, f"changefeed {name} is made", as_json=as_json, idle=UNTOLD)
 
 
 @changefeed.command()
@@ -118,16 +116,15 @@ def alter(
             raise FeedError("it is not said what is to be another", hint="write --option name=value or --unset name")
         changes = [f"SET ({options_text(options)})"] if options else []
         changes += [f"UNSET ({', '.join(map(string, unset))})"] if unset else []
-        run_statement(choose_home(home), "; ".join(f"ALTER CHANGEFEED {quoted(name)} {change}" for change in changes))
-        tell(f"changefeed {name} has other options", as_json=as_json)
+        sql = "; ".join(f"ALTER CHANGEFEED {quoted(name)} {change}" for change in changes)
+        carry_out(home, sql, f"changefeed {name} has other options", as_json=as_json)
 
 
 @changefeed.command()
 def pause(name: NameArgument, home: HomeOption = None, as_json: JsonOption = False, debug: DebugOption = False) -> None:
     """Tell nothing for now; what was told is remembered, and the log is kept up to retention_epochs."""
     with errors_reported(as_json=as_json, debug=debug):
-        run_statement(choose_home(home), f"PAUSE CHANGEFEED {quoted(name)}")
-        tell(f"changefeed {name} is paused", as_json=as_json)
+        carry_out(home, f"PAUSE CHANGEFEED {quoted(name)}", f"changefeed {name} is paused", as_json=as_json)
 
 
 @changefeed.command()
@@ -136,9 +133,8 @@ def resume(
 ) -> None:
     """Have a changefeed go on that was paused, or that stopped at an error."""
     with errors_reported(as_json=as_json, debug=debug):
-        is_told = run_statement(choose_home(home), f"RESUME CHANGEFEED {quoted(name)}")
-        tell(f"changefeed {name} goes on", as_json=as_json)
-        tell_idle(UNTOLD, is_told, as_json=as_json)
+        sql = f"RESUME CHANGEFEED {quoted(name)}"
+        carry_out(home, sql, f"changefeed {name} goes on", as_json=as_json, idle=UNTOLD)
 
 
 @changefeed.command()
@@ -147,17 +143,16 @@ def resync(
 ) -> None:
     """Have a changefeed tell all rows anew, as they are now; then it goes on with changes."""
     with errors_reported(as_json=as_json, debug=debug):
-        is_told = run_statement(choose_home(home), f"RESYNC CHANGEFEED {quoted(name)}")
-        tell(f"changefeed {name} tells all rows anew", as_json=as_json)
-        tell_idle(UNTOLD, is_told, as_json=as_json)
+        sql = f"RESYNC CHANGEFEED {quoted(name)}"
+        carry_out(home, sql, f"changefeed {name} tells all rows anew", as_json=as_json, idle=UNTOLD)
 
 
 @changefeed.command()
 def drop(name: NameArgument, home: HomeOption = None, as_json: JsonOption = False, debug: DebugOption = False) -> None:
     """Forget a changefeed; what was told stays where it is, and so do parked events."""
     with errors_reported(as_json=as_json, debug=debug):
-        run_statement(choose_home(home), f"DROP CHANGEFEED {quoted(name)}")
-        tell(f"changefeed {name} is dropped; what it told stays", as_json=as_json)
+        done = f"changefeed {name} is dropped; what it told stays"
+        carry_out(home, f"DROP CHANGEFEED {quoted(name)}", done, as_json=as_json)
 
 
 FeedOption = Annotated[str | None, typer.Option("--feed", help="Those of one changefeed.")]
@@ -193,10 +188,7 @@ def replay(
 ) -> None:
     """Have the sink take parked events after all; what is refused again stays. Ends with code 1 if any stays."""
     with errors_reported(as_json=as_json, debug=debug):
-        receipt = _acted(home, "REPLAY", sequences, feed, every)
-        show_receipt(receipt, as_json=as_json)
-    if sum(receipt.dead.values()):
-        raise typer.Exit(1)
+        show_replayed(_acted(home, "REPLAY", sequences, feed, every), as_json=as_json)
 
 
 @parked.command()
@@ -210,8 +202,7 @@ def discard(
 ) -> None:
     """Let go of parked events for good."""
     with errors_reported(as_json=as_json, debug=debug):
-        receipt = _acted(home, "DISCARD", sequences, feed, every)
-        show_discarded(receipt, as_json=as_json)
+        show_discarded(_acted(home, "DISCARD", sequences, feed, every), as_json=as_json)
 
 
 def _acted(home: str | None, verb: str, sequences: list[int] | None, feed: str | None, every: bool) -> headrace.Receipt:

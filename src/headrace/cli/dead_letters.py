@@ -9,11 +9,11 @@ import typer
 from rich.console import Console
 
 import headrace
-from headrace.cli.acting import AllOption, show_discarded
+from headrace.cli.acting import AllOption, show_discarded, show_replayed
 from headrace.cli.homes import choose_home
 from headrace.cli.opening import errors_reported, opened, read_sql, through_owner
 from headrace.cli.options import DebugOption, HomeOption, JsonOption, RowsOption
-from headrace.cli.show import counted, show_json, show_receipt, show_rows
+from headrace.cli.show import counted, show_json, show_rows
 from headrace.errors import SourceError
 from headrace.face import home_of
 
@@ -100,9 +100,9 @@ def replay(
             raise SourceError("an edited payload is for one letter", hint="name its id before --payload FILE")
         text = None if payload is None else read_sql(payload)
         receipt = _acted(home, "replay", ids, source, stage, every, text)
-        show_receipt(receipt, as_json=as_json)
-    if sum(receipt.dead.values()):
-        raise typer.Exit(1)
+        stays = bool(ids) and not as_json and sum(receipt.dead.values()) > 0
+        letters = _asked(home, "list", write=False, ids=ids)["letters"] if stays else []
+        show_replayed(receipt, as_json=as_json, reasons=[f"{one['id']}: {one['reason']}" for one in letters])
 
 
 @dead_letters.command()
@@ -117,8 +117,7 @@ def discard(
 ) -> None:
     """Let go of dead letters for good."""
     with errors_reported(as_json=as_json, debug=debug):
-        receipt = _acted(home, "discard", ids, source, stage, every, None)
-        show_discarded(receipt, as_json=as_json)
+        show_discarded(_acted(home, "discard", ids, source, stage, every, None), as_json=as_json)
 
 
 def _acted(

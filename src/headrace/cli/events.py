@@ -147,8 +147,7 @@ def forget(
 ) -> None:
     """Delete the key of an aggregate's encrypted fields for good: what they held can be read no more."""
     with errors_reported(as_json=as_json, debug=debug):
-        named = {"aggregate_type": aggregate_type, "aggregate_id": aggregate_id}
-        answer = _asked(home, "forget", store, write=True, **named)
+        answer = _asked(home, "forget", store, write=True, aggregate_type=aggregate_type, aggregate_id=aggregate_id)
         if as_json:
             show_json(answer)
         else:

@@ -19,8 +19,11 @@ import headrace
 from headrace.cli.opening import errors_reported
 from headrace.cli.options import DebugOption, JsonOption
 from headrace.cli.show import show_json
+from headrace.cli.sql_text import pair
 from headrace.errors import SetupError
-from headrace.local.folder import make_folder, usual_folder
+from headrace.local.connectors import Connectors
+from headrace.local.debezium import mariadb_config, postgres_config
+from headrace.local.folder import folder_option, make_folder, usual_folder
 from headrace.local.packages import kafka_jars
 from headrace.local.running import Running, end_running, remove_data, running_in
 
@@ -33,6 +36,7 @@ local = typer.Typer(
     "PostgreSQL whose changes can be captured.\n\n"
     "    headrace local up\n\n"
     "    headrace local status\n\n"
+    "    headrace local capture shop public.orders\n\n"
     "    headrace local logs connect\n\n"
     "    headrace local down\n\n"
     "In Python: with headrace.local.start() as servers: ...",
@@ -160,6 +164,59 @@ def status(folder: FolderOption = None, as_json: JsonOption = False, debug: Debu
 
 
 @local.command()
+def capture(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The connector; its topics begin with this name.")],
+    tables: Annotated[
+        list[str] | None, typer.Argument(metavar="[TABLE]...", help="With their schema; all if none is named.")
+    ] = None,
+    mariadb: Annotated[bool, typer.Option("--mariadb", help="Capture the MariaDB instead of the PostgreSQL.")] = False,
+    options: Annotated[
+        list[str] | None,
+        typer.Option("--option", "-o", metavar="NAME=VALUE", help="A setting of Debezium; may be repeated."),
+    ] = None,
+    folder: FolderOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Have Debezium capture tables of the database that runs, into topics; return when it does.
+
+    Examples:
+
+        headrace local capture shop public.orders public.customers
+
+        headrace local capture shop public.orders -o decimal.handling.mode=string
+
+    Then, with the address that headrace local status shows:
+
+        headrace source create shop '127.0.0.1:29092/shop.public.*' --from kafka -o format=debezium
+    """
+    chosen = folder or usual_folder()
+    with errors_reported(as_json=as_json, debug=debug):
+        running, given = running_in(chosen), dict(map(pair, options or ()))
+        bootstrap, connect = (_address(running, one, chosen) for one in ("kafka", "connect"))
+        database = _address(running, "mariadb" if mariadb else "postgres", chosen)
+        if mariadb:
+            config = mariadb_config(database, bootstrap, name, tables or (), given)
+        else:
+            config = postgres_config(database, name, tables or (), given)
+        Connectors(connect).create(config)
+    if as_json:
+        show_json({"connector": name, "bootstrap": bootstrap, "topics": f"{name}.*"})
+    else:
+        typer.echo(f"connector {name} runs; its topics are {bootstrap}/{name}.*")
+
+
+def _address(running: Running | None, server: str, folder: Path) -> str:
+    address = None if running is None else running.address(server)
+    if address is None:
+        raise SetupError(
+            f"{server} does not run in {folder}",
+            hint=f"headrace local status{folder_option(folder)} shows what does, headrace local up starts all",
+        )
+    return address
+
+
+@local.command()
 def logs(
     server: Annotated[
         str | None, typer.Argument(metavar="[SERVER]", help="kafka, connect, postgres or mariadb; by default all.")
@@ -261,8 +318,7 @@ def _show(running: Running, *, as_json: bool) -> None:
         return
     for server in running.servers:
         typer.echo(_line(server.name, f"ready after {server.start_seconds:.1f} s", server.address))
-    where = "" if running.folder == usual_folder() else f" --folder {running.folder}"
-    typer.echo(f"logs in {running.folder / 'logs'}; headrace local down{where} ends all")
+    typer.echo(f"logs in {running.folder / 'logs'}; headrace local down{folder_option(running.folder)} ends all")
 
 
 def _line(name: str, state: str, address: str) -> str:

@@ -6,10 +6,12 @@ import json
 import logging
 import signal
 import sys
+import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import Enum
+from queue import SimpleQueue
 
 _log = logging.getLogger("headrace.operation")
 # What a record may carry beside its text; whoever logs gives it as extra.
@@ -69,16 +71,27 @@ def set_level(level: str) -> None:
 
 @contextmanager
 def reloading(again: Callable[[], str]) -> Generator[None, None, None]:
-    """Inside, SIGHUP reads anew what can change; what cannot be read stays as it was, and the log says so."""
+    """Inside, SIGHUP reads anew what can change; what cannot be read stays as it was, and the log says so.
 
-    def reload(*_: object) -> None:
-        try:
-            _log.warning("read anew: %s", again())
-        except Exception as error:
-            _log.error("not read anew: %s", error)
+    A signal comes in the middle of whatever the main thread does, which may hold a lock that the reading needs. So it
+    is only noted, in a queue that may be put to at any moment, and a thread reads: once for all that came meanwhile.
+    """
+    asked: SimpleQueue[bool] = SimpleQueue()
 
-    before = signal.signal(signal.SIGHUP, reload)
+    def read_on() -> None:
+        while asked.get():
+            while not asked.empty():
+                if not asked.get():
+                    return
+            try:
+                _log.warning("read anew: %s", again())
+            except Exception as error:
+                _log.error("not read anew: %s", error)
+
+    threading.Thread(target=read_on, name="headrace-reload", daemon=True).start()
+    before = signal.signal(signal.SIGHUP, lambda *_: asked.put(True))
     try:
         yield
     finally:
         signal.signal(signal.SIGHUP, before)
+        asked.put(False)

@@ -14,6 +14,7 @@ from rich.console import Console
 
 import headrace
 from headrace.cli.homes import ChosenHome
+from headrace.cli.notes import notes_shown
 from headrace.errors import HeadraceError, SetupError
 from headrace.home_elsewhere import ask_home
 from headrace.offline import existing, is_there
@@ -42,7 +43,8 @@ def report_parts(code: str, message: str, detail: str, hint: str, *, as_json: bo
 def errors_reported(*, as_json: bool, debug: bool) -> Generator[None, None, None]:
     """Inside, an error of Headrace ends the program with its three lines instead of a stack."""
     try:
-        yield
+        with notes_shown(not as_json):
+            yield
     except HeadraceError as error:
         if debug:
             raise
@@ -71,7 +73,8 @@ def opened(home: ChosenHome, *, write: bool = False, create: bool = False) -> Ge
         existing(home.location, home.settings)
     with Console(stderr=True).status("Starting Spark and opening the home"):
         hr = headrace.open(home.location, read_only=not write, settings=_settings_of(home))
-    if new:
+    # Who reads a home that is not there yet makes none until it owns it.
+    if new and write:
         typer.echo(f"made a new home at {home.location}", err=True)
     with hr:
         yield hr

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 import headrace
-from headrace.cli.homes import ChosenHome, with_master
+from headrace.cli.homes import ChosenHome, tell_unused_master, with_master
 from headrace.cli.opening import errors_reported, opened, through_owner
 from headrace.cli.progress import shown
 from headrace.cli.show import receipt_parts, show_json, show_receipt
@@ -46,6 +46,7 @@ def run_folder(
         asked = {"folder": str(folder.resolve()), "values": values_of(values)}
         answer = through_owner(chosen, RUN_PROJECT, **asked)
         if answer is not None:
+            tell_unused_master(master)
             receipt = None if answer["receipt"] is None else headrace.Receipt.from_json(answer["receipt"])
             outcome = Outcome(
                 [Done(one["deed"], one["kind"], one["name"]) for one in answer["done"]], receipt, answer["notes"]

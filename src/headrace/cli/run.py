@@ -11,7 +11,7 @@ import pyarrow as pa
 import typer
 
 import headrace
-from headrace.cli.homes import choose_home, nearest_project, with_master
+from headrace.cli.homes import choose_home, current_folder, nearest_project, tell_unused_master, with_master
 from headrace.cli.opening import errors_reported, opened, read_sql, through_owner
 from headrace.cli.options import (
     DebugOption,
@@ -74,7 +74,8 @@ def run(
 
         headrace run --master spark://host:7077
     """
-    wanted = what or [str(nearest_project(Path.cwd()) or ".")]
+    with errors_reported(as_json=as_json, debug=debug):
+        wanted = what or [str(nearest_project(current_folder()) or ".")]
     if len(wanted) == 1 and (is_project(Path(wanted[0])) or Path(wanted[0]).is_dir()):
         run_folder(Path(wanted[0]), home, values or (), master, progress=progress, as_json=as_json, debug=debug)
         return
@@ -89,6 +90,8 @@ def run(
                 answer = through_owner(chosen, "execute", sql=texts[script])
             if answer is None:
                 break
+            if script == wanted[0]:
+                tell_unused_master(master)
             _show(result_of(answer), script, as_json=as_json, rows=rows)
             del texts[script]
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from headrace.cli.options import DebugOption, HomeOption, JsonOption, MasterOpti
 from headrace.cli.project import RUN_PROJECT, run_for_others
 from headrace.cli.show import show_json
 from headrace.cli.standby import stand_by
-from headrace.errors import HeadraceError, HomeBusy
+from headrace.errors import HeadraceError, HomeBusy, OwnerLost
 from headrace.offline import existing, is_there
 from headrace.owner.ownership import living_owner
 from headrace.project.folder import open_project
@@ -85,7 +86,8 @@ def serve(
 ) -> None:
     """Serve a home over HTTP until Ctrl-C.
 
-    A home that is named, or that of a project, is created if it does not exist.
+    A home that is named, or that of a project, is created if it does not exist; of several that stand by, the first
+    to come creates it.
 
     Examples:
 
@@ -157,23 +159,30 @@ def serve(
         has_keys = there and bool(read_keys(existing(chosen.location, settings)).keys)
         refuse_open_listening(host, settings.api_keys, has_keys)
         certificate = certificate_of(tls_cert, tls_key)
-        if not standby:
-            if there:
-                _refuse_in_use(chosen, settings)
-            # Tried before a home is made or Spark is started; taken when there is something to serve.
-            take_port(host, port).close()
+        if there and not standby:
+            _refuse_in_use(chosen, settings)
+        # Tried before a home is made or Spark is started; taken when there is something to serve.
+        take_port(host, port).close()
 
     hr: Any = None
     app: Any = None
+    reading = threading.Lock()
+    # What was read anew, also while this process stood by and had nothing to limit yet.
+    reloaded: Settings | None = None
 
     def read_again() -> str:
         """What can change while a server runs; keys and policies are looked for all the time."""
-        found = settings_now()
-        if certificate is not None:
-            certificate.read()
-        set_level(found.log_level)
-        told = "the level of the log" if app is None else str(reload(app, found))
-        return told + ("" if certificate is None else "; and the certificate")
+        nonlocal reloaded
+        # A signal and headrace reload may come at once.
+        with reading:
+            found = settings_now()
+            if certificate is not None:
+                certificate.read()
+            set_level(found.log_level)
+            reloaded = found
+            later = "the level of the log; limits when the home is taken over"
+            told = later if app is None else str(reload(app, found))
+            return told + ("" if certificate is None else "; and the certificate")
 
     def listening(url: str) -> None:
         if as_json:
@@ -187,21 +196,32 @@ def serve(
         # A server that was started in the wrong folder would otherwise serve an empty home there.
         with (
             reloading(read_again),
-            opened(chosen, write=not standby, create=chosen.named and not standby) as hr,
+            opened(chosen, write=not standby, create=chosen.named) as hr,
             warm_queries(settings) if standby else nullcontext() as processes,
         ):
             if standby:
                 stand_by(home_of(hr))
             home_of(hr).offer(RUN_PROJECT, run_for_others(hr))
             home_of(hr).offer("reload", lambda: {"told": read_again()})
-            app = build_app(hr, settings, processes)
+            with reading:
+                app = build_app(hr, settings, processes)
+                if reloaded is not None:
+                    reload(app, reloaded)
+            # Who stood by for long may find that the keys are gone.
+            refuse_open_listening(host, settings.api_keys, app.state.credentials.is_needed)
             app.state.service.answer_others()
             app.state.service.rehearse()
-            server = Server(app, host, port, listening, certificate)
+            server = Server(app, host, port, listening, certificate, lambda: app.state.service.is_lost)
             taken = server.bind()
             home_of(hr).offer("address", lambda: {"url": server.url})
             with Making(settings):
                 run_until_told(server, taken)
+            if app.state.service.is_lost:
+                raise OwnerLost(
+                    f"this process no longer owns the home {chosen.location}",
+                    detail="Another process took it over while this one was silent. What was acknowledged is in it.",
+                    hint="start this one again to stand by: headrace serve --standby",
+                )
 
     with errors_reported(as_json=as_json, debug=debug):
         serve_home()

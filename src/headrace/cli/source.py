@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Annotated, Any
 
 import pyarrow as pa
 import typer
 
-from headrace.cli.acting import run_statement, show_one, tell, tell_idle
+from headrace.cli.acting import carry_out, show_one, tell_idle
 from headrace.cli.homes import ChosenHome, choose_home
-from headrace.cli.opening import errors_reported
+from headrace.cli.opening import errors_reported, through_owner
 from headrace.cli.options import DebugOption, HomeOption, JsonOption, ProgressOption
 from headrace.cli.reading import Relations, reading
 from headrace.cli.show import show_rows
 from headrace.cli.sql_text import options_text, quoted, string
-from headrace.errors import SourceError
+from headrace.errors import HeadraceError, SourceError
+from headrace.home_elsewhere import rows_of
 
 source = typer.Typer(
     name="source",
@@ -30,9 +34,12 @@ source = typer.Typer(
 )
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The source.")]
-# What a list shows; all of it is in --json and in `headrace source show`.
-_LISTED = ("name", "table", "state", "received", "applied", "stale", "dead", "pending", "lag_records", "lag_seconds",
-           "records_per_second", "error", "warning")  # fmt: skip
+# A list is so wide, and what is wrong has what the other columns leave; all is in --json and `headrace source show`.
+_WIDTH, _LEAST_OF_ERROR, _MOST_OF_TABLES = 120, 20, 30
+_BETWEEN, _EDGES = len(" │ "), 2
+# How long a new source is waited for, and how often it is looked at meanwhile.
+_ANSWER_SECONDS = 5.0
+_LOOK_SECONDS = 0.2
 UNREAD = "note: no process has the home open, so no source is read now; headrace serve has them read"
 
 
@@ -43,20 +50,66 @@ def _listed(home: ChosenHome) -> Relations:
 
 
 def for_people(sources: pa.Table) -> pa.Table:
-    """The columns of a list, in short; those that the process tells that runs them."""
-    short = sources.select([name for name in _LISTED if name in sources.column_names])
-    for index, field in enumerate(short.schema):
-        if field.type == pa.float64():
-            values = [None if one is None else round(one, 1) for one in short.column(index).to_pylist()]
-            short = short.set_column(index, field.name, pa.array(values, pa.float64()))
-    return short
+    """A list that a terminal has room for: a line a source, with the begin of what is wrong with it."""
+    rows = sources.to_pylist()
+    columns = {
+        "name": [one.get("name") for one in rows],
+        "state": [one.get("state") for one in rows],
+        "tables": [_cut(", ".join(one.get("tables") or [one.get("table") or ""]), _MOST_OF_TABLES) for one in rows],
+        "lag": [_lag(one.get("lag_records"), one.get("lag_seconds")) for one in rows],
+        "applied": [_number(one.get("applied")) for one in rows],
+        "dead": [_number(one.get("dead")) for one in rows],
+    }
+    taken = sum(max(len(one or "NULL") for one in (name, *values)) + _BETWEEN for name, values in columns.items())
+    columns["error"] = [_cut(_wrong(one), max(_LEAST_OF_ERROR, _WIDTH - _EDGES - taken)) for one in rows]
+    return pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()})
+
+
+def _number(count: int | None) -> str | None:
+    return None if count is None else f"{count:,}"
+
+
+def _lag(records: int | None, seconds: float | None) -> str | None:
+    parts = [] if records is None else [f"{records:,}"]
+    return ", ".join(parts if seconds is None else [*parts, f"{seconds:,.1f} s"]) or None
+
+
+def _wrong(row: Mapping[str, Any]) -> str:
+    return row.get("error") or (f"warning: {row['warning']}" if row.get("warning") else "")
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _tell_first_answer(home: ChosenHome, name: str) -> None:
+    """Say what a source that was just made runs into, once it has answered; it is made in any case."""
+    ends = time.monotonic() + _ANSWER_SECONDS
+    row: Mapping[str, Any] = {}
+    # Whatever becomes of the asking: what was asked for is done.
+    with suppress(HeadraceError):
+        while (told := through_owner(home, "relations")) is not None:
+            row = next((one for one in rows_of(told["sources"]).to_pylist() if one["name"] == name.lower()), {})
+            if _has_answered(row) or time.monotonic() >= ends:
+                break
+            time.sleep(_LOOK_SECONDS)
+    if wrong := _wrong(row):
+        typer.echo(f"{row['state']}, {wrong}")
+    elif not _has_answered(row):
+        typer.echo("nothing has come from it yet")
+    typer.echo(f"headrace source show {name} tells how it fares")
+
+
+def _has_answered(row: Mapping[str, Any]) -> bool:
+    heard = any(row.get(one) is not None for one in ("error", "position", "lag_records", "lag_seconds"))
+    return heard or bool(row.get("received")) or row.get("state") != "Running"
 
 
 @source.command("list")
 def list_sources(home: HomeOption = None, as_json: JsonOption = False, debug: DebugOption = False) -> None:
-    """Show all sources: what became of what they brought, how far they are behind, and why one stopped.
+    """Show all sources: their tables, how far they are behind (records, seconds), and why one stopped.
 
-    received = applied + stale + dead + pending.
+    All that is known is in --json, and of one in headrace source show.
     """
     with errors_reported(as_json=as_json, debug=debug):
         found = _listed(choose_home(home))
@@ -88,7 +141,7 @@ def create(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Make a source, as CREATE SOURCE does.
+    """Make a source, as CREATE SOURCE does, and tell what its first seconds come to.
 
     Examples:
 
@@ -103,22 +156,21 @@ def create(
         if not connector.isalnum():
             raise SourceError(f"there is no connector {connector}", hint="such as kafka, delta or files")
         given = options_text(options or ())
-        is_read = run_statement(
-            choose_home(home),
+        sql = (
             f"CREATE SOURCE {'IF NOT EXISTS ' if if_not_exists else ''}{quoted(name)} "
             f"{f'INTO {quoted(table)} ' if table else ''}FROM {connector.upper()} {string(location)}"
-            f"{f' WITH ({given})' if given else ''}",
+            f"{f' WITH ({given})' if given else ''}"
         )
-        tell(f"source {name} is made", as_json=as_json)
-        tell_idle(UNREAD, is_read, as_json=as_json)
+        at_work = carry_out(home, sql, f"source {name} is made", as_json=as_json, idle=UNREAD)
+        if at_work and not as_json:
+            _tell_first_answer(choose_home(home), name)
 
 
 @source.command()
 def pause(name: NameArgument, home: HomeOption = None, as_json: JsonOption = False, debug: DebugOption = False) -> None:
     """Read a source no further for now; the epoch under way is finished."""
     with errors_reported(as_json=as_json, debug=debug):
-        run_statement(choose_home(home), f"PAUSE SOURCE {quoted(name)}")
-        tell(f"source {name} is paused", as_json=as_json)
+        carry_out(home, f"PAUSE SOURCE {quoted(name)}", f"source {name} is paused", as_json=as_json)
 
 
 @source.command()
@@ -136,11 +188,8 @@ def resume(
 ) -> None:
     """Have a source go on that was paused, or that stopped at an error."""
     with errors_reported(as_json=as_json, debug=debug):
-        is_read = run_statement(
-            choose_home(home), f"RESUME SOURCE {quoted(name)}{' WITH SNAPSHOT' if with_snapshot else ''}"
-        )
-        tell(f"source {name} goes on", as_json=as_json)
-        tell_idle(UNREAD, is_read, as_json=as_json)
+        sql = f"RESUME SOURCE {quoted(name)}{' WITH SNAPSHOT' if with_snapshot else ''}"
+        carry_out(home, sql, f"source {name} goes on", as_json=as_json, idle=UNREAD)
 
 
 @source.command()
@@ -156,8 +205,8 @@ def snapshot(
     """Have a source bring all rows of tables once more, while their changes go on."""
     with errors_reported(as_json=as_json, debug=debug):
         named = f" TABLE {', '.join(map(string, tables))}" if tables else ""
-        run_statement(choose_home(home), f"SNAPSHOT SOURCE {quoted(name)}{named}")
-        tell(f"source {name} is asked for the rows of {', '.join(tables or ('all its tables',))}", as_json=as_json)
+        done = f"source {name} is asked for the rows of {', '.join(tables or ('all its tables',))}"
+        carry_out(home, f"SNAPSHOT SOURCE {quoted(name)}{named}", done, as_json=as_json)
 
 
 @source.command()
@@ -172,17 +221,16 @@ def alter(
 ) -> None:
     """Give a source other options; it goes on where it was."""
     with errors_reported(as_json=as_json, debug=debug):
-        given = options_text(options)
-        run_statement(choose_home(home), f"ALTER SOURCE {quoted(name)} SET ({given})")
-        tell(f"source {name} has other options", as_json=as_json)
+        sql = f"ALTER SOURCE {quoted(name)} SET ({options_text(options)})"
+        carry_out(home, sql, f"source {name} has other options", as_json=as_json)
 
 
 @source.command()
 def drop(name: NameArgument, home: HomeOption = None, as_json: JsonOption = False, debug: DebugOption = False) -> None:
     """Forget a source; what it brought, its raw rows and its dead letters stay."""
     with errors_reported(as_json=as_json, debug=debug):
-        run_statement(choose_home(home), f"DROP SOURCE {quoted(name)}")
-        tell(f"source {name} is dropped; what it brought stays", as_json=as_json)
+        done = f"source {name} is dropped; what it brought stays"
+        carry_out(home, f"DROP SOURCE {quoted(name)}", done, as_json=as_json)
 
 
 @source.command()
@@ -213,5 +261,6 @@ def replay(
     with errors_reported(as_json=as_json, debug=debug):
         parts = {"FROM": string(since), "UNTIL": string(until), "INTO": quoted(into)}
         given = [f" {word} {part}" for word, part in parts.items() if part.strip("'`")]
-        run_statement(choose_home(home), f"REPLAY SOURCE {quoted(name)}{''.join(given)}", f"Replaying {name}", progress)
-        tell(f"source {name} is replayed", as_json=as_json)
+        sql = f"REPLAY SOURCE {quoted(name)}{''.join(given)}"
+        done, what = f"source {name} is replayed", f"Replaying {name}"
+        carry_out(home, sql, done, as_json=as_json, what=what, progress=progress)

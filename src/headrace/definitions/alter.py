@@ -128,10 +128,11 @@ def _widen(core: Core, table: Table, statement: AlterColumnType) -> _Altered | N
         return None
     if not is_wider(old.dataType, kind):
         wider = wider_types(old.dataType)
+        another = "add a column of the new type, fill it by UPDATE ... SET it = CAST(...), and drop this one"
         raise StatementError(
             f"column {old.name} of {table.name} is {old.dataType.simpleString().upper()}, and "
             f"{kind.simpleString().upper()} does not hold all of its values",
-            hint=f"it can be widened to {wider}" if wider else "add a column of the new type and fill it by UPDATE",
+            hint=f"it can be widened to {wider}; for any other type {another}" if wider else another,
             line=statement.line,
             column=statement.column,
         )

@@ -15,7 +15,7 @@ from headrace.catalog.make import make_table
 from headrace.epoch.core import Core
 from headrace.epoch.present import Present, receipts_of
 from headrace.epoch.receipt import Receipt
-from headrace.errors import LedgerError, UnsupportedStatement, ViewError
+from headrace.errors import LedgerError, RelationNameError, UnsupportedStatement, ViewError
 from headrace.intake.table import TableContract
 from headrace.ledger.base import Base, BaseSchema
 from headrace.ledger.ledger import Entry, summed
@@ -164,7 +164,7 @@ def _defined(core: Core, catalog: Catalog, epoch: int, definition: Mapping[str, 
     )
     try:
         return core.make_view(written, catalog)
-    except UnsupportedStatement as error:
+    except (RelationNameError, UnsupportedStatement) as error:
         # An older release took it. To open the home without it would be to drop it unasked.
         raise ViewError(
             f"view {name} uses what SQL may no longer do, so the home cannot be opened",

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from difflib import get_close_matches
 
 import pyarrow as pa
 from pyspark.sql.types import StructField
 
 from headrace.capture.delta import DeltaSnapshot, absolute, match_columns, open_snapshot
-from headrace.catalog.catalog import Catalog, Source, Table
+from headrace.catalog.catalog import Catalog, Source, Table, View
 from headrace.epoch.batch import Batch
 from headrace.epoch.bulk import Bulk
 from headrace.epoch.core import Core
@@ -66,7 +67,7 @@ def read_sources(
     names = [one.source.name for one in readings]
     for index, name in enumerate(names):
         if name in names[:index]:
-            raise _taken(name)
+            raise name_taken(name)
     counts = dict.fromkeys(names, 0)
     changes: dict[str, Bulk | Sequence[object]] = {}
     for table in dict.fromkeys(one.table for one in readings):
@@ -82,9 +83,9 @@ def read_sources(
 def open_reading(catalog: Catalog, statement: CreateSource) -> _Reading:
     """A source that can be read into its table, or an error that tells why it cannot."""
     if statement.name in catalog.sources:
-        raise _taken(statement.name)
+        raise name_taken(statement.name)
     source = source_of(statement)
-    table = catalog.open_table(source.table)
+    table = table_into(catalog, source.table)
     try:
         snapshot = open_snapshot(source.location, source.options.get("version"))
         return _Reading(source, snapshot, table, match_columns(source.name, snapshot.schema, table.name, table.schema))
@@ -93,10 +94,36 @@ def open_reading(catalog: Catalog, statement: CreateSource) -> _Reading:
         raise
 
 
-def _taken(name: str) -> RelationNameError:
-    return RelationNameError(
+def name_taken(name: str) -> RelationNameError:
+    """The refusal of a second source of one name."""
+    error = RelationNameError(
         f"source {name} exists already", hint="write CREATE SOURCE IF NOT EXISTS, or drop it first"
     )
+    error.fault = "taken"
+    return error
+
+
+def table_into(catalog: Catalog, name: str, makes_tables: bool = False) -> Table:
+    """The table that a source is to fill, or an error that says how there comes to be one."""
+    found = catalog.relations.get(name.lower())
+    if isinstance(found, View):
+        error = RelationNameError(
+            f"{name} is a view",
+            detail="A view follows its query and takes no changes of its own.",
+            hint="name a table after INTO",
+        )
+        error.fault = "kind"
+        raise error
+    if found is None:
+        near = get_close_matches(name.lower(), [one.name for one in catalog.tables()], n=1)
+        # One that is nearly called so may be filled by another source: it is named last, and not as what was meant.
+        others = [f"there is {near[0]}"] if near else []
+        unnamed = ["without INTO, tables are made as the records describe them"] if makes_tables else []
+        raise RelationNameError(
+            f"there is no table {name}",
+            hint="; ".join([f"write CREATE TABLE {name} (...) first", *unnamed, *others]),
+        )
+    return catalog.open_table(name)
 
 
 def _read(reading: _Reading, rows: int) -> Source:

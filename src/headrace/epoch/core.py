@@ -225,6 +225,11 @@ class Core:
         if self._ownership is not None:
             self._ownership.check()
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether another process owns the home by now, as far as is known without asking."""
+        return self._ownership is not None and self._ownership.is_lost
+
     # What calls are checked against.
 
     @property

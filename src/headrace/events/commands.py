@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from pydantic_core import PydanticSerializationError
@@ -29,40 +29,10 @@ from pydantic_core import PydanticSerializationError
 from headrace.epoch.receipt import Receipt
 from headrace.errors import BadArguments, CommandRefused, EventsRejected, Rejection, SetupError, VersionConflict
 from headrace.events.event import Keyed, keyed
-from headrace.events.states import Reached
+from headrace.events.open_store import OpenStore
 from headrace.json_forms import json_form
 
 Decide = Callable[..., Any]
-
-
-class Store(Protocol):
-    """What a command needs of a store."""
-
-    @property
-    def name(self) -> str:
-        """The name of the store."""
-        ...
-
-    def carried_out(self, asked: Keyed) -> Receipt | None:
-        """What became of a command that was carried out under its key, None if none was."""
-        ...
-
-    def shown_state(self, aggregate_type: str, aggregate_id: str) -> tuple[dict[str, Any] | None, Reached]:
-        """A state, and how it was reached."""
-        ...
-
-    def decide(
-        self,
-        aggregate_type: str,
-        aggregate_id: str,
-        events: Sequence[Mapping[str, Any]],
-        reached: Reached,
-        asked: Keyed | None,
-    ) -> Receipt:
-        """Append what a command decided, if anything, for the version that it saw."""
-        ...
-
-
 _ATTEMPTS = 20
 
 
@@ -143,7 +113,7 @@ def command(
     return made
 
 
-def run_command(store: Store, asked: Command, given: Mapping[str, Any], key: str | None = None) -> CommandResult:
+def run_command(store: OpenStore, asked: Command, given: Mapping[str, Any], key: str | None = None) -> CommandResult:
     """Carry a command out, or raise CommandRefused, and then nothing has changed.
 
     The same key again, with the same arguments, has the result of the first time, also if nothing came of it; with
@@ -170,7 +140,7 @@ def run_command(store: Store, asked: Command, given: Mapping[str, Any], key: str
     raise AssertionError("a command has at least one attempt")
 
 
-def _result(store: Store, receipt: Receipt, attempt: int, count: int = 0) -> CommandResult:
+def _result(store: OpenStore, receipt: Receipt, attempt: int, count: int = 0) -> CommandResult:
     made = receipt.applied.get(store.name, count)
     return CommandResult(receipt.epoch, receipt.version or 0, receipt.position or 0, made, attempt)
 

@@ -11,8 +11,9 @@ from typing import Any, Literal
 
 from headrace.capture.exact_json import json_text, read_json
 from headrace.epoch.receipt import Receipt
+from headrace.events.reading import Wanted
 from headrace.events.states import as_event
-from headrace.events.store import EventStore
+from headrace.events.store import EventStore, open_store_of
 from headrace.events.tables import is_beside
 
 Deed = Literal["append", "read", "state", "forget"]
@@ -51,8 +52,9 @@ def events_verb(store_of: Callable[[str | None], EventStore]) -> Callable[..., d
         as_of: str | int | None = None,
     ) -> dict[str, Any]:
         chosen = store_of(store)
+        within = open_store_of(chosen)
         if deed == "read":
-            rows, more = chosen.page(aggregate_type, aggregate_id, since, limit)
+            rows, more = within.find(Wanted(aggregate_type, aggregate_id, since=since, limit=limit))
             return {"events": json_text([told_event(row) for row in rows]), "more": more}
         kind, name = aggregate_type or "", aggregate_id or ""
         if deed == "append":
@@ -60,12 +62,12 @@ def events_verb(store_of: Callable[[str | None], EventStore]) -> Callable[..., d
             return told_receipt(chosen.name, chosen.append(kind, name, listed, expected, key=key))
         if deed == "forget":
             return {"forgotten": chosen.forget(kind, name)}
-        state, reached = chosen.shown_state(kind, name, as_of)
+        state, reached = within.shown_state(kind, name, as_of)
         answer = {
             "state": None if state is None else json_text(state),
             "version": reached.version,
             "position": reached.position,
         }
-        return answer if reached.version else {**answer, "types": chosen.aggregate_types()}
+        return answer if reached.version else {**answer, "types": within.aggregate_types()}
 
     return asked

@@ -7,6 +7,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from headrace.epoch.loop import Loop
+from headrace.events.open_store import OpenStore
 from headrace.events.outbox import PREFIX
 from headrace.events.parts import StoreParts, parts_for
 from headrace.events.store import EventStore
@@ -25,14 +26,17 @@ class EventStores:
         self._snapshots = ThreadPoolExecutor(1, thread_name_prefix="headrace-event-snapshots")
 
     def get(self, name: str | None = None) -> EventStore:
-        """The store of this name; where none is named, the only one or the one called events."""
+        """The store of this name, with its verbs; where none is named, the only one or the one called events."""
+        return EventStore(self._open(name))
+
+    def _open(self, name: str | None) -> OpenStore:
         catalog = self._loop.core.catalog
         store = store_table(catalog, default_store(catalog) if name is None else name).name
         with self._turn:
             parts = self._parts.get(store)
             if parts is None:
                 parts = self._parts[store] = parts_for(self._loop.core.path, store, self._snapshots)
-        return EventStore(self._loop, store, parts)
+        return OpenStore(self._loop, store, parts)
 
     def resume(self) -> None:
         """Follow the outboxes that are followed, each once, and nothing of stores that are gone.
@@ -60,7 +64,7 @@ class EventStores:
         for name in state.all((0,)).rows.column(0).to_pylist():
             relation = name.removeprefix(PREFIX)
             if name.startswith(PREFIX) and relation in core.catalog:
-                self.get(store).followed_outbox(relation)
+                self._open(store).followed_outbox(relation)
 
     def close(self) -> None:
         """Follow no more, and take no more snapshots; those that wait are left out."""

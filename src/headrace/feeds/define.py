@@ -114,7 +114,7 @@ def _cursor(core: Core, cursor: str) -> int:
 def alter_feed(loop: Loop, statement: AlterFeed) -> None:
     """Give a feed other options; it goes on where it was."""
     core = loop.core
-    feed = _known(core, statement.name)
+    feed = core.catalog.feed(statement.name)
     given: Mapping[str, Any] = dict(statement.options)
     for name in (*given, *statement.unset):
         if name in FIXED:
@@ -136,7 +136,7 @@ def change_feed(loop: Loop, feeds: Feeds, statement: FeedAction) -> None:
     core = loop.core
     if statement.verb == "drop" and statement.if_exists and statement.name not in core.catalog.feeds:
         return
-    feed = _known(core, statement.name)
+    feed = core.catalog.feed(statement.name)
     if statement.verb == "drop":
         loop.submit(Call({}, head={"drop_feeds": [feed.name]}))
         return
@@ -194,13 +194,6 @@ def _sink(keyword: str) -> Sink:
             hint=f"there are {', '.join(one.keyword for one in SINKS.values())}",
         )
     return sink
-
-
-def _known(core: Core, name: str) -> Feed:
-    feed = core.catalog.feeds.get(name)
-    if feed is None:
-        raise RelationNameError(f"there is no changefeed {name}", hint="SHOW CHANGEFEEDS lists what there is")
-    return feed
 
 
 def _redefine(loop: Loop, feed: Feed) -> None:

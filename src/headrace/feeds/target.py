@@ -70,15 +70,15 @@ def refuse_plain_secrets(location: str, options: Mapping[str, Any], sink: Sink) 
 
 
 def shown_location(feed: Feed) -> str:
-    """Where a feed goes, for whoever may observe: what gives access to a webhook often stands in its query."""
+    """Where a feed goes, for whoever may observe: of a webhook its host, for what follows often lets anybody in."""
     if feed.sink != "webhook" or is_referred(feed.location):
         return feed.location
     try:
         parts = urlsplit(feed.location)
     except ValueError:
         return "***"
-    query = "&".join(f"{one.partition('=')[0]}=***" for one in parts.query.split("&") if one)
-    return parts._replace(query=query).geturl()
+    is_bare = parts.path in ("", "/") and not parts.query and not parts.fragment
+    return feed.location if is_bare else f"{parts.scheme}://{parts.netloc}/***"
 
 
 def told_without_secrets(text: str, feed: Feed, target: Target | None) -> str:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from headrace.errors import LedgerError, LedgerNotWritten, OwnerLost
+from headrace.errors import LedgerError, LedgerNotWritten, LedgerOutOfSight, OwnerLost
 from headrace.ledger.delta_schema import NO_ZONE, delta_schema, protocol
 from headrace.ledger.durable import crash_point, digest_of, is_temporary, put_if_absent, replace_file
 from headrace.ledger.log_files import (
@@ -37,6 +37,9 @@ from headrace.storage.folders import make_folder, sync_folder
 from headrace.storage.objects import Location, ObjectPath, Unconfirmed
 
 _PARTITION = "partition."
+# A log is listed so often before it is called broken, after moments in which who writes to it goes on.
+_LISTINGS = 5
+_LIST_AGAIN_SECONDS = 0.02
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,8 @@ class _Known:
     schema_string: str = ""
     commit: Commit | None = None
     partitioned_by: tuple[str, ...] = ()
+    # The checksum of that commit as it was read, by which the table is known again; empty if it was not.
+    mark: str = ""
 
 
 @dataclass(frozen=True)
@@ -131,12 +136,14 @@ class DeltaFolder:
         return self._known.partitioned_by
 
     def load(self) -> bool:
-        """Read the table's log; whether there is a table."""
+        """Read the table's log; whether there is a table. One that was read before must still be there."""
         try:
-            table = delta_table(self.path)
+            table = _read_beside_writers(self.path)
         except TableNotFoundError as error:
             try:
                 if not log_files(self.path):
+                    if self.version >= 0:
+                        raise self._out_of_sight("There is none")
                     return False
             except OSError as unreachable:
                 # No folder can have this name, so there is none: an older release let a relation be called so.
@@ -149,6 +156,8 @@ class DeltaFolder:
         if needed_but_damaged(self.path):
             # Cut off between two lines, a commit still reads well, with some of its files left out.
             raise self._unreadable("A commit is not what was written")
+        if self.version >= 0:
+            self._refuse_other(table)
         self._checkpointed = self._last_checkpoint()
         self._id = str(table.metadata().id)
         numbers = {
@@ -157,32 +166,55 @@ class DeltaFolder:
         actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
         files = {action["path"]: _data_file(action) for action in actions}
         partitioned_by = tuple(table.metadata().partition_columns)
-        self._known = _Known(table.version(), files, numbers, table.schema().to_json(), partitioned_by=partitioned_by)
+        self._known = _Known(
+            table.version(),
+            files,
+            numbers,
+            table.schema().to_json(),
+            partitioned_by=partitioned_by,
+            mark=self._mark_of(table.version()),
+        )
         return True
+
+    def _refuse_other(self, table: DeltaTable) -> None:
+        """Refuse a table that does not go on from what is known."""
+        known = self._known
+        # The commit itself may have gone since, summed up in a checkpoint.
+        found = self._mark_of(known.version)
+        if str(table.metadata().id) != self._id or (found and known.mark and found != known.mark):
+            raise self._out_of_sight("Another one lies there")
+        if table.version() < known.version:
+            raise self._out_of_sight(f"Version {known.version} was read, and it ends with version {table.version()}")
+
+    def _mark_of(self, version: int) -> str:
+        lines = commit_lines(self.log_file(version))
+        return "" if lines is None else checksum(lines)
 
     def follow(self) -> bool:
         """Read the commits after the version that is known; False where that is not enough, and all must be loaded.
 
-        It is not where commits may have gone since then, summed up in a checkpoint, where one is damaged, and where
-        one sets other columns.
+        It is not where commits may have gone since then, summed up in a checkpoint, where one is damaged, where one
+        sets other columns, and where the one that is known is not there: no commit after it says nothing then.
         """
         known, checkpointed = self._known, self._last_checkpoint()
         if known.version < 0 or checkpointed > known.version:
             return False
-        version, files, numbers = known.version, dict(known.files), dict(known.numbers)
+        if not known.mark or self._mark_of(known.version) != known.mark:
+            return False
+        version, files, numbers, mark = known.version, dict(known.files), dict(known.numbers), known.mark
         while (lines := commit_lines(file := self.log_file(version + 1))) is not None:
             actions = [json.loads(line) for line in lines]
             if any("metaData" in action or "protocol" in action for action in actions):
                 return False
             self._follow_commit(actions, files, numbers)
-            version += 1
+            version, mark = version + 1, checksum(lines)
         try:
             if file.is_file():
                 return False
         except OSError:
             return False
         if version > known.version:
-            self._known = replace(known, version=version, files=files, numbers=numbers, commit=None)
+            self._known = replace(known, version=version, files=files, numbers=numbers, commit=None, mark=mark)
         self._checkpointed = checkpointed
         return True
 
@@ -209,8 +241,10 @@ class DeltaFolder:
         Where it ends in an error, `missed` tells whether it exists nevertheless.
         """
         self.resolve_attempt()
-        make_folder(self.path / LOG)
         version = self.version + 1
+        if version == 0:
+            # The folder of a log that goes on is there; one that is not, because a mount is gone, must not be made.
+            make_folder(self.path / LOG)
         if version == self._unconfirmed:
             raise self._not_confirmed("That was an earlier commit; nothing of this one was done")
         attempt = self._attempted(commit, version)
@@ -400,6 +434,13 @@ class DeltaFolder:
             hint="run 'headrace verify --storage', and restore from a backup what it names",
         )
 
+    def _out_of_sight(self, why: str) -> LedgerOutOfSight:
+        return LedgerOutOfSight(
+            f"the log of {self.path.name} that was read before is out of sight",
+            detail=f"{why}: perhaps a mount is gone, or the home was moved or replaced. Nothing was changed.",
+            hint="bring the home back to where it was; if it was put back from a backup, open it again",
+        )
+
     def _not_confirmed(self, why: str) -> LedgerError:
         return LedgerError(
             f"the storage has not confirmed a commit of {self.path.name}",
@@ -422,6 +463,18 @@ class DeltaFolder:
 def delta_table(path: Location) -> DeltaTable:
     """A Delta table as delta-rs reads it."""
     return DeltaTable(str(path), storage_options=path.bucket.options if isinstance(path, ObjectPath) else None)
+
+
+def _read_beside_writers(path: Location) -> DeltaTable:
+    """The same of a table that another process may write to: a list of its log made meanwhile may leave commits out."""
+    for _ in range(_LISTINGS - 1):
+        try:
+            return delta_table(path)
+        except TableNotFoundError:
+            raise
+        except DeltaError:
+            time.sleep(_LIST_AGAIN_SECONDS)
+    return delta_table(path)
 
 
 def _add(one: DataFile, now: int, moves_rows: bool) -> dict[str, Any]:

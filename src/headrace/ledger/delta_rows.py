@@ -2,36 +2,60 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.ledger.durable import take_named, write_named
+from headrace.ledger.durable import ContentChanged, take_named, withdraw, write_named
 from headrace.ledger.names import plain_name
-from headrace.ledger.written import Written
+from headrace.ledger.written import Part, Written
 from headrace.state.delta import Delta
 from headrace.storage.folders import make_folder
 from headrace.storage.objects import Location
+
+_log = logging.getLogger("headrace.ledger")
 
 
 def delta_rows(
     folder: Location, inline_bytes: int, epoch: int, relation: str, delta: Delta | Written
 ) -> Iterator[dict[str, Any]]:
     """What the rows of a delta hold: most often it is one, with the delta inside. Files go to the folder."""
-    files, delta = (delta, delta.delta) if isinstance(delta, Written) else (None, delta)
+    parts, delta = (delta.parts, delta.delta) if isinstance(delta, Written) else ((), delta)
     columns = [*delta.rows.columns, pa.chunked_array([pa.array(delta.weights)])]
     table = pa.table(columns, names=[*delta.rows.column_names, "weight"])
     if table.nbytes <= inline_bytes:
         yield {"rows": len(delta), "delta": _to_bytes(table)}
-    elif files is None:
-        yield {"rows": len(delta), "file": write_large(folder, epoch, relation, table)}
+    elif taken := _taken(folder, epoch, relation, parts, len(delta)):
+        yield from taken
     else:
-        make_folder(folder)
-        for file, rows in files.parts():
-            yield {"rows": rows, "file": take_named(folder, _prefix(epoch, relation), file)}
+        yield {"rows": len(delta), "file": write_large(folder, epoch, relation, table)}
+
+
+def _taken(folder: Location, epoch: int, relation: str, parts: Sequence[Part], rows: int) -> list[dict[str, Any]]:
+    """What names files that hold so many rows, which are the folder's from now on, all of them or none.
+
+    None at all if one of them is no longer what the rows were read from: whoever holds the rows can write them.
+    """
+    if sum(part.rows for part in parts) != rows:
+        return []
+    make_folder(folder)
+    taken: list[dict[str, Any]] = []
+    try:
+        for part in parts:
+            if part.rows:
+                name = take_named(folder, _prefix(epoch, relation), part.file, part.digest)
+                taken.append({"rows": part.rows, "file": name})
+    except BaseException as error:
+        withdraw(folder / one["file"] for one in taken)
+        if not isinstance(error, ContentChanged):
+            raise
+        _log.warning("%s was changed by others, and is written anew for epoch %d", error, epoch)
+        return []
+    return taken
 
 
 def write_large(folder: Location, epoch: int, relation: str, table: pa.Table) -> str:

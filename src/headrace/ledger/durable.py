@@ -22,8 +22,6 @@ from headrace.errors import LedgerError
 from headrace.storage.folders import sync_folder
 from headrace.storage.objects import Location, ObjectPath, StoreFailed, Unconfirmed
 
-# What a disk says that cannot give a second name to a file of another, or gives none at all.
-_NO_LINKS = (errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK)
 _TEMPORARY = ".tmp-"
 _COPY_BYTES = 1024 * 1024
 _crash_at = os.environ.get("HEADRACE_CRASH_AT", "")
@@ -128,29 +126,34 @@ def write_named(
         raise
 
 
-def take_named(folder: Location, prefix: str, file: Path) -> str:
-    """Have a folder hold a file that lies elsewhere, under a name that carries the SHA-256 of its content; the name.
+class ContentChanged(Exception):
+    """A file no longer has the content that it is wanted for, or cannot be read any more."""
 
-    On the same disk both names stand for one file from then on, unless it is another user's, who could change it. The
-    caller syncs the folder.
+
+def take_named(folder: Location, prefix: str, file: Path, digest: str) -> str:
+    """Have a folder hold a copy of a file of this SHA-256, under a name that carries it; the name.
+
+    Not the file itself under a second name: whoever then changed it where it lies would change what is durable. The
+    caller syncs the folder. ContentChanged if the content is another: nothing has the name then.
     """
-    if isinstance(folder, Path) and file.stat().st_uid == os.geteuid():
-        name = f"{prefix}{digest_of(file)}{file.suffix}"
-        try:
-            with open(file, "rb") as content:
-                os.fsync(content.fileno())
-            crash_point("file written")
-            os.link(file, folder / name)
-            return name
-        except OSError as error:
-            if error.errno not in _NO_LINKS:
-                raise
 
     def copy(sink: Any) -> None:
-        for part in _parts(file):
+        copied = hashlib.sha256()
+        for part in _parts_now(file):
+            copied.update(part)
             sink.write(part)
+        if copied.hexdigest() != digest:
+            raise ContentChanged(file)
 
     return write_named(folder, prefix, copy, file.suffix)[0]
+
+
+def _parts_now(file: Path) -> Iterator[bytes]:
+    # What the reader of the parts raises does not pass through here: only that they cannot be read is told so.
+    try:
+        yield from _parts(file)
+    except OSError as error:
+        raise ContentChanged(file) from error
 
 
 def _upload_named(folder: ObjectPath, prefix: str, write: Callable[[Any], None], suffix: str) -> tuple[str, int]:

@@ -282,11 +282,11 @@ class Ledger:
             write()
         except HeadraceError:
             raise
-        except OSError as error:
+        except (OSError, pa.ArrowInvalid) as error:
             # Not the path, which is in what the error says: senders are told this.
             raise LedgerNotWritten(
                 "the ledger cannot be written",
-                detail=f"{error.strerror or error}. Nothing of it was committed.",
+                detail=f"{getattr(error, 'strerror', None) or error}. Nothing of it was committed.",
                 hint="free space or mend the rights of the home, then send the call again",
             ) from error
 

@@ -1,4 +1,4 @@
-"""A delta that lies in files already, as executors of Spark wrote it: the ledger takes the files as they are."""
+"""A delta that lies in files already, as executors of Spark wrote it: the ledger takes the files as they were read."""
 
 from __future__ import annotations
 
@@ -11,23 +11,39 @@ import pyarrow.parquet as pq
 from headrace.state.delta import Delta
 
 
+@dataclass(frozen=True)
+class Part:
+    """A file, the rows that were read from it, and the SHA-256 and the size that it had then."""
+
+    file: Path
+    rows: int
+    digest: str
+    size: int
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it is there, and as large as it was."""
+        try:
+            return self.file.stat().st_size == self.size
+        except OSError:
+            return False
+
+
 @dataclass(frozen=True, eq=False)
 class Written:
-    """A delta, and the Parquet files that hold its rows, each with its weight in a last column."""
+    """A delta, and the Parquet files that its rows were read from, each row with its weight in a last column."""
 
     delta: Delta
-    files: tuple[Path, ...]
+    parts: tuple[Part, ...]
 
     def __len__(self) -> int:
         return len(self.delta)
-
-    def parts(self) -> list[tuple[Path, int]]:
-        """The files that hold rows, and how many."""
-        counted = [(file, pq.read_metadata(file).num_rows) for file in self.files]
-        return [(file, rows) for file, rows in counted if rows]
 
     @property
     def is_readable(self) -> bool:
         """Whether whoever reads the files finds the very types of the delta: some have no form of their own there."""
         wanted = [*self.delta.rows.schema.types, pa.int64()]
-        return all(pq.read_schema(file).types == wanted for file in self.files)
+        try:
+            return all(pq.read_schema(part.file).types == wanted for part in self.parts)
+        except (OSError, pa.ArrowInvalid):
+            return False

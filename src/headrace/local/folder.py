@@ -32,6 +32,11 @@ def make_folder(path: Path) -> None:
         close_to_others(path)
 
 
+def folder_option(path: Path) -> str:
+    """What a command of `headrace local` needs after it to mean a folder; nothing if it is the usual one."""
+    return "" if path.absolute() == usual_folder() else f" --folder {path}"
+
+
 def close_to_others(path: Path) -> None:
     """Let nobody else look into a folder; what root starts may pass through it as another user."""
     path.chmod(0o711 if os.geteuid() == 0 else 0o700)
@@ -55,11 +60,12 @@ class Claim:
         self._lock: IO[str] = open(path / _LOCK, "w")  # noqa: SIM115 - held until released
         if not _locked(self._lock):
             self._lock.close()
-            running = read_running(path) or {}
+            running, where = read_running(path) or {}, folder_option(path)
             raise SetupError(
                 f"the servers in {path} are running already",
                 detail=f"Process {running['pid']} has started them." if running else "They are just being started.",
-                hint="`headrace local status` shows them, `headrace local down` ends them; or take another folder",
+                hint=f"`headrace local status{where}` shows them, `headrace local down{where}` ends them; "
+                "or take another folder",
             )
         self.logs.mkdir(exist_ok=True)
 

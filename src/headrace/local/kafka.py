@@ -14,7 +14,7 @@ from headrace.local.packages import KafkaJars, client
 from headrace.local.ports import HOST, listens
 from headrace.local.properties import properties
 from headrace.local.server import Program
-from headrace.spark.java import find_java, quick_start_options
+from headrace.spark.java import quick_start_command
 
 _ANSWER_SECONDS = 2.0
 _TOPIC_SECONDS = 30.0
@@ -81,15 +81,7 @@ def java_command(folder: Path, jars: KafkaJars, memory: str, main: str, settings
     logging_settings = folder / "log4j2.properties"
     logging_settings.parent.mkdir(parents=True, exist_ok=True)
     logging_settings.write_text(properties(_LOGGING))
-    return [
-        str(find_java().executable),
-        *quick_start_options(memory),
-        f"-Dlog4j2.configurationFile={logging_settings}",
-        "-cp",
-        ":".join(map(str, jars.class_path)),
-        main,
-        str(settings),
-    ]
+    return quick_start_command(memory, logging_settings, jars.class_path, main, str(settings))
 
 
 def broker_answers(bootstrap: str) -> bool:

@@ -7,6 +7,7 @@ the last word.
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import socket
@@ -25,7 +26,11 @@ from headrace.owner.register import Owner, Register, Sighting, register_of
 from headrace.storage.folders import make_folder
 from headrace.storage.objects import Location
 
+_log = logging.getLogger("headrace.owner")
 _BEATS_IN_A_TIMEOUT = 6
+# So often a folder that went away under who opens the home is made anew, after a moment in which others do the same.
+_TRIES = 20
+_TRY_AGAIN_SECONDS = 0.01
 _HINT = "close it there, or open it with read_only=True"
 
 # The tokens of what this process owns now. A fork owns nothing of it: its threads, the heartbeat too, stayed behind.
@@ -36,11 +41,13 @@ os.register_at_fork(after_in_child=_held.clear)
 class Ownership:
     """This process's hold on a home, kept by a heartbeat until it is released or lost."""
 
-    def __init__(self, home: Location, register: Register, owner: Owner) -> None:
+    def __init__(self, home: Location, register: Register, owner: Owner, made_folder: bool = False) -> None:
         self._home = home
         self._register = register
         self._owner = owner
+        self._made_folder = made_folder
         self._over = threading.Event()
+        self._lost = threading.Event()
         self._speaking = threading.Lock()
         _held.add(owner.token)
         self._heart = threading.Thread(target=self._beat_on, name="headrace-heartbeat", daemon=True)
@@ -61,6 +68,11 @@ class Ownership:
         """The random name of this owner, never used by another."""
         return self._owner.token
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether another has the home, as the heartbeat or a check has found; once it is so, it stays so."""
+        return self._lost.is_set()
+
     def check(self) -> None:
         """Return if this process still owns the home; once it does not, it never will again."""
         if os.getpid() != self._owner.pid:
@@ -78,7 +90,7 @@ class Ownership:
                 hint="mend the cause, then send the call again",
             ) from error
         if seen is None or seen.owner.token != self.token:
-            _held.discard(self.token)
+            self._let_go()
         if self.token not in _held:
             raise _lost(self._home, seen)
 
@@ -102,20 +114,37 @@ class Ownership:
             self._register.leave(self._owner)
         _held.discard(self.token)
 
+    def abandon(self) -> None:
+        """Let go of a home that could not be opened; a folder that was made for it goes, if it is empty."""
+        self.release()
+        if not self._made_folder or not isinstance(self._home, Path):
+            return
+        with suppress(OSError, HomeBusy), self._register.turn(self._owner.timeout):
+            if [one.name for one in self._home.iterdir()] == ["owner.lock"]:
+                (self._home / "owner.lock").unlink()
+                self._home.rmdir()
+
     def _beat_on(self) -> None:
         while not self._over.wait(self._owner.timeout / _BEATS_IN_A_TIMEOUT):
             try:
                 with self._speaking:
                     heard = self._register.beat(self._owner)
                 if not heard:
-                    _held.discard(self.token)
+                    self._let_go()
                     return
             except OSError:
                 continue
 
+    def _let_go(self) -> None:
+        """Another has the home; what this process released by itself it has not lost."""
+        _held.discard(self.token)
+        if not self._over.is_set() and not self._lost.is_set():
+            self._lost.set()
+            _log.error("this process no longer owns the home %s: another took it over", self._home)
 
-def take_ownership(home: Location, timeout: timedelta) -> Ownership:
-    """Become the owner of a home, or raise HomeBusy with who it is.
+
+def take_ownership(home: Location, timeout: timedelta, *, create: bool = True) -> Ownership:
+    """Become the owner of a home, or raise HomeBusy with who it is; its folder is made only where it may `create` one.
 
     An owner that ended is replaced at once. One that is only silent is replaced when it has been so for its own
     timeout and, because clocks can be set, stays so while it is watched.
@@ -123,21 +152,56 @@ def take_ownership(home: Location, timeout: timedelta) -> Ownership:
     seconds = timeout.total_seconds()
     register = register_of(home)
     silent: Sighting | None = None
+    made = False
+    tries = 0
     with _writing(home):
-        if isinstance(home, Path):
-            make_folder(home)
         while True:
-            with register.turn(seconds):
-                seen = register.look()
-                if seen is None or seen == silent or _has_ended(seen.owner):
-                    entered = register.enter(seen, _this_process(seconds))
-                    if entered is not None:
-                        return Ownership(home, register, entered)
-                    continue
-                patience = _patience(seen, register.now())
+            if create:
+                made = made or (isinstance(home, Path) and not home.exists())
+                make_folder(home)
+            try:
+                with register.turn(seconds):
+                    seen = register.look()
+                    if seen is None or seen == silent or _has_ended(seen.owner):
+                        entered = register.enter(seen, _this_process(seconds))
+                        if entered is not None:
+                            return Ownership(home, register, entered, made)
+                        continue
+                    patience = _patience(seen, register.now())
+            except FileNotFoundError as error:
+                # Whoever had begun the home just now gave it up, and its folder with it; or no file can be made there.
+                tries += 1
+                if tries == _TRIES:
+                    raise _no_place(home, error) from error
+                time.sleep(_TRY_AGAIN_SECONDS)
+                continue
             if not patience or _beats_within(home, seen, patience):
                 raise _busy(home, seen.owner)
             silent = seen
+
+
+class Watch:
+    """Who owns a home, for one who looks again and again: by heartbeats that come, whatever the clocks say."""
+
+    def __init__(self, home: Location) -> None:
+        self._home = home
+        self._seen: Sighting | None = None
+        self._has_looked = False
+        # When the register was first seen as it is now, by the clock of this process; none until it has changed.
+        self._changed_at: float | None = None
+
+    def living_owner(self) -> Owner | None:
+        """The owner, if there is one that runs and is heard; raises OSError where that cannot be told."""
+        seen = look(self._home)
+        if self._has_looked and seen != self._seen:
+            self._changed_at = time.monotonic()
+        self._seen, self._has_looked = seen, True
+        if seen is None or _has_ended(seen.owner):
+            return None
+        # How old the first heartbeat is only clocks can tell, and those of two machines may differ.
+        since = self._changed_at
+        silent = seen.silent_for(time.time()) if since is None else time.monotonic() - since
+        return seen.owner if silent < seen.owner.timeout else None
 
 
 def living_owner(home: Location) -> Owner | None:
@@ -209,6 +273,14 @@ def _writing(home: Location) -> Generator[None, None, None]:
             detail=f"{error}.",
             hint="free space or mend the rights of the home, or open it with read_only=True",
         ) from error
+
+
+def _no_place(home: Location, error: FileNotFoundError) -> LedgerError:
+    return LedgerError(
+        f"no file can be made in the home {home}",
+        detail=f"{error}. Its folder is gone, takes no files, or has links that lead nowhere.",
+        hint="name a folder that is there and takes files, and remove an owner.lock that is a link",
+    )
 
 
 @cache

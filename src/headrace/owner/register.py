@@ -114,13 +114,18 @@ class FileRegister:
     @contextmanager
     def turn(self, patience: float) -> Generator[None, None, None]:
         """Hold the lock for a moment; one who was stopped while holding it is not waited for forever."""
-        lock = os.open(self._home / "owner.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        lock = self._open_lock()
         try:
             until = time.monotonic() + patience
             while True:
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
+                    if self._is_named(lock):
+                        break
+                    # Whoever held it gave up the home that it had begun, and removed the file: others lock another.
+                    os.close(lock)
+                    lock = -1
+                    lock = self._open_lock()
                 except BlockingIOError:
                     if time.monotonic() >= until:
                         raise HomeBusy(
@@ -136,7 +141,18 @@ class FileRegister:
                 # Said aloud, because a fork in between would keep the lock beyond the closing here.
                 fcntl.flock(lock, fcntl.LOCK_UN)
         finally:
-            os.close(lock)
+            if lock >= 0:
+                os.close(lock)
+
+    def _open_lock(self) -> int:
+        return os.open(self._home / "owner.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+    def _is_named(self, lock: int) -> bool:
+        """Whether an open lock is the file that others find by its name."""
+        try:
+            return os.path.samestat(os.fstat(lock), (self._home / "owner.lock").stat())
+        except FileNotFoundError:
+            return False
 
     def now(self) -> float:
         # On a network disk this is the server's clock.

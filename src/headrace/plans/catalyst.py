@@ -25,6 +25,7 @@ from headrace.state.arrow_types import nullable_type
 
 _PLANS = "org.apache.spark.sql.catalyst.plans.logical."
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
+_OF_ANALYSIS = frozenset({"CTESubstitution", "CleanupAliases", "EliminateSubqueryAliases", "EliminateView"})
 
 
 class Catalyst:
@@ -141,7 +142,7 @@ class Catalyst:
 
     def rule(self, name: str) -> Callable[[Java], Java]:
         """One of Spark's own rewrite rules, as a function of plans."""
-        package = "analysis" if name in ("EliminateSubqueryAliases", "EliminateView", "CleanupAliases") else "optimizer"
+        package = "analysis" if name in _OF_ANALYSIS else "optimizer"
         return self.module(f"org.apache.spark.sql.catalyst.{package}.{name}").apply
 
     def parse_query(self, sql: str) -> Java:
@@ -178,6 +179,14 @@ class Catalyst:
                     self._sessions().setActiveSession(before.get())
                 elif before is not None:
                     self._sessions().clearActiveSession()
+
+    def has_temporary_view(self, name: str) -> bool:
+        """Whether a temporary view of this session has a name; none but ours are in it."""
+        return self._names.getRawTempView(name).isDefined()
+
+    @cached_property
+    def _names(self) -> Java:
+        return self.jsession.sessionState().catalog()
 
     def analyze(self, plan: Java) -> Java:
         """The plan with every name and type resolved by Spark."""

@@ -7,8 +7,9 @@ public Object run(Object[] given) {
   scala.collection.immutable.Map resources = (scala.collection.immutable.Map) given[3];
   String path = (String) given[4];
   org.apache.spark.SparkEnv env = org.apache.spark.SparkEnv.get();
-  // No task of Spark's has a number below zero, and no two of these run in one thread.
-  long id = -Thread.currentThread().getId() - 1L;
+  // No task of Spark's has a number below zero, and no two of these run in one thread. Spark's own number for a thread
+  // without a task, under which the whole driver reads broadcasts, is below them, too: these begin after it.
+  long id = org.apache.spark.storage.BlockInfo$.MODULE$.NON_TASK_WRITER() - 1L - Thread.currentThread().getId();
   org.apache.spark.memory.TaskMemoryManager memory =
       new org.apache.spark.memory.TaskMemoryManager(env.memoryManager(), id);
   org.apache.spark.TaskContextImpl context = new org.apache.spark.TaskContextImpl(

@@ -13,7 +13,7 @@ import re
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,7 +24,7 @@ from headrace.plans.direct import DirectRun, directly
 from headrace.plans.fresh import FreshQuery
 from headrace.plans.query import Build, Leaf, LeafShape, make_leaf, numbered
 from headrace.plans.trees import Java, items, kind_of
-from headrace.storage.scratch import spark_path
+from headrace.storage.scratch import make_again, spark_path
 
 _FRESH_EACH_RUN = frozenset(
     {
@@ -145,11 +145,18 @@ class PreparedQuery:
             self._sizes[i] = size
         # A plan remembers each file's length. The footer is found from the end, so the gap goes before it.
         footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
-        with open(self._paths[i], "wb", buffering=0) as file:
+        with self._opened(self._paths[i]) as file:
             file.write(content[:footer])
             file.seek(size - len(content), os.SEEK_CUR)
             file.write(content[footer:])
         return grown
+
+    def _opened(self, path: Path) -> IO[bytes]:
+        try:
+            return open(path, "wb", buffering=0)
+        except FileNotFoundError:
+            make_again(path.parent)
+            return open(path, "wb", buffering=0)
 
 
 def _file_form(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -135,6 +135,11 @@ private void surveyEach(scala.collection.Iterator each, java.util.Map found, jav
 
 private void surveyNode(org.apache.spark.sql.catalyst.trees.TreeNode node, java.util.Map found, java.util.Map seen,
     String optioned) {
+  if (node instanceof org.apache.spark.sql.catalyst.plans.logical.View
+      && ((org.apache.spark.sql.catalyst.plans.logical.View) node).isTempView()) {
+    // One of our own relations: the query has made nothing of it, nor of what lies below.
+    return;
+  }
   boolean isPlan = node instanceof org.apache.spark.sql.catalyst.plans.QueryPlan;
   tell(found, isPlan ? "plan" : "expression", node.getClass().getName(), node);
   if (node instanceof org.apache.spark.sql.catalyst.analysis.UnresolvedFunction) {
@@ -158,10 +163,8 @@ private void surveyNode(org.apache.spark.sql.catalyst.trees.TreeNode node, java.
       tell(found, "stream", name, node);
     }
   }
-  if (node instanceof org.apache.spark.sql.catalyst.plans.logical.LocalRelation
-      || (node instanceof org.apache.spark.sql.catalyst.plans.logical.View
-          && ((org.apache.spark.sql.catalyst.plans.logical.View) node).isTempView())) {
-    // Rows, or one of our own relations: the query has made nothing of what lies below.
+  if (node instanceof org.apache.spark.sql.catalyst.plans.logical.LocalRelation) {
+    // Rows: the query has made nothing of what lies below.
     return;
   }
   if (!isPlan) {

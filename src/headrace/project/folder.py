@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from urllib.parse import unquote, urlparse
+from typing import Any, cast
+from urllib.parse import unquote, urlsplit
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from headrace.errors import ProjectError
+from headrace.plain_yaml import read_yaml
 from headrace.settings import Settings, read_settings, told_fault
 
 FILE_NAME = "headrace.yml"
@@ -59,6 +60,15 @@ class ProjectFile(BaseModel):
     )
     settings: Settings = Field(default_factory=Settings, description="Settings of the home, by their names.")
 
+    @field_validator("settings", mode="before")
+    @classmethod
+    def _refuse_other_keys(cls, given: Any) -> Any:
+        """Refuse what is no name: it would be a keyword of Python's call by which settings are made."""
+        for key in cast("dict[object, Any]", given) if isinstance(given, dict) else ():
+            if not isinstance(key, str) or key.startswith("_"):
+                raise ValueError(f"{key} is no name of a setting")
+        return given
+
 
 @dataclass(frozen=True)
 class Project:
@@ -76,11 +86,25 @@ class Project:
     @property
     def home(self) -> str:
         """Where its home lies: a folder, or the URI of one in an object store."""
-        storage = urlparse(self.content.storage)
-        if storage.scheme not in ("", "file"):
-            return self.content.storage
-        path = unquote(storage.path) if storage.scheme == "file" else self.content.storage
-        return str(self.folder / Path(path).expanduser())
+        given = self.content.storage
+        try:
+            storage = urlsplit(given)
+            if storage.scheme not in ("", "file"):
+                return given
+            path = Path(unquote(storage.path) if storage.scheme == "file" else given).expanduser()
+        except (RuntimeError, ValueError) as error:
+            raise ProjectError(
+                f"the storage {given} cannot be read",
+                detail=f"{str(error).removesuffix('.')}.",
+                hint=f"let storage in {self.folder / FILE_NAME} name a folder, or a URI such as s3://bucket/home",
+            ) from error
+        if storage.scheme == "file" and (storage.netloc not in ("", "localhost") or storage.query or storage.fragment):
+            raise ProjectError(
+                f"the storage {given} is no folder of this machine",
+                detail="What stands after file:// and before the next slash is a machine; ? and # end a path.",
+                hint=f"write storage in {self.folder / FILE_NAME} as file:///folder, or the folder itself",
+            )
+        return str(self.folder / path)
 
     @property
     def notes(self) -> list[str]:
@@ -120,11 +144,25 @@ class Project:
         if Path(pattern).is_absolute() or ".." in Path(pattern).parts:
             raise ProjectError(
                 f"the library {pattern} lies outside of the project",
+                detail="It begins with a slash, or goes up by two dots.",
                 hint=f"name files relative to the folder of {FILE_NAME}",
             )
+        if not Path(pattern).parts:
+            raise ProjectError(
+                f"the library {pattern} names no files",
+                detail="It is the project's folder itself.",
+                hint="write ** for every file in it and below it",
+            )
         whole = f"{pattern}/*" if Path(pattern).name == "**" else pattern
-        matches = self.folder.glob(whole)
-        return [path for path in matches if path.is_file() and not path.is_relative_to(self.home)]
+        home = self.home
+        try:
+            return [path for path in self.folder.glob(whole) if path.is_file() and not path.is_relative_to(home)]
+        except (OSError, RuntimeError, ValueError) as error:
+            raise ProjectError(
+                f"the library {pattern} cannot be looked for",
+                detail=f"{error}.",
+                hint=f"see the libraries in {self.folder / FILE_NAME}; sql/** is every file below the folder sql",
+            ) from error
 
 
 def open_project(path: Path, values: Mapping[str, str] | None = None) -> Project:
@@ -152,13 +190,20 @@ def is_project(path: Path) -> bool:
 
 def _read(file: Path, text: str) -> ProjectFile:
     try:
-        content = yaml.safe_load(text)
+        content = read_yaml(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         position = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-        raise ProjectError(f"{file}{position}: {error.problem or 'it is not YAML'}", hint="mend the YAML") from error
+        said = ", ".join(part for part in (error.context, error.problem) if part).removesuffix(".")
+        raise ProjectError(
+            f"{file}{position} cannot be read as YAML", detail=f"{said[:1].upper()}{said[1:]}.", hint="mend the YAML"
+        ) from error
     if not isinstance(content, dict):
-        raise ProjectError(f"{file} holds no keys", hint="begin with 'name: ' and the project's name")
+        raise ProjectError(
+            f"{file} holds no keys",
+            detail="It is empty, or another value than keys with theirs.",
+            hint="begin with 'name: ' and the project's name",
+        )
     try:
         return ProjectFile.model_validate(content)
     except ValidationError as error:

@@ -48,7 +48,10 @@ class Contents:
             # A number may have come to be that of another part.
             if found is not None and all(ref() is part for ref, part in zip(found.parts, parts, strict=True)):
                 self._kept.move_to_end(key)
-                return found.content
+            else:
+                found = None
+        if found is not None and found.content.is_there:
+            return found.content
         content = self._frames.content(snapshot)
         if parts:
             self._keep(key, parts, content)

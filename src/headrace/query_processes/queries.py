@@ -101,7 +101,8 @@ class ServedQueries:
                 if constants is not None:
                     return constants
             contents = self._named(query.sql, relations if names is None else _Renamed(relations, names))
-            asked = Question("changes", query.sql, contents, query.line, query.column, None, query.types, query.pieces)
+            made_of = query.types, query.pieces, query.values
+            asked = Question("changes", query.sql, contents, query.line, query.column, None, *made_of)
             return conform(self._processes.rows(asked, stop), query.types)
 
         return read

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import pyarrow as pa
 from pyspark.sql.types import DataType, StructField, StructType
 
+from headrace.ledger.written import Part
 from headrace.query_processes.wire import Message, WireBroken, to_bytes, to_table
 from headrace.reading.files import File
 from headrace.reading.frames import Content
@@ -28,7 +29,7 @@ _KEPT_COUNT = 256
 class Question:
     """One query over given relations: its rows, Spark's plan of it, or the rows that a statement changes.
 
-    Those are cast to the given types, and their query is made of the pieces of a statement.
+    Those are cast to the given types, and their query is made of the pieces of a statement, or is VALUES of columns.
     """
 
     kind: Kind
@@ -39,6 +40,7 @@ class Question:
     rows: int | None = None
     types: tuple[DataType, ...] = ()
     pieces: tuple[Piece, ...] = ()
+    values: tuple[str, ...] = ()
 
 
 class QuestionWriter:
@@ -73,6 +75,7 @@ class QuestionWriter:
             "rows": question.rows,
             "types": StructType([StructField("", kind) for kind in question.types]).jsonValue(),
             "pieces": [_piece_json(piece) for piece in question.pieces],
+            "values": question.values,
             "relations": relations,
             "forget": self._forget(),
         }
@@ -125,7 +128,7 @@ class QuestionReader:
         types = tuple(field.dataType for field in StructType.fromJson(head["types"]).fields)
         pieces = tuple(Piece(at, Expression(text, line, column)) for at, text, line, column in head["pieces"])
         line, column, rows = head["line"], head["column"], head["rows"]
-        return Question(head["kind"], head["sql"], relations, line, column, rows, types, pieces)
+        return Question(head["kind"], head["sql"], relations, line, column, rows, types, pieces, tuple(head["values"]))
 
     def _relation(self, written: Mapping[str, Any], parts: Sequence[bytes]) -> tuple[Content, StructType]:
         if "known" in written:
@@ -143,12 +146,12 @@ def _piece_json(piece: Piece) -> list[object]:
 
 
 def _file_json(file: File) -> list[object]:
-    return [str(file.path), file.weighted]
+    return [str(file.path), file.weighted, [[str(p.file), p.rows, p.digest, p.size] for p in file.parts]]
 
 
 def _file_of(written: Sequence[Any]) -> File:
-    path, weighted = written
-    return File(Path(path), weighted)
+    path, weighted, parts = written
+    return File(Path(path), weighted, tuple(Part(Path(file), *known) for file, *known in parts))
 
 
 def answer_rows(message: Message) -> pa.Table:

@@ -189,7 +189,8 @@ class Worker:
 
 def _rows(question: Question, queries: Queries) -> pa.Table:
     if question.kind == "changes":
-        asked = ChangeQuery(question.sql, question.types, question.line, question.column, question.pieces)
+        made_of = question.pieces, question.values
+        asked = ChangeQuery(question.sql, question.types, question.line, question.column, *made_of)
         return read_rows(queries, asked, question.relations, large=False)
     return queries.run(question.sql, question.relations, question.line, question.column, question.rows)
 

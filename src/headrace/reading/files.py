@@ -16,8 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from headrace.ledger.written import Part
 from headrace.state.delta import Delta, Weights, gather
 from headrace.state.state import Stretch
+from headrace.storage.scratch import let_read, make_again
 
 IDENTITY = ("_headrace_low", "_headrace_high")
 WEIGHT = "_headrace_weight"
@@ -26,10 +28,24 @@ _GRACE_SECONDS = 600.0
 
 @dataclass(frozen=True)
 class File:
-    """Where rows lie; in a weighted file each lies once, and a column says how often it is there."""
+    """Where rows lie; in a weighted file each lies once, and a column says how often it is there.
+
+    The parts are what rows were read from, where it is a folder that Spark wrote: no other file in it counts.
+    """
 
     path: Path
     weighted: bool = False
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def is_there(self) -> bool:
+        """Whether nobody has removed it, or torn a part of it."""
+        return all(part.is_there for part in self.parts) if self.parts else self.path.exists()
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """What is to be read for its rows."""
+        return tuple(part.file for part in self.parts) or (self.path,)
 
 
 class Files:
@@ -46,6 +62,7 @@ class Files:
 
     def new_path(self, kind: str) -> Path:
         """A path that nothing has yet."""
+        make_again(self._folder)
         with self._lock:
             self._count += 1
             return self._folder / f"{kind}-{self._count}.parquet"
@@ -54,6 +71,8 @@ class Files:
         """The file of the rows that a stretch brings, with their identities."""
         with self._lock:
             written = self._written.get(stretch)
+            if written is not None and _is_lost(written):
+                written = None
             ours = written is None
             if written is None:
                 written = self._written[stretch] = Future()
@@ -76,7 +95,12 @@ class Files:
     def written(self, rows: pa.Table) -> File | None:
         """The folder that rows were read from, if it is kept."""
         made, file = self._kept.get(id(rows), (None, None))
-        return file if made is not None and made() is rows else None
+        if file is None or made is None or made() is not rows:
+            return None
+        if not file.is_there:
+            self._kept.pop(id(rows), None)
+            return None
+        return file
 
     def keep(self, rows: pa.Table, file: File) -> None:
         """Keep the folder that rows were read from for as long as they are there."""
@@ -123,6 +147,11 @@ class Files:
         self._discard(path)
 
 
+def _is_lost(written: Future[File]) -> bool:
+    """Whether a file was written, and is no longer there."""
+    return written.done() and written.exception() is None and not written.result().is_there
+
+
 def weighed(rows: pa.Table, weights: Weights) -> pa.Table:
     """Rows as c0, c1, ..., with their weights as a last column unless each is there once."""
     named = pa.table(list(rows.columns), names=[f"c{i}" for i in range(rows.num_columns)])
@@ -142,6 +171,7 @@ def _write(path: Path, write: Callable[[Path], None]) -> None:
     unfinished = path.with_suffix(".unfinished")
     try:
         write(unfinished)
+        let_read(unfinished)
         unfinished.rename(path)
     except BaseException:
         remove(unfinished)

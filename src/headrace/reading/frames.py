@@ -18,7 +18,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, LongType, NullType, StructField, StructType
 
 from headrace.errors import WorkFailed
-from headrace.ledger.written import Written
+from headrace.ledger.durable import digest_of
+from headrace.ledger.written import Part, Written
 from headrace.plans.catalyst import Catalyst, analyzed_plan, nullable_frame
 from headrace.plans.trees import Java, children, column_index, columns_of
 from headrace.reading.files import IDENTITY, WEIGHT, File, Files, remove, weighed
@@ -51,6 +52,11 @@ class Content:
     rows: pa.Table
     rest: File | None = None
     kept: object = None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether nobody has removed one of its files."""
+        return all(file.is_there for file in (*self.files, *(() if self.rest is None else (self.rest,))))
 
     @property
     def size(self) -> int:
@@ -173,7 +179,7 @@ class Frames:
         fields = [StructField(f"c{i}", f.dataType, True) for i, f in enumerate(schema.fields)]
         there = [name for name in extra if name != WEIGHT or file.weighted]
         full = StructType([*fields, *(StructField(name, LongType(), False) for name in there)])
-        frame = self.catalyst.session.read.schema(full).parquet(spark_path(file.path))
+        frame = self.catalyst.session.read.schema(full).parquet(*map(spark_path, file.paths))
         columns = [F.col(name) if name in full.names else F.lit(1).cast("long").alias(name) for name in extra]
         return frame.select(*(field.name for field in fields), *columns)
 
@@ -243,7 +249,8 @@ class Frames:
         kept = False
         try:
             whole = named if weighted else named.withColumn(WEIGHT, F.lit(1).cast("long"))
-            table = self._through_files(nullable_frame(whole).toDF(*names, WEIGHT), kinds, path)
+            parts: list[Part] = []
+            table = self._through_files(nullable_frame(whole).toDF(*names, WEIGHT), kinds, path, parts.append)
             weights = _weights(table, width)
             delta = consolidate(table.select(list(range(width))), weights)
             # Rows of which some are equal have become fewer.
@@ -252,7 +259,7 @@ class Frames:
             if not kept:
                 remove(path)
         if kept:
-            self._files.keep(delta.rows, File(path, weighted=bool(np.any(weights != 1))))
+            self._files.keep(delta.rows, File(path, bool(np.any(weights != 1)), tuple(parts)))
         return delta
 
     def written(self, delta: Delta) -> Written | None:
@@ -260,13 +267,15 @@ class Frames:
         file = self._files.written(delta.rows)
         if file is None:
             return None
-        written = Written(delta, tuple(sorted(file.path.glob("*.parquet"))))
+        written = Written(delta, file.parts)
         return written if written.is_readable else None
 
-    def _through_files(self, frame: Any, types: Sequence[DataType], path: Path) -> pa.Table:
+    def _through_files(
+        self, frame: Any, types: Sequence[DataType], path: Path, note: Callable[[Part], None] | None = None
+    ) -> pa.Table:
         """The first columns of a frame, of these types, by way of files: mapped, and never in the heap at once."""
         written = self._write(frame, path)
-        parts = _parts(sorted(path.glob("*.parquet")), frame.columns[: len(types)])
+        parts = _parts(sorted(path.glob("*.parquet")), frame.columns[: len(types)], note)
         table = mapped.rows(arrow_schema(types), (conform(part, types) for part in parts))
         if written not in (None, table.num_rows):
             raise _unseen(path, written, table.num_rows)
@@ -316,12 +325,24 @@ def _weights(table: pa.Table, index: int) -> Weights:
     return table.column(index).to_numpy().astype(np.int64)
 
 
-def _parts(files: Sequence[Path], columns: Sequence[str]) -> Iterator[pa.Table]:
-    """The rows of Parquet files, a bounded number at a time."""
+def _parts(
+    files: Sequence[Path], columns: Sequence[str], note: Callable[[Part], None] | None = None
+) -> Iterator[pa.Table]:
+    """The rows of Parquet files, a bounded number at a time; whoever wants it is told what each file was."""
     for path in files:
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=mapped.LARGE, columns=list(columns)):
-                yield pa.Table.from_batches([batch])
+        # Before it is read: what changes while it is read, or later, is found by this.
+        digest = "" if note is None else digest_of(path)
+        rows, size = 0, path.stat().st_size
+        try:
+            with pq.ParquetFile(path) as file:
+                for batch in file.iter_batches(batch_size=mapped.LARGE, columns=list(columns)):
+                    rows += batch.num_rows
+                    yield pa.Table.from_batches([batch])
+        except pa.ArrowInvalid as error:
+            # Spark wrote it whole: whatever has torn it since is of the machine, and may not happen again.
+            raise OSError(f"{path} cannot be read: {error}") from error
+        if note is not None:
+            note(Part(path, rows, digest, size))
 
 
 def _identities(low: Hashes, high: Hashes) -> pa.Table:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from pyspark.sql.types import DataType
 
 from headrace.catalog.catalog import View
 from headrace.intake.identity import row_identity_of
+from headrace.plans.failures import FAILURES, work_failed
 from headrace.progress import Listener, Step, silent
 from headrace.reading.queries import Queries, Relations
 from headrace.rules.base import is_floating
@@ -95,7 +96,7 @@ def recompute(
         tell(Step("view", view.name, 0, 1))
         large = size(view.name) > settings.small_bound
         most = max(map(size, (view.name, *view.resolved.reads)))
-        with one_large if most > _FEW_ROWS else nullcontext():
+        with one_large if most > _FEW_ROWS else nullcontext(), _told_as_ours(view.name):
             # From its text, unless ties or the clock had to be settled.
             if view.resolved.ties or view.resolved.uses_clock:
                 expected = frames.bind(view.resolved.plan, relations.__getitem__)
@@ -116,6 +117,14 @@ def recompute(
     with ThreadPoolExecutor(_AT_A_TIME, "headrace-judge") as pool:
         differences = [one for found in pool.map(judge, views) for one in found]
     return Verdict(tuple(differences), tuple(view.name for view in views))
+
+
+@contextmanager
+def _told_as_ours(view: str) -> Generator[None, None, None]:
+    try:
+        yield
+    except FAILURES as error:
+        raise work_failed(f"the recompute of {view}", error) from error
 
 
 def compare(

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Annotated, TypeVar
+from typing import Annotated, TypeVar, cast
 
 import pyarrow as pa
 from fastapi import Depends, Request
@@ -126,7 +126,7 @@ def forbidden(what: str, detail: str = "") -> Refusal:
 
 
 def refuse_unwritten(access: Access, *tables: str) -> None:
-    """Refuse changes of tables to who may not make them."""
+    """Refuse tables to who may not change them: before a body is read, or where there is none."""
     for table in tables:
         if not access.may_write(table):
             raise forbidden(f"write to {table[:60]}")
@@ -151,6 +151,14 @@ def named_to(access: Access, catalog: Catalog) -> Mapping[str, Relation]:
     if access.may_observe():
         return catalog.relations
     return {name: one for name, one in catalog.relations.items() if access.may_read(name, system=_is_system(one))}
+
+
+def counted_as(access: Access, catalog: Catalog) -> dict[str, str]:
+    """By each relation that somebody is told of, the one whose figures are told: what is read in its place.
+
+    Figures of the relation itself would tell of rows that are hidden. What stands in for it may not be there.
+    """
+    return {name: access.reads_in_place_of(name) for name in named_to(access, catalog)}
 
 
 @dataclass(frozen=True)
@@ -230,15 +238,21 @@ def judged(statement: Statement, access: Access, catalog: Catalog) -> Statement:
     raise forbidden("administer this home")
 
 
-def refuse_parts(access: Access, changes: Mapping[str, Sequence[object]]) -> None:
-    """Refuse changes of parts of rows that somebody does not see as they are: the rest of them could come to light."""
+def refuse_changes(access: Access, changes: Mapping[str, object]) -> None:
+    """Refuse changes by table that somebody may not make; every route that takes some asks this before it submits them.
+
+    Parts of rows that are not seen as they are may not be changed either: the rest of them could come to light.
+    """
+    refuse_unwritten(access, *changes)
     for table, listed in changes.items():
-        if access.reads_in_place_of(table) != table.lower() and any(_is_part(one) for one in listed):
+        if access.reads_in_place_of(table) != table.lower() and _has_parts(listed):
             raise forbidden(f"update rows of {table[:60]}", "A view stands in for it. Send whole rows as inserts.")
 
 
-def _is_part(change: object) -> bool:
-    return isinstance(change, Mapping) and "update" in change
+def _has_parts(listed: object) -> bool:
+    # What is no list of changes is refused by who reads it.
+    changes = cast("Sequence[object]", listed) if isinstance(listed, Sequence) else ()
+    return any(isinstance(one, Mapping) and "update" in one for one in changes)
 
 
 def names_read(access: Access, catalog: Catalog) -> Callable[[str], str | None]:

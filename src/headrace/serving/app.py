@@ -81,7 +81,8 @@ def build_app(hr: Headrace, settings: Settings, processes: QueryProcesses | None
         # Served by data/openapi.py, with the relations that there are.
         openapi_url=None,
     )
-    service = app.state.service = service_for(home_of(hr), settings, processes)
+    ring = KeyRing(home_of(hr).path)
+    service = app.state.service = service_for(home_of(hr), settings, processes, ring)
     app.state.history = History(home_of(hr))
     service.metrics.listen(home_of(hr).core, home_of(hr).loop)
     app.state.medallion = Medallion(hr)
@@ -106,7 +107,6 @@ def build_app(hr: Headrace, settings: Settings, processes: QueryProcesses | None
     data.install(app)
     commands.install(app, hr, settings.commands)
     feldera.install(app, str(home_of(hr).path))
-    ring = KeyRing(home_of(hr).path)
     ring.start()
     openid = app.state.openid = OpenId(settings)
     credentials = app.state.credentials = Credentials(settings.api_keys, ring, needed=openid.is_offered)

@@ -101,7 +101,7 @@ class Credentials:
 
 
 class Guarded:
-    """Lets a request pass that carries a key or a session; if there are no keys, one that is meant for this machine.
+    """Lets a request pass that carries a key or a session; if there are no keys, one of and for this machine.
 
     What a page of another site has a browser send never passes. What the sender may do goes along with the request,
     and what no route judges is refused here to all but administrators.
@@ -121,9 +121,14 @@ class Guarded:
         if scope["type"] == "http":
             refusal = self._judge(scope)
             if refusal is not None and not _is_open(scope["path"], refusal):
-                self._refusals.note(scope, refusal)
+                self._refusals.note(scope, refusal.status, refusal.code)
                 await respond(refusal)(scope, receive, send)
                 return
+            if refusal is not None and refusal.status == 401 and _given(Headers(scope=scope)):
+                # Where everybody is answered, the answer may tell all the same whether a key is known.
+                self._refusals.note(scope, refusal.status, refusal.code)
+            else:
+                send = self._refusals.noted(scope, send)
         await self._app(scope, receive, send)
 
     def _judge(self, scope: Scope) -> Refusal | None:
@@ -134,7 +139,7 @@ class Guarded:
         if foreign is not None:
             return foreign
         if not self._credentials.is_needed:
-            elsewhere = _foreign(headers, scope.get("scheme", "http"))
+            elsewhere = _foreign(headers, scope.get("scheme", "http")) or _from_elsewhere(scope)
             if elsewhere is not None:
                 return elsewhere
             access = _THIS_MACHINE
@@ -248,6 +253,21 @@ def _foreign(headers: Headers, scheme: str) -> Refusal | None:
     if page is not None and _page_origin(page) != own:
         return _foreign_site("The request comes from a page of another site.")
     return None
+
+
+def _from_elsewhere(scope: Scope) -> Refusal | None:
+    """Refuse who is not on this machine, whatever address the server has come to listen on and a request names."""
+    client = scope.get("client")
+    if client is not None and is_loopback(client[0]):
+        return None
+    return Refusal(
+        403,
+        "not_this_machine",
+        "without an API key only this machine is served",
+        detail="The request comes from another one.",
+        hint="make a key with headrace key create, and send it as Authorization: Bearer <key>",
+        headers={"Connection": "close"},
+    )
 
 
 def _foreign_site(detail: str) -> Refusal:

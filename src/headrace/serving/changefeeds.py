@@ -40,6 +40,7 @@ from headrace.serving.service import Service
 from headrace.serving.source_limits import refuse_unlisted
 from headrace.sql.feed_statements import FEED_SINKS
 from headrace.sql.statements import AlterFeed, CreateFeed, FeedAction
+from headrace.statements.audited import noted_parked
 
 router = APIRouter(tags=["changefeeds"])
 FeedName = Annotated[str, Path(max_length=NAME_LENGTH, description="The name of a changefeed.")]
@@ -215,13 +216,15 @@ async def act(name: FeedName, verb: Literal["replay", "discard"], request: Reque
         raise invalid([{"loc": ("sequences",), "msg": "say which: sequences, or all = true"}])
 
     def run() -> dict[str, Any]:
-        rows = find_parked(service.engine.core, _one(service, name)["id"], chosen.sequences)
-        lacking = set(chosen.sequences or ()) - {one["sequence"] for one in rows}
-        if lacking:
-            raise RelationNameError(f"there is no parked event {min(lacking)} of changefeed {name}")
         engine = service.engine
-        receipt = discard(engine.loop, rows) if verb == "discard" else replay_parked(engine.loop, engine.feeds, rows)
-        return receipt.to_json()
+        with noted_parked(engine.audit, verb):
+            rows = find_parked(engine.core, _one(service, name)["id"], chosen.sequences)
+            lacking = set(chosen.sequences or ()) - {one["sequence"] for one in rows}
+            if lacking:
+                raise RelationNameError(f"there is no parked event {min(lacking)} of changefeed {name}")
+            again = verb == "replay"
+            receipt = replay_parked(engine.loop, engine.feeds, rows) if again else discard(engine.loop, rows)
+            return receipt.to_json()
 
     return await answered(request, service, run)
 

@@ -23,6 +23,7 @@ from headrace.serving.problems import invalid
 from headrace.serving.rows import JSON
 from headrace.serving.service import Service
 from headrace.sources.dead_letters import Filter, discard, find_letters, refuse_unknown, replay
+from headrace.statements.audited import noted_letters
 
 router = APIRouter(tags=["sources"])
 
@@ -114,8 +115,9 @@ async def act(verb: Literal["replay", "discard"], request: Request, service: OfS
         raise invalid([{"loc": ("ids",), "msg": "say which: ids, source, stage, or all = true"}])
 
     def run() -> dict[str, Any]:
-        letters = _letters(service, chosen)
-        return (replay if verb == "replay" else discard)(service.engine.loop, letters).to_json()
+        with noted_letters(service.engine.audit, verb):
+            letters = _letters(service, chosen)
+            return (replay if verb == "replay" else discard)(service.engine.loop, letters).to_json()
 
     return await answered(request, service, run)
 
@@ -131,10 +133,11 @@ async def replay_one(id: LetterId, request: Request, service: OfService) -> Resp
     text = edited_text(await read_small_body(request))
 
     def run() -> dict[str, Any]:
-        letters = _letters(service, Chosen(ids=[id]))
-        if text is not None:
-            letters = [{**one, "payload": text} for one in letters]
-        return replay(service.engine.loop, letters).to_json()
+        with noted_letters(service.engine.audit, "replay"):
+            letters = _letters(service, Chosen(ids=[id]))
+            if text is not None:
+                letters = [{**one, "payload": text} for one in letters]
+            return replay(service.engine.loop, letters).to_json()
 
     return await answered(request, service, run)
 

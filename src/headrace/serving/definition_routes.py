@@ -31,7 +31,7 @@ M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
 
 # How a definition, a deed and a look at one may be refused.
-DEFINING = refusals(400, 404, 408, 413, 422, 429, 503)
+DEFINING = refusals(400, 404, 408, 409, 413, 422, 429, 503)
 DOING = refusals(400, 404, 422, 429, 503)
 LOOKING = refusals(404, 422, 503)
 

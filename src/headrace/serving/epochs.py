@@ -11,7 +11,7 @@ from fastapi.responses import Response
 from headrace.capture.exact_json import read_json
 from headrace.capture.messages import Undecodable
 from headrace.epoch.digest import digest
-from headrace.serving.access import OfAccess, refuse_parts, refuse_unwritten
+from headrace.serving.access import OfAccess, refuse_changes
 from headrace.serving.bodies import read_body
 from headrace.serving.ingress import KEY_LENGTH, answered
 from headrace.serving.openapi import NAME_LENGTH, ReceiptBody, TokenBody, body, refusals
@@ -47,8 +47,7 @@ async def epochs(
         try:
             sent = await read_body(request, slot)
             changes = await run_in_threadpool(_read, sent)
-            refuse_unwritten(access, *changes)
-            refuse_parts(access, changes)
+            refuse_changes(access, changes)
         except BaseException:
             slot.release()
             raise

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headrace.access.grants import Access
-from headrace.events.store import EventStore
+from headrace.events.open_store import OpenStore
+from headrace.events.store import open_store_of
 from headrace.serving.access import forbidden
 from headrace.serving.service import Service
 
 
-def store_to_read(service: Service, access: Access, named: str | None) -> EventStore:
+def store_to_read(service: Service, access: Access, named: str | None) -> OpenStore:
     """The store that is read; one for which a view stands in is not read as it is."""
 
     def allowed(store: str) -> bool:
@@ -23,7 +24,7 @@ def store_to_read(service: Service, access: Access, named: str | None) -> EventS
     return _store(service, access, named, allowed, "read")
 
 
-def store_to_append(service: Service, access: Access, named: str | None) -> EventStore:
+def store_to_append(service: Service, access: Access, named: str | None) -> OpenStore:
     """The store to which events are appended."""
     return _store(service, access, named, access.may_write, "append to")
 
@@ -33,15 +34,13 @@ def may_append(service: Service, access: Access, named: str | None) -> bool:
     return access.is_unlimited or _named(service, named, access.may_write) is not None
 
 
-def _store(
-    service: Service, access: Access, named: str | None, allowed: Callable[[str], bool], deed: str
-) -> EventStore:
+def _store(service: Service, access: Access, named: str | None, allowed: Callable[[str], bool], deed: str) -> OpenStore:
     if access.is_unlimited:
-        return service.home.events(named)
+        return open_store_of(service.home.events(named))
     name = _named(service, named, allowed)
     if name is None:
         raise forbidden(f"{deed} {'an event store' if named is None else named[:60]}")
-    return service.home.events(name)
+    return open_store_of(service.home.events(name))
 
 
 def _named(service: Service, named: str | None, allowed: Callable[[str], bool]) -> str | None:

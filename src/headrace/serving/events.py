@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Annotated, Any, Literal, cast
 from urllib.parse import unquote_to_bytes
 
@@ -16,9 +17,9 @@ from headrace.capture.messages import Undecodable
 from headrace.errors import HeadraceError, RelationNameError
 from headrace.events.event import ID_LENGTH, NAME_LENGTH, number_or_text
 from headrace.events.for_others import told_event, told_receipt, told_time
+from headrace.events.open_store import OpenStore
 from headrace.events.reading import Wanted
-from headrace.events.store import EventStore
-from headrace.serving.access import OfAccess, refuse_unwritten
+from headrace.serving.access import OfAccess, refuse_changes
 from headrace.serving.bodies import read_body
 from headrace.serving.definition_routes import OfService, answered, read_model, refuse_definitions
 from headrace.serving.event_access import store_to_append, store_to_read
@@ -64,9 +65,21 @@ Id = Annotated[str, Path(max_length=ID_LENGTH, description="The id of the aggreg
 StoreName = Annotated[
     str | None, Query(max_length=NAME_LENGTH, description="The event store; the only one, or events, if none is named.")
 ]
-Since = Annotated[int, Query(ge=0, lt=2**63, description="Only events after this position.")]
-Before = Annotated[int | None, Query(ge=1, lt=2**63, description="Only events before this position.")]
-Order = Annotated[Literal["oldest", "newest"], Query(description="Which come first.")]
+
+
+# Not in a thread of its own, which it would be given if it were no coroutine.
+async def _page_of(
+    event_type: Annotated[str | None, Query(max_length=NAME_LENGTH)] = None,
+    since: Annotated[int, Query(ge=0, lt=2**63, description="Only events after this position.")] = 0,
+    before: Annotated[int | None, Query(ge=1, lt=2**63, description="Only events before this position.")] = None,
+    order: Annotated[Literal["oldest", "newest"], Query(description="Which come first.")] = "oldest",
+    limit: Annotated[int, Query(ge=1, le=_MOST)] = 1000,
+) -> Wanted:
+    """Which events of a store are asked for, of whatever aggregate."""
+    return Wanted(None, None, event_type, since, before, limit, order == "newest")
+
+
+OfPage = Annotated[Wanted, Depends(_page_of)]
 
 
 class NewType(BaseModel):
@@ -117,7 +130,7 @@ async def append(
         try:
             sent = await read_body(request, slot)
             parts = await run_in_threadpool(_read, sent)
-            refuse_unwritten(access, *(parts.get("changes") or ()))
+            refuse_changes(access, parts.get("changes") or {})
             if expected is not None:
                 parts["expected"] = number_or_text(expected)
             call = await run_in_threadpool(
@@ -145,21 +158,18 @@ async def append(
 async def read_all(
     service: OfService,
     access: OfAccess,
+    page: OfPage,
     store: StoreName = None,
     aggregate_type: Annotated[str | None, Query(max_length=NAME_LENGTH)] = None,
     aggregate_id: Annotated[str | None, Query(max_length=ID_LENGTH)] = None,
-    event_type: Annotated[str | None, Query(max_length=NAME_LENGTH)] = None,
-    since: Since = 0,
-    before: Before = None,
-    order: Order = "oldest",
-    limit: Annotated[int, Query(ge=1, le=_MOST)] = 1000,
 ) -> Response:
     """Events in the order of their positions; `next` is the position to go on from, null after the last.
 
     Newest first, it is what to give as `before`; oldest first, as `since`.
     """
-    wanted = Wanted(aggregate_type, aggregate_id, event_type, since, before, limit, order == "newest")
-    return _json(await run_in_threadpool(_page, store_to_read(service, access, store), wanted))
+    events = store_to_read(service, access, store)
+    wanted = replace(page, aggregate_type=aggregate_type, aggregate_id=aggregate_id)
+    return _json(await run_in_threadpool(_page, events, wanted))
 
 
 @router.get("/v1/events/{aggregate_type}/{aggregate_id}", responses=refusals(400, 404, 422, 503))
@@ -168,16 +178,13 @@ async def read_aggregate(
     aggregate_id: Id,
     service: OfService,
     access: OfAccess,
+    page: OfPage,
     store: StoreName = None,
-    event_type: Annotated[str | None, Query(max_length=NAME_LENGTH)] = None,
-    since: Since = 0,
-    before: Before = None,
-    order: Order = "oldest",
-    limit: Annotated[int, Query(ge=1, le=_MOST)] = 1000,
 ) -> Response:
     """The events of one aggregate, oldest first unless asked otherwise."""
-    wanted = Wanted(aggregate_type, aggregate_id, event_type, since, before, limit, order == "newest")
-    return _json(await run_in_threadpool(_page, store_to_read(service, access, store), wanted))
+    events = store_to_read(service, access, store)
+    wanted = replace(page, aggregate_type=aggregate_type, aggregate_id=aggregate_id)
+    return _json(await run_in_threadpool(_page, events, wanted))
 
 
 @router.get("/v1/events/{aggregate_type}/{aggregate_id}/state", responses=refusals(400, 404, 422, 503))
@@ -233,7 +240,7 @@ async def register(request: Request, service: OfService, store: StoreName = None
     return await answered(request, service, run)
 
 
-def _page(events: EventStore, wanted: Wanted) -> str:
+def _page(events: OpenStore, wanted: Wanted) -> str:
     rows, more = events.find(wanted)
     listed = [told_event(row) for row in rows]
     answer = {"events": listed, "next": listed[-1]["position"] if more else None}
@@ -241,7 +248,7 @@ def _page(events: EventStore, wanted: Wanted) -> str:
     return json_text({**answer, "hint": other} if other else answer)
 
 
-def _other_types(events: EventStore, aggregate_type: str) -> str:
+def _other_types(events: OpenStore, aggregate_type: str) -> str:
     """Which types of aggregates there are, if this one is none of them."""
     types = events.aggregate_types()
     if not types or aggregate_type in types:

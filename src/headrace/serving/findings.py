@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from headrace.home import Home
 from headrace.serving.home_metrics import HomeMetrics
-from headrace.sources.dead_letters import Filter, count_letters
+from headrace.sources.pace import seconds_since
 from headrace.sources.system_tables import DEAD_LETTERS
 
 Level = Literal["warning", "broken"]
@@ -36,10 +36,13 @@ class Finding:
 def findings(home: Home, lag_seconds: float) -> list[Finding]:
     """All that is wrong now; an empty list if nothing is."""
     core = home.core
+    if core.is_lost:
+        return [Finding("home", "home", "broken", "Another process took the home over.")]
     if core.broken is not None:
         return [Finding("home", "home", "broken", f"The home could not take an epoch in: {core.broken.message}.")]
     found = [*_sources(home, lag_seconds), *_feeds(home), *_views(home, lag_seconds), *_upkeep(home)]
-    letters = count_letters(core, Filter()) if DEAD_LETTERS in core.relations() else 0
+    relations = core.relations()
+    letters = relations[DEAD_LETTERS][0].count if DEAD_LETTERS in relations else 0
     if letters:
         found.append(Finding("dead_letters", DEAD_LETTERS, "warning", f"{letters:,} dead letters wait for somebody."))
     return found
@@ -51,6 +54,12 @@ def _sources(home: Home, lag_seconds: float) -> list[Finding]:
         status = home.sources.status_of(source)
         if status.state == "Error":
             found.append(Finding("source_failing", source.name, "warning", f"It has stopped: {status.error}"))
+        elif status.state != "Running":
+            continue
+        elif status.failing_since is not None and seconds_since(status.failing_since) > lag_seconds:
+            since = f"{status.failing_since:%Y-%m-%d %H:%M:%S} UTC"
+            told = f"It cannot be read since {since}, and is tried again: {status.error}"
+            found.append(Finding("source_failing", source.name, "warning", told))
         elif status.warning is not None:
             found.append(Finding("source_late", source.name, "warning", status.warning))
         elif (status.lag_seconds or 0.0) > lag_seconds:

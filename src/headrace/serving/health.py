@@ -30,7 +30,7 @@ async def readyz(request: Request, service: Annotated[Service, Depends(service_o
     # Answered from what is known, without a thread or a lock: neither Spark nor anyone who waits for it holds it up.
     if core.closed:
         raise _not_ready("The home is closed.")
-    if service.submissions.lost is not None:
+    if service.is_lost:
         raise _not_ready("Another process took the home over.")
     if core.broken is not None:
         raise _not_ready("An epoch was committed that the home could not take in.")

@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 
 from headrace.catalog.catalog import Table
 from headrace.home import Home
+from headrace.sources.running import tables_of
 from headrace.spark.proc import resident_bytes
 from headrace.spark.session import jvm_of
 from headrace.state.snapshot import Snapshot
@@ -59,8 +60,8 @@ class HomeMetrics(Collector):
         found: dict[str, float] = {}
         for source in list(self._home.core.catalog.sources.values()):
             lag = self._home.sources.status_of(source).lag_seconds
-            if lag is not None and source.table:
-                found[source.table] = max(lag, found.get(source.table, 0.0))
+            for table in tables_of(self._home.core, source) if lag is not None else ():
+                found[table] = max(lag or 0.0, found.get(table, 0.0))
         return found
 
     def _behind(self, view: str, lags: Mapping[str, float]) -> float:

@@ -23,7 +23,7 @@ from headrace.capture.options import (
 from headrace.epoch.digest import digest
 from headrace.epoch.receipt import Receipt
 from headrace.errors import ChangesRejected
-from headrace.serving.access import OfAccess, refuse_parts, refuse_unwritten
+from headrace.serving.access import OfAccess, refuse_changes, refuse_unwritten
 from headrace.serving.bodies import read_body
 from headrace.serving.limits import PushSlot, too_large
 from headrace.serving.lines import MOST_BAD, BadLine, Lines, TooManyRepeats, UpdateFormat, read_lines
@@ -97,7 +97,7 @@ async def ingress(
         try:
             sent = await read_body(request, slot)
             read = await run_in_threadpool(_read, service, table, sent, update_format, slot, read_options(options))
-            refuse_parts(access, {table: read.changes})
+            refuse_changes(access, {table: read.changes})
         except BaseException:
             slot.release()
             raise

@@ -6,6 +6,7 @@ import platform
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated
@@ -33,6 +34,7 @@ from headrace.serving.openapi import refusals
 
 router = APIRouter(tags=["operation"])
 
+_OUTCOMES = ("applied", "stale", "dead")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _STREAM_SECONDS = (1, 10, 60, 600, 3_600, 86_400)
 _STAGE_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -95,17 +97,21 @@ class Metrics:
 
     def count(self, receipt: Receipt) -> None:
         """Count the changes of a receipt that was given out for the first time."""
-        for outcome in ("applied", "stale", "dead"):
+        for outcome in _OUTCOMES:
             for table, count in getattr(receipt, outcome).items():
                 self.changes.labels(table, outcome).inc(count)
 
     def listen(self, core: Core, loop: Loop) -> None:
         """Count the epochs of a home from now on, whoever makes them, beside whoever else listens."""
         committed, ran = core.committed, loop.ran
+        known = core.catalog.relations
 
         def count_rows(epoch: int, committed_at: datetime, changes: Mapping[str, int]) -> None:
+            nonlocal known
             committed(epoch, committed_at, changes)
-            known = core.catalog.relations
+            before, known = known, core.catalog.relations
+            for name in before.keys() - known.keys() if before is not known else ():
+                self._forget(name)
             for name, rows in changes.items():
                 if name in known:
                     self.relation_changes.labels(name).inc(rows)
@@ -124,6 +130,14 @@ class Metrics:
 
         self._counted = core.epoch
         core.committed, loop.ran = count_rows, count_epoch
+
+    def _forget(self, relation: str) -> None:
+        """Tell nothing more of a relation that was dropped: names come and go without number."""
+        told = [(self.relation_changes, ()), (self.changed_at, ())]
+        for figure, more in [*told, *((self.changes, (outcome,)) for outcome in (*_OUTCOMES, "rejected"))]:
+            # Older releases of the library raise where there was nothing to tell.
+            with suppress(KeyError):
+                figure.remove(relation, *more)
 
     def refuse(self, error: HeadraceError) -> None:
         """Count the changes that a call was refused for."""

@@ -2,18 +2,22 @@
 
 The code flow with PKCE: what the provider sends back is of use only to the browser that was sent there (a cookie),
 once, and only here, who alone knows the verifier. The id token must be signed by a key of the provider, for this one.
+
+What a sign-in under way needs goes with the browser, sealed: whoever begins thousands of them pushes out none.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import hmac
+import json
 import secrets
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.util import find_spec
 from typing import Annotated, Any, TypeVar, cast
@@ -36,7 +40,8 @@ T = TypeVar("T")
 
 _COOKIE = "headrace_login"
 _LOGIN_SECONDS = 600
-_MOST_LOGINS = 1_000
+# So many that were finished are known, and not finished again; the provider takes each code once as well.
+_MOST_FINISHED = 10_000
 _SESSION_SECONDS = 8 * 3600
 _TIMEOUT = 10.0
 # Sign-ins that ask the provider at once.
@@ -50,17 +55,16 @@ _BACK = '<!doctype html><meta http-equiv="refresh" content="0; url=/"><title>Hea
 
 
 @dataclass(frozen=True)
-class _Login:
-    """A sign-in under way."""
+class Login:
+    """A sign-in under way, as the browser carries it; what only this process may know is derived from its state."""
 
-    nonce: str
-    verifier: str
+    state: str
     redirect: str
     ends_at: float
 
 
 class OpenId:
-    """The provider of a server, and the sign-ins that are under way."""
+    """The provider of a server, and the seal of the sign-ins that are under way."""
 
     def __init__(self, settings: Settings) -> None:
         self._issuer = (settings.oidc_issuer or "").rstrip("/")
@@ -71,7 +75,8 @@ class OpenId:
         self._threads = CapacityLimiter(_THREADS)
         self._rests_until = 0.0
         self._lock = threading.Lock()
-        self._logins: OrderedDict[str, _Login] = OrderedDict()
+        self._key = secrets.token_bytes(32)
+        self._finished: OrderedDict[str, None] = OrderedDict()
         self._found: dict[str, Any] = {}
         if self._issuer and not self._client:
             raise SetupError("sign-in by OpenID Connect needs a client", hint="set HEADRACE_OIDC_CLIENT_ID")
@@ -88,33 +93,39 @@ class OpenId:
         return bool(self._issuer)
 
     def begin(self, redirect: str) -> tuple[str, str]:
-        """Where to send a browser, and the state that it is to bring back."""
-        state, login = secrets.token_urlsafe(32), _Login(
-            secrets.token_urlsafe(32), secrets.token_urlsafe(48), redirect, time.monotonic() + _LOGIN_SECONDS
-        )  # fmt: skip
-        challenge = base64.urlsafe_b64encode(hashlib.sha256(login.verifier.encode()).digest()).rstrip(b"=").decode()
+        """Where to send a browser, and the cookie that it is to bring back."""
+        login = Login(secrets.token_urlsafe(32), redirect, time.monotonic() + _LOGIN_SECONDS)
+        challenge = _text(hashlib.sha256(self._derived("verifier", login.state).encode()).digest())
         asked = {
-            "response_type": "code", "client_id": self._client, "redirect_uri": redirect, "state": state,
-            "scope": "openid email profile groups", "nonce": login.nonce,
+            "response_type": "code", "client_id": self._client, "redirect_uri": redirect, "state": login.state,
+            "scope": "openid email profile groups", "nonce": self._derived("nonce", login.state),
             "code_challenge": challenge, "code_challenge_method": "S256",
         }  # fmt: skip
         address = f"{self._provider()['authorization_endpoint']}?{urlencode(asked)}"
-        with self._lock:
-            self._logins[state] = login
-            while len(self._logins) > _MOST_LOGINS:
-                self._logins.popitem(last=False)
-        return address, state
+        content = _text(json.dumps(asdict(login)).encode())
+        return address, f"{content}.{self._derived('seal', content)}"
 
-    def finish(self, state: str, code: str) -> Access:
-        """Who signed in, and what that one may do."""
-        with self._lock:
-            login = self._logins.pop(state, None)
-        if login is None or login.ends_at < time.monotonic():
-            raise _refused("It took too long, or it was not begun here.")
+    def login_of(self, cookie: str, state: str) -> Login:
+        """The sign-in of a browser that brings back the cookie and the state that it was given, in time."""
+        content, _, seal = cookie.partition(".")
+        if not hmac.compare_digest(seal.encode("utf-8", "surrogatepass"), self._derived("seal", content).encode()):
+            raise _refused("This browser did not begin it, or not here.")
+        login = Login(**json.loads(base64.urlsafe_b64decode(content + "=" * (-len(content) % 4))))
+        if not hmac.compare_digest(login.state.encode(), state.encode("utf-8", "surrogatepass")):
+            raise _refused("This browser did not begin it.")
+        if login.ends_at < time.monotonic():
+            raise _refused("It took too long.")
+        return login
+
+    def finish(self, login: Login, code: str) -> Access:
+        """Who signed in, and what that one may do; once."""
+        state = login.state
+        if not self._is_first(state):
+            raise _refused("It was finished before.")
         provider = self._provider()
         sent = {
             "grant_type": "authorization_code", "code": code, "redirect_uri": login.redirect,
-            "client_id": self._client, "code_verifier": login.verifier,
+            "client_id": self._client, "code_verifier": self._derived("verifier", state),
         }  # fmt: skip
         if self._secret is not None:
             told = referred_to("oidc_client_secret", self._secret, SetupError, "start the server again")
@@ -125,7 +136,21 @@ class OpenId:
             token = str(answer.json()["id_token"])
         except (httpx.HTTPError, ValueError, KeyError, TypeError):
             raise _refused("The provider gave no token for it.") from None
-        return self._access(self._claims(token, login.nonce))
+        return self._access(self._claims(token, self._derived("nonce", state)))
+
+    def _derived(self, what: str, content: str) -> str:
+        """What only this process can tell of a content."""
+        return _text(hmac.digest(self._key, f"{what} {content}".encode("utf-8", "surrogatepass"), "sha256"))
+
+    def _is_first(self, state: str) -> bool:
+        """Whether a sign-in was not finished before; from now on it was."""
+        with self._lock:
+            if state in self._finished:
+                return False
+            self._finished[state] = None
+            if len(self._finished) > _MOST_FINISHED:
+                self._finished.popitem(last=False)
+            return True
 
     def _claims(self, token: str, nonce: str) -> dict[str, Any]:
         """What an id token says, if it is the provider's, for this client, of this sign-in, and of now."""
@@ -150,16 +175,21 @@ class OpenId:
         return claims
 
     def _access(self, claims: dict[str, Any]) -> Access:
-        """What somebody may do: what is granted to the groups, and to the address if the provider has verified it."""
+        """What somebody may do: what is granted to the groups, and to the address if the provider has verified it.
+
+        A name with an @ is an address: no group of that name, and no address that is only claimed, is taken for it.
+        """
         listed = claims.get(self._claim, [])
-        names = [str(one) for one in cast("list[Any]", listed)] if isinstance(listed, list) else [str(listed)]
+        groups = cast("list[Any]", listed) if isinstance(listed, list) else [listed]
+        names = [name for name in map(str, groups) if "@" not in name]
         email = str(claims.get("email", ""))
-        if email and claims.get("email_verified") is True:
-            names.append(email)
+        address = email if "@" in email and claims.get("email_verified") is True else ""
+        if address:
+            names.append(address)
         found: list[Grant] = [grant for name in names for grant in self._grants.get(name, ())]
         if not found:
             raise Refusal(403, "forbidden", "nothing is granted to you here", hint="ask who runs the server")
-        return Access(f"{(email or str(claims['sub']))[:100]} (signed in)", tuple(found))
+        return Access(f"{(address or str(claims['sub']))[:100]} (signed in)", tuple(found))
 
     def _provider(self) -> dict[str, Any]:
         if not self._found:
@@ -187,10 +217,10 @@ async def login(request: Request) -> Response:
     """Lead a browser to the provider."""
     provider = _offered(request)
     redirect = request.app.state.service.settings.oidc_redirect or str(request.url_for("callback"))
-    address, state = await provider.asked(partial(provider.begin, redirect))
+    address, cookie = await provider.asked(partial(provider.begin, redirect))
     answer = RedirectResponse(address, 302)
     secure = request.url.scheme == "https"
-    answer.set_cookie(_COOKIE, state, _LOGIN_SECONDS, path="/auth", httponly=True, samesite="lax", secure=secure)
+    answer.set_cookie(_COOKIE, cookie, _LOGIN_SECONDS, path="/auth", httponly=True, samesite="lax", secure=secure)
     return answer
 
 
@@ -202,9 +232,10 @@ async def callback(
 ) -> Response:
     """Take somebody back from the provider, with a session."""
     provider = _offered(request)
-    if not (state and code) or not secrets.compare_digest(request.cookies.get(_COOKIE, "").encode(), state.encode()):
-        raise _refused("This browser did not begin it.")
-    access = await provider.asked(partial(provider.finish, state, code))
+    login = provider.login_of(request.cookies.get(_COOKIE, ""), state)
+    if not code:
+        raise _refused("The provider brought no code for it.")
+    access = await provider.asked(partial(provider.finish, login, code))
     credentials = request.app.state.credentials
     answer = HTMLResponse(_BACK)
     set_cookie(answer, request, credentials.sessions.begin_as(access, _SESSION_SECONDS))
@@ -217,6 +248,10 @@ def _offered(request: Request) -> OpenId:
     if not provider.is_offered:
         raise Refusal(404, "not_found", "nobody signs in by OpenID Connect here", hint="set HEADRACE_OIDC_ISSUER")
     return provider
+
+
+def _text(content: bytes) -> str:
+    return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
 
 
 def _unavailable() -> Refusal:

@@ -71,6 +71,7 @@ _STATUSES: Mapping[type[HeadraceError], int] = {
     SparkLost: 503,
     SetupError: 503,
 }
+_NAME_STATUSES = {"unknown": 404, "taken": 409, "kind": 400}
 # Within a few seconds a new Spark is there, an epoch is over, or somebody has made room.
 _RETRY_AFTER_SECONDS = 2
 _CODES = {404: "not_found", 405: "method_not_allowed", 413: "too_large", 422: "invalid_request"}
@@ -103,6 +104,8 @@ def status_of(error: BaseException) -> int:
         return error.status
     if isinstance(error, HeadraceError) and error.transient:
         return 503
+    if type(error) is RelationNameError:
+        return _NAME_STATUSES[error.fault]
     return next((_STATUSES[kind] for kind in type(error).__mro__ if kind in _STATUSES), 500)
 
 

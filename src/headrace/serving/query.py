@@ -99,7 +99,7 @@ class QueryRequest(BaseModel):
             },
         }
     }
-    | refusals(400, 404, 406, 408, 410, 413, 422, 429, 503),
+    | refusals(400, 404, 406, 408, 409, 410, 413, 422, 429, 503),
     openapi_extra=body(
         QueryRequest.model_json_schema(), JSON, description="A statement, and how much of it is wanted."
     ),

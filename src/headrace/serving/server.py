@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import socket
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 
 import uvicorn
 from fastapi import FastAPI
@@ -14,6 +17,8 @@ from headrace.serving.certificate import Certificate
 from headrace.serving.connections import bounded, most_connections
 from headrace.serving.handshakes import secured
 
+_log = logging.getLogger("headrace.operation")
+_START_SECONDS = 60
 _GRACE_SECONDS = 60
 
 
@@ -27,6 +32,7 @@ class Server(uvicorn.Server):
         port: int,
         listening: Callable[[str], None] = lambda _: None,
         certificate: Certificate | None = None,
+        is_lost: Callable[[], bool] = lambda: False,
     ) -> None:
         settings = app.state.service.settings
         seconds, most = settings.serve_patience.total_seconds(), most_connections(settings.serve_connections)
@@ -53,6 +59,7 @@ class Server(uvicorn.Server):
         self._app = app
         self._host = host
         self._listening = listening
+        self._is_lost = is_lost
         self.url = ""
 
     def bind(self) -> socket.socket:
@@ -68,6 +75,13 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             self._listening(self.url)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Asked ten times a second whether to end; one whose home another has taken over does."""
+        if not self.should_exit and self._is_lost():
+            _log.error("another process took the home over: the server ends")
+            self.should_exit = True
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the streams, which would go on for ever, then wait for the rest."""
@@ -98,6 +112,25 @@ def _no_listening(host: str, port: int, error: OSError) -> SetupError:
         detail=f"{error.strerror or error}.",
         hint="choose another address with --host and --port; --port 0 takes a free one",
     )
+
+
+@contextmanager
+def serving(app: FastAPI, certificate: Certificate | None = None) -> Generator[Server, None, None]:
+    """A server of this process on a free port of this machine, until all that it was asked is answered."""
+    ready = threading.Event()
+    server = Server(app, "127.0.0.1", 0, lambda _: ready.set(), certificate)
+    taken = server.bind()
+    thread = threading.Thread(target=server.run, args=([taken],), daemon=True)
+    thread.start()
+    try:
+        if not ready.wait(_START_SECONDS):
+            raise SetupError("the server did not start", hint="its log tells why")
+        yield server
+    finally:
+        server.should_exit = True
+        # It gives up by itself what does not end in time.
+        thread.join()
+        taken.close()
 
 
 def run_until_told(server: Server, taken: socket.socket) -> None:

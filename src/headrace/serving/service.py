@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from fastapi import Request
 
+from headrace.access.ring import KeyRing
 from headrace.errors import SetupError
 from headrace.home import Home
 from headrace.query_processes.for_others import query_verb, served
@@ -29,6 +30,7 @@ from headrace.serving.alerts import Alerts
 from headrace.serving.arrivals import Arrivals
 from headrace.serving.completions import Completions
 from headrace.serving.feed_metrics import FeedMetrics
+from headrace.serving.finding_metrics import FindingMetrics
 from headrace.serving.findings import Finding, findings
 from headrace.serving.home_metrics import HomeMetrics
 from headrace.serving.limits import Pushes
@@ -69,6 +71,7 @@ class Service:
     queries: ServedQueries
     streams: Streams
     rehearsal: Rehearsal
+    ring: KeyRing | None = None
 
     @property
     def settings(self) -> Settings:
@@ -94,9 +97,18 @@ class Service:
         self.home.offer("query", query_verb(served(self.queries), seconds))
         self.home.offer("findings", lambda: {"findings": [one.to_json() for one in self.look()]})
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether another process owns the home by now: this server has nothing to serve any more."""
+        return self.submissions.lost is not None or self.home.core.is_lost
+
     def look(self) -> list[Finding]:
         """What is wrong with the home now."""
-        return findings(self.home, self.settings.alert_lag.total_seconds())
+        found = findings(self.home, self.settings.alert_lag.total_seconds())
+        failure = None if self.ring is None else self.ring.failure
+        if failure is not None:
+            found.append(Finding("keys", "access", "warning", f"New and revoked keys are not noticed: {failure}"))
+        return found
 
     def alerts(self) -> Alerts | None:
         """Who tells a webhook what is wrong; none if no webhook is set."""
@@ -104,7 +116,8 @@ class Service:
         if url is None:
             return None
         found = referred_to("alert_webhook", url, SetupError, "start the server again")
-        return Alerts(str(found), self.home.path.name, self.look)
+        is_first = self.home.core.epoch == 0
+        return Alerts(str(found), self.home.path.name, self.look, is_first=is_first, is_lost=lambda: self.is_lost)
 
     def end(self) -> None:
         """Take part in no stream any more; what else is under way goes on."""
@@ -118,7 +131,7 @@ class Service:
         self.streams.close()
 
 
-def service_for(home: Home, settings: Settings, processes: QueryProcesses) -> Service:
+def service_for(home: Home, settings: Settings, processes: QueryProcesses, ring: KeyRing | None = None) -> Service:
     """The parts of a server of this home."""
     metrics = Metrics(home.core)
     service = Service(
@@ -135,6 +148,7 @@ def service_for(home: Home, settings: Settings, processes: QueryProcesses) -> Se
         ServedQueries(home.core, processes),
         Streams(home.core, settings.serve_streams),
         Rehearsal(),
+        ring,
     )
     home.loop.arriving = service.arrivals.expected
     metrics.gauge("headrace_pushes_under_way", "Requests with changes.", lambda: service.pushes.under_way)
@@ -143,6 +157,7 @@ def service_for(home: Home, settings: Settings, processes: QueryProcesses) -> Se
     metrics.registry.register(SourceMetrics(home.engine))
     metrics.registry.register(FeedMetrics(home.engine))
     metrics.registry.register(HomeMetrics(home))
+    metrics.registry.register(FindingMetrics(service.look))
     metrics.gauge("headrace_streams_open", "Change streams.", lambda: service.streams.open)
     return service
 

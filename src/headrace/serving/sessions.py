@@ -6,14 +6,15 @@ import hashlib
 import secrets
 import threading
 import time
-from collections import OrderedDict
 from dataclasses import dataclass
 
 from headrace.access.grants import Access
 
 COOKIE = "headrace_session"
 LASTS_SECONDS = 12 * 3600
-# The oldest goes when there are more: nobody fills the memory by signing in.
+# Nobody fills the memory by signing in, nor signs others out by it: of who has more, the oldest goes, and when there
+# are too many in all, one of whoever has the most.
+_MOST_OF_ONE = 100
 _MOST = 10_000
 
 
@@ -25,6 +26,11 @@ class Session:
     key: bytes = b""
     access: Access | None = None
 
+    @property
+    def holder(self) -> bytes | str:
+        """Whose it is: a key's digest, or the name that a provider gave."""
+        return self.key if self.access is None else self.access.who
+
 
 class Sessions:
     """The sessions of one server; they end with it, with their time, and when their key is no longer good."""
@@ -32,7 +38,9 @@ class Sessions:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         # By the token's digest: what is held here opens nothing.
-        self._open: OrderedDict[bytes, Session] = OrderedDict()
+        self._open: dict[bytes, Session] = {}
+        # Of each holder the same digests, the oldest first.
+        self._held: dict[bytes | str, dict[bytes, None]] = {}
 
     def begin(self, key: bytes) -> str:
         """A token that stands for a key, which is given by its digest."""
@@ -51,15 +59,28 @@ class Sessions:
     def end(self, token: str) -> None:
         """Sign out."""
         with self._lock:
-            self._open.pop(_digest(token), None)
+            self._close(_digest(token))
 
     def _begin(self, session: Session) -> str:
         token = secrets.token_urlsafe(32)
+        known = _digest(token)
         with self._lock:
-            self._open[_digest(token)] = session
-            while len(self._open) > _MOST:
-                self._open.popitem(last=False)
+            self._open[known] = session
+            held = self._held.setdefault(session.holder, {})
+            held[known] = None
+            if len(held) > _MOST_OF_ONE:
+                self._close(next(iter(held)))
+            elif len(self._open) > _MOST:
+                self._close(next(iter(max(self._held.values(), key=len))))
         return token
+
+    def _close(self, known: bytes) -> None:
+        session = self._open.pop(known, None)
+        if session is not None:
+            held = self._held[session.holder]
+            del held[known]
+            if not held:
+                del self._held[session.holder]
 
 
 def _digest(token: str) -> bytes:

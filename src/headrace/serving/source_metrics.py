@@ -45,6 +45,7 @@ class SourceMetrics(Collector):
         lag_seconds = _gauge("headrace_source_lag_seconds", "Seconds from a commit in a source until views show it.")
         throughput = _gauge("headrace_source_records_per_second", "Records taken a second, over the last minute.")
         late = _gauge("headrace_source_late", "1 while a source is behind by more than its lag_warning.")
+        failing = _gauge("headrace_source_failing", "1 while a source cannot be read and is tried again and again.")
         states = _gauge("headrace_source_state", "1 for the state that a source is in.", "state")
         for source in list(core.catalog.sources.values()):
             status, name = sources.status_of(source), source.name
@@ -56,6 +57,7 @@ class SourceMetrics(Collector):
                 lag_seconds.add_metric([name], status.lag_seconds)
             throughput.add_metric([name], status.records_per_second)
             late.add_metric([name], status.warning is not None)
+            failing.add_metric([name], status.failing_since is not None)
             for state in _STATES:
                 states.add_metric([name, state], state == status.state)
         held = _gauge("headrace_dead_letters", "Dead letters that are there.")
@@ -64,7 +66,7 @@ class SourceMetrics(Collector):
         for name, (count, first_at) in self._found().items():
             held.add_metric([name], count)
             oldest.add_metric([name], max(0.0, (now - first_at).total_seconds()))
-        return [records, lag_records, lag_seconds, throughput, late, states, held, oldest]
+        return [records, lag_records, lag_seconds, throughput, late, failing, states, held, oldest]
 
     def _found(self) -> dict[str, tuple[int, datetime]]:
         """By source, how many letters there are, and when the oldest came."""

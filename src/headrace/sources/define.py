@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from headrace.capture.connector import Description, Position
 from headrace.catalog.catalog import Catalog, Source, Table, source_definition
 from headrace.definitions.adopt import adopt
+from headrace.definitions.sources import name_taken, table_into
 from headrace.epoch.calls import Call
 from headrace.epoch.core import Core
 from headrace.epoch.loop import Loop
-from headrace.errors import RelationNameError, SourceError
+from headrace.errors import SourceError
 from headrace.sources.connectors import CONNECTORS, check
-from headrace.sources.running import Sources
+from headrace.sources.running import Sources, shared_tables
 from headrace.sources.schema_changes import forgotten
 from headrace.sources.secrets import refuse_plain_secrets, secrets_hidden
 from headrace.sources.snapshots import move
@@ -70,14 +71,15 @@ def create_sources(core: Core, statements: Sequence[CreateSource]) -> None:
     if wanted:
         planned = plan_sources(core.catalog, wanted)
         adopt(core, planned.tables, sources=planned.whole, following=planned.following)
+        shared = shared_tables(core)
+        for name in [one.name for one in wanted if one.name in shared]:
+            _log.warning("source %s: %s", name, shared[name], extra={"source": name})
 
 
 def following_source(catalog: Catalog, statement: CreateSource) -> Source:
     """The source that a statement describes; or an error that tells why it cannot be followed."""
     if statement.name in catalog.sources:
-        raise RelationNameError(
-            f"source {statement.name} exists already", hint="write CREATE SOURCE IF NOT EXISTS, or drop it first"
-        )
+        raise name_taken(statement.name)
     connector = CONNECTORS.get(statement.connector)
     if connector is None:
         raise SourceError(
@@ -89,7 +91,7 @@ def following_source(catalog: Catalog, statement: CreateSource) -> Source:
             f"source {statement.name} does not say which table it is for",
             hint=f"write CREATE SOURCE {statement.name} INTO t FROM {connector.keyword} ...",
         )
-    table = catalog.open_table(statement.table).name if statement.table else ""
+    table = table_into(catalog, statement.table, connector.brings_many).name if statement.table else ""
     options = dict(statement.options)
     refuse_plain_secrets(options)
     with secrets_hidden(options) as found:
@@ -101,7 +103,7 @@ def following_source(catalog: Catalog, statement: CreateSource) -> Source:
 def alter_source(loop: Loop, statement: AlterSource) -> None:
     """Give a source other options; it goes on where it was."""
     core = loop.core
-    source = _known(core, statement.name)
+    source = core.catalog.source(statement.name)
     if "mode" in dict(statement.options):
         raise SourceError(
             f"source {source.name} is of mode {source.mode!r} and stays so",
@@ -113,6 +115,12 @@ def alter_source(loop: Loop, statement: AlterSource) -> None:
     connector = CONNECTORS.get(source.connector)
     if connector is None or source.state == "Done":
         raise SourceError(f"source {source.name} was read once", hint="drop it and create it anew")
+    if "location" in dict(statement.options) and "*" not in connector.options:
+        raise SourceError(
+            f"source {source.name} stays where it is",
+            detail=f"It has read {source.location} up to a position that means nothing elsewhere.",
+            hint=f"DROP SOURCE {source.name}, which keeps its rows, and create it anew with the other location",
+        )
     with secrets_hidden(options) as found:
         check(Description(source.name, source.location, found, source.table), connector)
     if options.get("raw", True) and not is_kept(core.catalog, raw := raw_table(source.name)):
@@ -125,7 +133,7 @@ def change_source(loop: Loop, sources: Sources, statement: SourceAction, advance
     core = loop.core
     if statement.verb == "drop" and statement.if_exists and statement.name not in core.catalog.sources:
         return
-    source = _known(core, statement.name)
+    source = core.catalog.source(statement.name)
     if statement.verb == "drop":
         gone = {PROGRESS: [{"delete": {"source": source.name}}]} if PROGRESS in core.catalog else {}
         if schemas := forgotten(core, source.name):
@@ -173,13 +181,6 @@ def forget_source(source: Source, begun: bool) -> None:
             error.hint,
             extra={"source": source.name},
         )
-
-
-def _known(core: Core, name: str) -> Source:
-    source = core.catalog.sources.get(name)
-    if source is None:
-        raise RelationNameError(f"there is no source {name}", hint="SHOW SOURCES lists what there is")
-    return source
 
 
 def _redefine(loop: Loop, source: Source) -> None:

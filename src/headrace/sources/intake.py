@@ -55,6 +55,8 @@ class Progress:
     # How many rows of what came are kept.
     recorded: int = 0
     source_at: datetime | None = None
+    # When an epoch last brought something of it; told by the row that is kept.
+    committed_at: datetime | None = field(default=None, compare=False)
 
     def row(self, source: str, now: datetime) -> dict[str, Any]:
         """The row that keeps it."""
@@ -75,7 +77,8 @@ class Progress:
     def of_row(row: Mapping[str, Any]) -> Progress:
         """The progress that a row keeps."""
         counts = {name: row[name] for name in ("received", "applied", "stale", "dead", "discarded", "recorded")}
-        return Progress(json.loads(row["position"] or "{}"), **counts, source_at=row["source_at"])
+        position, committed_at = json.loads(row["position"] or "{}"), row.get("updated_at")
+        return Progress(position, **counts, source_at=row["source_at"], committed_at=committed_at)
 
 
 class NoTable(Undecodable):

@@ -25,7 +25,13 @@ OUTCOMES = ("applied", "stale", "dead")
 class Pace:
     """What one source took and when; written by its thread, read by all."""
 
-    def __init__(self, source: str, warn_after: float | None, totals: Counter[str]) -> None:
+    def __init__(
+        self,
+        source: str,
+        warn_after: float | None,
+        totals: Counter[str],
+        heard_at: dict[str, datetime] | None = None,
+    ) -> None:
         self._source = source
         self._warn_after = warn_after
         # By outcome, all changes since this process began, over whoever reads the source one after the other.
@@ -38,6 +44,26 @@ class Pace:
         self._on_its_way_since: datetime | None = None
         self._reached_at: datetime | None = None
         self._warned = False
+        # By source, when it was last looked at without a failure, over whoever reads it one after the other.
+        self._heard_at: dict[str, datetime] = {} if heard_at is None else heard_at
+        self._made_at = datetime.now(UTC)
+        self._failing_since: datetime | None = None
+
+    def failed(self) -> None:
+        """The source could not be read, and is tried again."""
+        if self._failing_since is None:
+            self._failing_since = datetime.now(UTC)
+        self._warn()
+
+    def succeeded(self) -> None:
+        """The source was asked and answered, if only that there is nothing; what it gave is in every view."""
+        self._failing_since = None
+        self._heard_at[self._source] = datetime.now(UTC)
+
+    @property
+    def failing_since(self) -> datetime | None:
+        """Since when the source cannot be read; none while it can."""
+        return self._failing_since
 
     def looked(self, lag: Lag) -> None:
         """Take note of how far the source is ahead."""
@@ -74,10 +100,20 @@ class Pace:
 
     @property
     def lag_seconds(self) -> float | None:
-        """For how long the oldest change waits that is not in every view; none if that cannot be known."""
+        """For how long the oldest change waits that is not in every view; none if that cannot be known.
+
+        Of a source that cannot be read nobody knows what waits there: it may be something since it was last heard.
+        """
+        known = self._known_lag
+        if self._failing_since is None:
+            return known
+        return max(seconds_since(self._heard_at.get(self._source, self._made_at)), known or 0.0)
+
+    @property
+    def _known_lag(self) -> float | None:
         since = self._on_its_way_since or (self._lag.oldest_at if self._lag.records else None) or self._behind_since
         if since is not None:
-            return max(0.0, (datetime.now(UTC) - since).total_seconds())
+            return seconds_since(since)
         return None if self._lag.records is None else 0.0
 
     @property
@@ -108,6 +144,11 @@ class Pace:
     def _forget(self) -> None:
         while self._taken and self._taken[0][0] < time.monotonic() - _MINUTE:
             self._taken.popleft()
+
+
+def seconds_since(moment: datetime) -> float:
+    """How long ago that was; a clock that was set back makes it no less than nothing."""
+    return max(0.0, (datetime.now(UTC) - moment).total_seconds())
 
 
 def _committed_at(arrival: Arrival) -> datetime:

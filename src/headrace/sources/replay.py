@@ -22,15 +22,14 @@ from headrace.capture.messages import Change, Origin, Undecodable
 from headrace.capture.options import UNAVAILABLE_VALUE
 from headrace.capture.row_changes import created, deleted, updated
 from headrace.capture.rows import Image
-from headrace.catalog.catalog import Source, Table
+from headrace.catalog.catalog import Table
 from headrace.catalog.make import make_table
 from headrace.definitions.adopt import adopt
 from headrace.epoch.batch import Verdicts
 from headrace.epoch.calls import Basis, Call, Outdated
-from headrace.epoch.core import Core
 from headrace.epoch.loop import Loop
 from headrace.epoch.receipt import Receipt
-from headrace.errors import RelationNameError, SourceError, StatementError
+from headrace.errors import SourceError, StatementError
 from headrace.intake.positions import SourcePosition, is_stale, numbered
 from headrace.intake.table import TableContract
 from headrace.progress import Step
@@ -64,7 +63,7 @@ class Replay:
         self._loop = loop
         self._core = loop.core
         self._statement = statement
-        self._source = _known(self._core, statement.name)
+        self._source = self._core.catalog.source(statement.name)
         self._raw = raw_name(self._source.name)
         if self._raw not in self._core.catalog:
             raise SourceError(
@@ -215,13 +214,6 @@ class Replay:
 def replay_source(loop: Loop, statement: ReplaySource) -> Receipt:
     """Apply again what a source brought."""
     return Replay(loop, statement).run()
-
-
-def _known(core: Core, name: str) -> Source:
-    source = core.catalog.sources.get(name)
-    if source is None:
-        raise RelationNameError(f"there is no source {name}", hint="SHOW SOURCES lists what there is")
-    return source
 
 
 def _events(state: State, schema: StructType) -> list[_Event]:

@@ -6,6 +6,7 @@ import json
 import logging
 from collections import Counter, defaultdict
 from dataclasses import replace
+from datetime import datetime
 from functools import lru_cache, partial
 from typing import Any
 
@@ -24,6 +25,7 @@ from headrace.sources.bulk import Backlog
 from headrace.sources.connectors import CONNECTORS, FORMAT_OPTIONS
 from headrace.sources.decoders import Decoders
 from headrace.sources.intake import NoTable, Progress
+from headrace.sources.pace import seconds_since
 from headrace.sources.runner import Runner
 from headrace.sources.secrets import looked_up
 from headrace.sources.status import State, Status
@@ -41,12 +43,29 @@ class Sources:
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._runners: Runners[Source, Runner] = Runners(self._wanted, self._made, _say_unable)
-        self.reconcile = self._runners.reconcile
         self.restart = self._runners.restart
-        self.wait_for_stopped = self._runners.wait_for_stopped
         self.close = self._runners.close
         # By source and outcome, changes since this process began.
         self.totals: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        # By source, when it last answered, in this process.
+        self._heard_at: dict[str, datetime] = {}
+
+    def reconcile(self) -> None:
+        """Run the sources that are to run, as they are defined now, and no others."""
+        self._runners.reconcile()
+        self._forget_dropped()
+
+    def wait_for_stopped(self) -> None:
+        """Wait until those that were paused or dropped have ended; not while it is one's turn to make epochs."""
+        self._runners.wait_for_stopped()
+        # One that was at its last epoch when it was dropped has noted since that it was heard.
+        self._forget_dropped()
+
+    def _forget_dropped(self) -> None:
+        for name in list(self._heard_at):
+            if name not in self._loop.core.catalog.sources:
+                # Another of its name has not been heard yet.
+                self._heard_at.pop(name, None)
 
     def _wanted(self) -> dict[str, Source]:
         return {one.name: one for one in self._loop.core.catalog.sources.values() if one.state == "Running"}
@@ -55,14 +74,20 @@ class Sources:
         """How a source fares."""
         runner = self._runners.get(source.name)
         if runner is not None and runner.source == source:
-            # The counts as they are committed: a replay of dead letters changes them too.
-            return replace(runner.status, progress=progress_of(self._loop.core, source.name))
+            return self._with_silence(runner.status, source)
         unable = self._runners.unable(source.name, source)
         if unable is not None:
-            return Status("Error", progress_of(self._loop.core, source.name), error=unable)
+            return self._with_silence(Status("Error", progress_of(self._loop.core, source.name), error=unable), source)
         # As it is defined: another process may run it, or it is just about to begin here.
         state: State = "Done" if source.state == "Done" else "Paused" if source.state == "Paused" else "Running"
-        return Status(state, progress_of(self._loop.core, source.name))
+        return self._with_silence(Status(state, progress_of(self._loop.core, source.name)), source)
+
+    def _with_silence(self, status: Status, source: Source) -> Status:
+        """How one fares, with how long it was not asked if it has stopped: since it answered, or brought something."""
+        since = self._heard_at.get(source.name, status.progress.committed_at)
+        if status.state not in ("Error", "Paused") or since is None:
+            return status
+        return replace(status, lag_seconds=seconds_since(since))
 
     def _made(self, source: Source, before: Runner | None) -> Runner:
         connector = CONNECTORS[source.connector]
@@ -80,6 +105,7 @@ class Sources:
             before,
             self.totals[source.name],
             backlog_of(core, source, connector),
+            self._heard_at,
         )
 
 
@@ -99,6 +125,50 @@ def _table_of_topic(core: Core, source: Source, topic: str) -> str:
     if name not in core.catalog:
         raise NoTable(name, topic)
     return core.catalog.table(name).name
+
+
+def tables_of(core: Core, source: Source) -> list[str]:
+    """The tables that a source brings: the one that its statement names, or those whose topics have come."""
+    if source.table:
+        return [source.table]
+    position = progress_of(core, source.name).position
+    topics = [*position.get("topics", ()), *(key.rpartition(":")[0] for key in position if ":" in key)]
+    names = {topic.rpartition(".")[2].lower() for topic in topics}
+    return sorted(one.name for one in core.catalog.tables() if one.name.lower() in names)
+
+
+def shared_tables(core: Core) -> dict[str, str]:
+    """By source, a warning that others fill tables of it too; one that was read once fills its table no more."""
+    filled = {
+        one.name: {*tables_of(core, one), *_tables_named(core, one)}
+        for one in core.catalog.sources.values()
+        if one.state != "Done"
+    }
+    told: dict[str, str] = {}
+    for name, tables in filled.items():
+        shared = [
+            f"{table} is filled by source {other} too"
+            + (
+                ""
+                if core.catalog.table(table).contract.key
+                else "; it has no key, so a row that both bring is there twice"
+            )
+            for table in sorted(tables)
+            for other in filled
+            if other != name and table in filled[other]
+        ]
+        if shared:
+            told[name] = ". ".join(shared)
+    return told
+
+
+def _tables_named(core: Core, source: Source) -> list[str]:
+    """The tables that a source without INTO names, before anything of them has come; what a * brings, nobody knows."""
+    if source.table:
+        return []
+    named = source.location.rpartition("/")[2] if source.connector == "kafka" else str(source.options.get("tables", ""))
+    names = {one.strip().rpartition(".")[2].lower() for one in named.split(",") if "*" not in one}
+    return [one.name for one in core.catalog.tables() if one.name.lower() in names]
 
 
 def backlog_of(core: Core, source: Source, connector: Connector) -> Backlog | None:
@@ -148,7 +218,8 @@ def progress_of(core: Core, source: str) -> Progress:
 def shown(core: Core, sources: Sources) -> pa.Table:
     """What SHOW SOURCES answers."""
     listed = list(core.catalog.sources.values())
-    told = [_row(one, sources.status_of(one)) for one in listed]
+    shared = shared_tables(core)
+    told = [_row(one, sources.status_of(one), tables_of(core, one), shared.get(one.name)) for one in listed]
     return pa.Table.from_pylist(told, schema=_SHOWN)
 
 
@@ -174,12 +245,15 @@ _SHOWN = pa.schema(
         ("epoch", pa.int64()),
         ("records_per_second", pa.float64()),
         ("warning", pa.string()),
+        ("tables", pa.list_(pa.string())),
+        ("options", pa.string()),
     ]
 )
 
 
-def _row(source: Source, status: Status) -> dict[str, Any]:
+def _row(source: Source, status: Status, tables: list[str], shared: str | None) -> dict[str, Any]:
     progress = status.progress
+    warnings = [one for one in (status.warning, shared) if one]
     return {
         "name": source.name,
         "table": source.table,
@@ -199,6 +273,9 @@ def _row(source: Source, status: Status) -> dict[str, Any]:
         "version": progress.position.get("version"),
         "rows": source.rows,
         "epoch": source.epoch,
-        "records_per_second": status.records_per_second,
-        "warning": status.warning,
+        "records_per_second": round(status.records_per_second, 3),
+        "warning": ". ".join(warnings) or None,
+        "tables": tables,
+        # Secrets are references already: in plain text no statement is taken.
+        "options": json.dumps(dict(source.options), sort_keys=True),
     }

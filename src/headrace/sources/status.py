@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal
 
 from headrace.sources.intake import Progress
@@ -22,3 +23,5 @@ class Status:
     error: str | None = None
     records_per_second: float = 0.0
     warning: str | None = None
+    # Since when it is tried again and again though it runs.
+    failing_since: datetime | None = None

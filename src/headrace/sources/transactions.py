@@ -29,11 +29,12 @@ _POSTGRES_ID = re.compile(r"(\d+):\d+", re.ASCII)
 
 @dataclass(frozen=True)
 class Piece:
-    """A record that waits: its partition, and the transaction that it belongs to, if to one."""
+    """A record that waits: its partition, the transaction that it belongs to, if to one, and how much it changes."""
 
     arrival: Arrival
     partition: tuple[str, int]
     transaction: str = ""
+    changes: int = 0
 
 
 @dataclass
@@ -53,8 +54,15 @@ class _Progress:
 class Transactions:
     """The records of one source that wait for the rest of their transactions."""
 
-    def __init__(self, reads_topic: Callable[[str], bool], most: int, source: str = "") -> None:
+    def __init__(
+        self,
+        reads_topic: Callable[[str], bool],
+        most: int,
+        source: str = "",
+        changes_of: Callable[[Message], int] = lambda message: len(message.changes),
+    ) -> None:
         self._reads_topic = reads_topic
+        self._changes_of = changes_of
         self._fields = {"source": source}
         self._most = most
         self._held: list[Piece] = []
@@ -64,18 +72,19 @@ class Transactions:
 
     @property
     def held(self) -> int:
-        """How many records wait."""
-        return len(self._held)
+        """How many changes wait; a record that cannot be read is one."""
+        return sum(piece.changes for piece in self._held)
 
     def add(self, arrivals: Sequence[Arrival], read: Callable[[Arrival], Message]) -> None:
         """Have records wait, of which `read` tells what they say, or `Undecodable`."""
         for arrival in arrivals:
             try:
-                transaction = self._note(arrival, read(arrival))
+                message = read(arrival)
+                transaction, changes = self._note(arrival, message), self._changes_of(message)
             except Undecodable:
-                transaction = ""
+                transaction, changes = "", 1
             record = arrival.record
-            self._held.append(Piece(arrival, (record.topic, record.partition), transaction))
+            self._held.append(Piece(arrival, (record.topic, record.partition), transaction, changes))
 
     def take(self, *, at_head: bool = False) -> list[Arrival]:
         """The records that may be committed, in the order of their coming; `at_head` if hardly more is there by now."""
@@ -143,6 +152,26 @@ class Transactions:
                     extra=self._fields,
                 )
         return given_up
+
+
+class Unfinished:
+    """Records of a transaction of which its source has not brought the end yet, in their order."""
+
+    def __init__(self, changes_of: Callable[[Arrival], int]) -> None:
+        self._changes_of = changes_of
+        self.arrivals: list[Arrival] = []
+        # How many changes wait.
+        self.held = 0
+
+    def take(self, arrivals: Sequence[Arrival]) -> list[Arrival]:
+        """The records that may be committed, of those that wait and of others that follow them; the rest waits."""
+        waiting = [*self.arrivals, *arrivals]
+        whole = committable(waiting)
+        ready, self.arrivals = waiting[:whole], waiting[whole:]
+        # Each is counted once: if some go, all that wait before them go too.
+        known, new = (0, self.arrivals) if whole else (self.held, arrivals)
+        self.held = known + sum(map(self._changes_of, new))
+        return ready
 
 
 def _marked(pieces: Sequence[Piece]) -> list[Arrival]:

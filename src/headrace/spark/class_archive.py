@@ -22,6 +22,7 @@ from headrace.errors import SetupError
 from headrace.settings import Settings
 from headrace.spark import jars
 from headrace.spark.java import find_java
+from headrace.spark.options import quoted
 
 # Java tells of every class that it leaves out, and of an archive that does not fit, which is no fault.
 _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
@@ -54,18 +55,12 @@ def options_to_use(archive: Path) -> str:
     # So that it is seen to be in use; one that is not ours to touch is used all the same.
     with suppress(OSError):
         os.utime(archive)
-    return f"-XX:SharedArchiveFile={_quoted(archive)} -Xshare:auto {_QUIET}"
+    return f"-XX:SharedArchiveFile={quoted(archive)} -Xshare:auto {_QUIET}"
 
 
 def options_to_make(archive: Path) -> str:
     """What tells Java to make an archive when it ends."""
-    return f"-XX:ArchiveClassesAtExit={_quoted(archive)} {_QUIET}"
-
-
-def _quoted(path: Path) -> str:
-    """A path as Spark reads it among Java's options."""
-    escaped = str(path).replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
+    return f"-XX:ArchiveClassesAtExit={quoted(archive)} {_QUIET}"
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,9 +44,10 @@ class Java:
         return self.home / "bin" / ("java.exe" if os.name == "nt" else "java")
 
 
-def quick_start_options(memory: str) -> list[str]:
-    """What makes a JVM beside Spark's small and quick to start."""
+def quick_start_command(memory: str, logging_settings: Path, class_path: Sequence[Path], *program: str) -> list[str]:
+    """The command that runs a program in a JVM beside Spark's, which is small and quick to start."""
     return [
+        str(find_java().executable),
         f"-Xmx{memory}",
         # Half the processor time of a start; what runs for minutes is little slower for it.
         "-XX:TieredStopAtLevel=1",
@@ -55,6 +56,10 @@ def quick_start_options(memory: str) -> list[str]:
         "-XX:+ExitOnOutOfMemoryError",
         "-Djava.awt.headless=true",
         "-Dfile.encoding=UTF-8",
+        f"-Dlog4j2.configurationFile={logging_settings}",
+        "-cp",
+        os.pathsep.join(map(str, class_path)),
+        *program,
     ]
 
 

@@ -8,8 +8,10 @@ the connection closed, and need not watch.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -55,6 +57,11 @@ tries=0
 while [ "$tries" -lt 10 ] && [ "$(begun "$guarded")" = "$at" ]; do sleep 0.2; tries=$((tries + 1)); done
 [ "$(begun "$guarded")" != "$at" ] || kill -9 "$guarded"
 """
+
+# What is to be guarded waits until it is, and ends if nobody is left to tell it so. No code of Python's may do this
+# between a fork and the command (preexec_fn): the fork lets go of what belongs to other threads, and with that shuts
+# down the very connections by which they are talking to Spark. Ctrl-C is for this process, which may want to go on.
+_BEGIN = 'trap "" INT; read -r _ || exit 1; exec "$@"'
 
 
 @dataclass(frozen=True)
@@ -112,35 +119,40 @@ class Guard:
         errors: int = subprocess.STDOUT,
         account: Account | None = None,
     ) -> subprocess.Popen[bytes]:
-        """Start the process that is guarded: it says its own number before it becomes the command.
+        """Start the process that is guarded: it becomes the command once the guard has heard its number.
 
         With `output`, that is where it says everything, or all but `errors`, and it has a session of its own, which no
         signal of a terminal reaches. With `account`, it runs as that user.
         """
         assert self._process.stdin is not None
-        # A line of its own, because the other is closed in whatever is forked off; a command never inherits it.
-        line = os.dup(self._process.stdin.fileno())
-
-        def begin() -> None:
-            # Ctrl-C is for this process, which may want to go on.
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-            os.write(line, b"%d\n" % os.getpid())
-
+        if shutil.which(command[0], path=environment.get("PATH")) is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), command[0])
+        # Until it ignores Ctrl-C, that is kept from it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            return subprocess.Popen(
-                command,
+            process = subprocess.Popen(
+                ["/bin/sh", "-c", _BEGIN, "headrace-begin", *command],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=None if output is None else errors,
                 env=environment,
-                preexec_fn=begin,
                 start_new_session=output is not None,
                 user=None if account is None else account.user,
                 group=None if account is None else account.group,
                 extra_groups=None if account is None else (),
             )
         finally:
-            os.close(line)
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        try:
+            assert process.stdin is not None
+            self._process.stdin.write(b"%d\n" % process.pid)
+            self._process.stdin.flush()
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+        except BaseException:
+            end(process)
+            raise
+        return process
 
     def let_go(self) -> None:
         """Let the guard end soon; what it guards is killed if it is still there."""

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from importlib.resources import as_file, files
 from pathlib import Path
 
+from headrace.errors import SetupError
 from headrace.settings import Settings
 from headrace.spark import jars
 
@@ -23,9 +24,15 @@ MEANING = {
     "spark.databricks.delta.snapshotPartitions": "2",
 }
 
+# By the locale of its machine, a JVM could give upper() and lower() another meaning than others do.
+_LOCALE = "-Duser.language=en -Duser.country=US"
+
 # Where the heap is full, whichever thread asks next dies, and whoever waits for it waits for ever: the JVM must end
 # whole. So must one that spends four fifths of its time, over several collections, to win back less than a tenth.
 _ENDS_WITHOUT_MEMORY = "-XX:+ExitOnOutOfMemoryError -XX:GCTimeLimit=80 -XX:GCHeapFreeLimit=10"
+
+_OF_DRIVER = ("spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions")
+_COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 
 
 @contextmanager
@@ -33,24 +40,28 @@ def options_of(
     settings: Settings, java_options: str, changed: Mapping[str, str | None], scratch: Path
 ) -> Generator[dict[str, str], None, None]:
     """The options of a Spark by these settings; some may be changed, or left out with None."""
-    master = settings.spark_options.get("spark.master", settings.spark_master)
+    _refuse_comma(scratch)
+    given = settings.spark_options
+    master = given.get("spark.master", settings.spark_master)
     local = master is None or re.fullmatch(r"local(\[.*\])?", master) is not None
     with as_file(files("headrace.spark").joinpath("log4j2.properties")) as quiet:
-        options: dict[str, str | None] = {
+        ours: dict[str, str | None] = {
             **MEANING,
             "spark.app.name": "headrace",
             "spark.jars": ",".join(str(path) for path in jars.paths(settings.jars)),
             "spark.sql.extensions": DELTA_EXTENSION,
             "spark.sql.catalog.spark_catalog": _DELTA_CATALOG,
             "spark.driver.memory": settings.spark_memory,
+            "spark.driver.defaultJavaOptions": _LOCALE,
+            "spark.executor.defaultJavaOptions": _LOCALE,
             # This collector leaves the processor to the epochs; the default one works beside them all the time.
             "spark.driver.extraJavaOptions": " ".join(
                 (
-                    "-XX:+UseParallelGC",
+                    "" if _names_collector(given) else "-XX:+UseParallelGC",
                     _ENDS_WITHOUT_MEMORY,
                     f"-Dlog4j2.configurationFile={quiet.as_uri()}",
                     # Not spark.local.dir, which is told to executors as well.
-                    "" if local else f"-Djava.io.tmpdir={scratch}",
+                    "" if local else f"-Djava.io.tmpdir={quoted(scratch)}",
                     java_options,
                 )
             ).strip(),
@@ -66,10 +77,38 @@ def options_of(
             "spark.ui.retainedTasks": "1000",
             "spark.sql.ui.retainedExecutions": "10",
             **(_of_local(settings, scratch) if local else {"spark.master": master}),
-            **settings.spark_options,
-            **changed,
         }
+        options = {**ours, **_beside(ours, given), **changed}
         yield {name: value for name, value in options.items() if value is not None}
+
+
+def quoted(path: Path) -> str:
+    """A path as Spark reads it among Java's options."""
+    escaped = str(path).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _refuse_comma(scratch: Path) -> None:
+    """Refuse a folder that Spark would take for two, of which the second lies wherever the process stands."""
+    if "," in str(scratch):
+        raise SetupError(
+            f"the folder {scratch.parent} cannot be told to Spark",
+            detail="Spark takes what stands before a comma for one folder, and what comes after it for the next.",
+            hint="let the environment variable TMPDIR name a folder without commas",
+        )
+
+
+def _names_collector(given: Mapping[str, str]) -> bool:
+    """Whether a user chose how garbage is collected: a JVM that is told of two collectors does not start."""
+    return any(_COLLECTOR.search(given.get(name, "")) for name in _OF_DRIVER)
+
+
+def _beside(ours: Mapping[str, str | None], given: Mapping[str, str]) -> dict[str, str]:
+    """A user's options, those of Java after ours: of two that say different things, Java takes the last."""
+    return {
+        name: f"{before} {value}" if name.endswith("JavaOptions") and (before := ours.get(name)) else value
+        for name, value in given.items()
+    }
 
 
 def _of_local(settings: Settings, scratch: Path) -> dict[str, str]:

@@ -13,13 +13,16 @@ from importlib.resources import files
 from typing import Any, Protocol
 from weakref import WeakSet
 
+from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
+from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 from pyspark.sql.session import _monkey_patch_RDD  # pyright: ignore[reportPrivateUsage]
 
 from headrace.errors import SetupError, SparkLost
 from headrace.settings import Settings
+from headrace.spark.causes import last_cause
 from headrace.spark.class_archive import archive_of, options_to_use
 from headrace.spark.java import find_java, launcher_home
 from headrace.spark.jvm import Gateway, Jvm, has_ended
@@ -39,11 +42,16 @@ _TAKEN_OVER = (
     "spark.sql.shuffle.",
 )
 
+# A class of the given Spark's own, by which a plan is changed while it runs: results need none, and it may be missing.
+_LEFT_BEHIND = ("spark.sql.adaptive.customCostEvaluatorClass",)
+
 # Files that Spark writes for us are read by Arrow as it would have written them itself.
 _FILES = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    # They are named one by one, and are seldom so many that a job of executors finds them sooner than the driver.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000",
 }
 
 # What a query may reach in our own sessions: relations of the home, but no files and no variables of the environment.
@@ -86,6 +94,8 @@ class SparkUser(Protocol):
 
 
 _log = logging.getLogger("headrace.spark")
+# Not other errors of Py4J: those tell that the JVM is gone, and who launched it knows why.
+_TOLD_BY_JAVA = (Py4JJavaError, PySparkException)
 _starting = threading.RLock()
 # Held while a new Spark is brought to its users: one that ends meanwhile is replaced after that.
 _bringing = threading.Lock()
@@ -235,7 +245,10 @@ def _started(settings: Settings, java_options: str, changed: Mapping[str, str | 
         return _begun(settings, java_options, changed)
     try:
         return _begun(settings, java_options, changed, options_to_use(archive))
-    except (SetupError, SparkLost):
+    except (SetupError, SparkLost) as error:
+        # Where Java could tell why, it had its classes.
+        if isinstance(error.__cause__, _TOLD_BY_JAVA):
+            raise
         spark = _begun(settings, java_options, changed)
         _log.warning("Spark started only without the archive of its classes, which was removed: %s", archive)
         archive.unlink(missing_ok=True)
@@ -274,7 +287,15 @@ def _begun(
 
 def _context(options: Mapping[str, str]) -> SparkSession:
     """The first session of a Spark with these options, in the JVM that PySpark has."""
-    spark = SparkSession.builder.config(map=dict(options)).getOrCreate()
+    try:
+        spark = SparkSession.builder.config(map=dict(options)).getOrCreate()
+    except _TOLD_BY_JAVA as error:
+        raise SetupError(
+            f"no Spark could be started at {options.get('spark.master')}",
+            # Read while the JVM is there: it is asked for the text.
+            detail=f"{last_cause(error).rstrip('.')}.",
+            hint="see whether the master is right and can be reached from here, and look at the setting spark_options",
+        ) from error
     _keep_generated_classes(spark)
     # PySpark prints every failed query with its whole stack; the caller gets the same as an exception.
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
@@ -314,7 +335,8 @@ def _tuned(spark: SparkSession, options: Mapping[str, str]) -> SparkSession:
     # PySpark has RDDs become DataFrames of the session that was made last.
     _monkey_patch_RDD(spark)
     for name in _names_of_settings(session):
-        if name.startswith("spark.sql.") and not name.startswith(_TAKEN_OVER) and session.conf.isModifiable(name):
+        taken_over = name.startswith(_TAKEN_OVER) and name not in _LEFT_BEHIND
+        if name.startswith("spark.sql.") and not taken_over and session.conf.isModifiable(name):
             session.conf.unset(name)
     for name, value in {**options, **_REACH}.items():
         session.conf.set(name, value)

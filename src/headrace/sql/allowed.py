@@ -2,12 +2,14 @@
 
 A query is looked at twice. As parsed, before anything of it is looked up or evaluated: its nodes, functions, relations
 and options must all be listed. And as resolved, when names have got their meaning: nothing may have become what is not.
+In between, before Spark looks for it, each relation must be one that was registered for the query: what else the given
+Spark has under a name is none of the home's, and will not be there with the next Spark.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -25,8 +27,9 @@ from headrace.sql.allowed_functions import (
 )
 from headrace.sql.allowed_plans import PARSED_EXPRESSIONS, PARSED_PLANS, RESOLVED_EXPRESSIONS, RESOLVED_PLANS
 from headrace.sql.made_query import Piece
-from headrace.sql.query_errors import position_in_script, query_error
+from headrace.sql.query_errors import position_in_script, query_error, unknown_relation
 
+_WITH = "org.apache.spark.sql.catalyst.plans.logical.UnresolvedWith"
 _BUILT_IN = ("system.builtin.", "builtin.")
 _HINTS = {
     "table_changes": "read changes with hr.changes, or over HTTP with GET /v1/changes/{relation}",
@@ -48,13 +51,24 @@ _NODES = {
 
 @dataclass(frozen=True)
 class Parsed:
-    """A query from outside that is made of nothing but what is listed, the names it reads, and where it stands."""
+    """A query from outside that is made of nothing but what is listed, the relations it reads, and where it stands."""
 
     plan: Java
-    names: frozenset[str]
+    relations: Sequence[Part]
     line: int
     column: int
     pieces: Sequence[Piece]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the relations that it reads, in lower case."""
+        return frozenset(part.name.lower() for part in self.relations)
+
+    def position(self, part: Part) -> tuple[int, int] | None:
+        """The line and column of the script where a part of it was met."""
+        if part.line is None or part.position is None:
+            return None
+        return position_in_script(part.line, part.position, self.line, self.column, self.pieces)
 
 
 def parse_query(catalyst: Catalyst, sql: str, line: int = 1, column: int = 1, pieces: Sequence[Piece] = ()) -> Parsed:
@@ -67,18 +81,26 @@ def parse_query(catalyst: Catalyst, sql: str, line: int = 1, column: int = 1, pi
         parts = survey(plan, OPTIONED)
     except FAILURES as error:
         raise query_error(error, line, column, pieces) from None
-    names = frozenset(part.name.lower() for part in parts if part.what == "relation")
-    parsed = Parsed(plan, names, line, column, pieces)
+    parsed = Parsed(plan, _relations(parts), line, column, pieces)
     for part in parts:
         fault = _parsed_fault(part)
         if fault is not None:
             raise _placed(fault, part, parsed)
-    return parsed
+    if not any(part.name == _WITH for part in parts):
+        return parsed
+    try:
+        # Where a name means what WITH calls so, and where it does not, is known to Spark.
+        return replace(parsed, relations=_relations(survey(catalyst.rule("CTESubstitution")(plan))))
+    except FAILURES as error:
+        raise query_error(error, line, column, pieces) from None
 
 
 def frame_of(catalyst: Catalyst, parsed: Parsed) -> Any:
-    """A DataFrame of a parsed query; it is refused if a name in it turns out to mean what is not listed."""
+    """A DataFrame of a parsed query; it is refused if a name in it is not registered, or means what is not listed."""
     try:
+        for part in parsed.relations:
+            if not catalyst.has_temporary_view(part.name):
+                raise unknown_relation(part.name, parsed.position(part))
         frame = catalyst.frame(parsed.plan)
         parts = survey(analyzed_plan(frame))
     except FAILURES as error:
@@ -93,6 +115,10 @@ def frame_of(catalyst: Catalyst, parsed: Parsed) -> Any:
 def analyze(catalyst: Catalyst, sql: str, line: int = 1, column: int = 1) -> Java:
     """The analyzed plan of a query from outside; errors come with line, column and a hint."""
     return analyzed_plan(frame_of(catalyst, parse_query(catalyst, sql, line, column)))
+
+
+def _relations(parts: Iterable[Part]) -> list[Part]:
+    return [part for part in parts if part.what == "relation"]
 
 
 def _parsed_fault(part: Part) -> HeadraceError | None:
@@ -179,9 +205,7 @@ def _function_fault(name: str, refused: Mapping[str, str], listed: Iterable[str]
 
 def _placed(fault: HeadraceError, part: Part, parsed: Parsed) -> HeadraceError:
     """The error with the position in the script where its cause was met."""
-    if part.line is None or part.position is None:
-        return fault
-    position = position_in_script(part.line, part.position, parsed.line, parsed.column, parsed.pieces)
+    position = parsed.position(part)
     if position is not None:
         fault.line, fault.column = position
         fault.detail = f"line {position[0]}, column {position[1]}: {fault.detail}".rstrip(": ")

@@ -38,7 +38,7 @@ RESOLVED_PLANS = (
     _QUERY
     | _classes("analysis", "ResolvedInlineTable")
     | _classes(
-        "plans.logical", "CTERelationDef CTERelationRef Expand Range ResolvedHint UnionLoop UnionLoopRef View WithCTE"
+        "plans.logical", "CTERelationDef CTERelationRef Expand Range ResolvedHint UnionLoop UnionLoopRef WithCTE"
     )
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headrace.sql.reader import Reader
-from headrace.sql.source_statements import option_name, read_options
+from headrace.sql.source_statements import option_name, read_condition, read_options, read_place
 from headrace.sql.syntax import AlterFeed, CreateFeed, DeadLetterVerb, FeedAction, FeedVerb, ParkedAction
 
 FEED_SINKS = ("KAFKA", "WEBHOOK", "POSTGRES", "REDIS", "DYNAMODB", "FILES")
@@ -34,14 +34,7 @@ def read_create_feed(reader: Reader, sql: str, line: int, column: int) -> Create
         reader.accept("VIEW")
     table = reader.relation("table or view").name
     reader.expect("INTO")
-    sink = reader.keyword()
-    if sink not in FEED_SINKS:
-        raise reader.expected(*FEED_SINKS)
-    reader.index += 1
-    location = reader.string("where it is, as a string")
-    if not location.strip():
-        reader.index -= 1
-        raise reader.fail("it does not say where the events go")
+    sink, location = read_place(reader, FEED_SINKS, "it does not say where the events go")
     options = read_options(reader, modes=False) if reader.accept("WITH") else {}
     reader.expect_end()
     return CreateFeed(
@@ -50,7 +43,7 @@ def read_create_feed(reader: Reader, sql: str, line: int, column: int) -> Create
         column=column,
         name=name,
         table=table,
-        sink=sink.lower(),
+        sink=sink,
         location=location,
         options=tuple(sorted(options.items())),
         if_not_exists=if_not_exists,
@@ -90,11 +83,4 @@ def read_parked_action(reader: Reader, verb: DeadLetterVerb, sql: str, line: int
     """What stands after REPLAY or DISCARD PARKED: EVENTS, and which."""
     reader.form = f"{verb.upper()} PARKED EVENTS [WHERE condition]"
     reader.expect("EVENTS")
-    where = ""
-    if reader.accept("WHERE"):
-        where = reader.rest()
-        if not where.strip():
-            raise reader.fail("WHERE has no condition")
-    else:
-        reader.expect_end()
-    return ParkedAction(sql=sql, line=line, column=column, verb=verb, where=where)
+    return ParkedAction(sql=sql, line=line, column=column, verb=verb, where=read_condition(reader))

@@ -14,7 +14,6 @@ from headrace.plans.failures import first_line, is_of_query, work_failed
 from headrace.sql.made_query import Piece, written_at
 
 _POSITION = re.compile(r"\(line (\d+), pos (\d+)\)")
-_UNKNOWN = ("TABLE_OR_VIEW_NOT_FOUND",)
 
 
 def query_error(error: Exception, line: int = 1, column: int = 1, pieces: Sequence[Piece] = ()) -> HeadraceError:
@@ -33,8 +32,7 @@ def query_error(error: Exception, line: int = 1, column: int = 1, pieces: Sequen
     position: tuple[int, int] | None = None
     if found:
         position = position_in_script(int(found.group(1)), int(found.group(2)), line, column, pieces)
-    where = f"line {position[0]}, column {position[1]}: " if position else ""
-    detail = f"{where}{first}"
+    detail = f"{_where(position)}{first}"
     if condition == "PARSE_SYNTAX_ERROR" or (condition or "").startswith("PARSE"):
         return StatementError(
             "the query cannot be read",
@@ -43,20 +41,29 @@ def query_error(error: Exception, line: int = 1, column: int = 1, pieces: Sequen
             line=position[0] if position else line,
             column=position[1] if position else column,
         )
-    if isinstance(captured, PySparkException) and condition in _UNKNOWN:
-        refusal = RelationNameError(
-            "unknown table or view", detail=detail, hint="SHOW TABLES and SHOW VIEWS list what there is"
-        )
-        refusal.unknown = (captured.getMessageParameters() or {}).get("relationName", "").strip("`").lower()
-        # The detail tells the position already; a script need not tell that of the statement as well.
-        refusal.line, refusal.column = position or (None, None)
-        return refusal
     if condition and condition.startswith("UNRESOLVED_COLUMN"):
         message, hint = "unknown column", "DESCRIBE the relation to see its columns"
     else:
         message, hint = "Spark refused the query", "mend the query; it must be valid Spark SQL"
     found_line, found_column = position or (None, None)
     return QueryError(message, detail=detail, hint=hint, line=found_line, column=found_column)
+
+
+def unknown_relation(name: str, position: tuple[int, int] | None) -> RelationNameError:
+    """The refusal of a query that names, at this line and column of its script, what is no relation of the home."""
+    refusal = RelationNameError(
+        "unknown table or view",
+        detail=f"{_where(position)}There is no table or view {name}.",
+        hint="SHOW TABLES and SHOW VIEWS list what there is",
+    )
+    refusal.unknown = name.lower()
+    # The detail tells the position already; a script need not tell that of the statement as well.
+    refusal.line, refusal.column = position or (None, None)
+    return refusal
+
+
+def _where(position: tuple[int, int] | None) -> str:
+    return f"line {position[0]}, column {position[1]}: " if position else ""
 
 
 def position_in_script(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from headrace.errors import StatementError
 from headrace.sql.reader import Reader, near_miss
@@ -32,14 +32,7 @@ def read_create_source(reader: Reader, sql: str, line: int, column: int) -> Crea
     name = reader.relation("source", new=True)
     table = reader.relation("table").name if reader.accept("INTO") else ""
     reader.expect("FROM")
-    connector = reader.keyword()
-    if connector not in CONNECTORS:
-        raise reader.expected(*CONNECTORS)
-    reader.index += 1
-    location = reader.string("where it is, as a string")
-    if not location.strip():
-        reader.index -= 1
-        raise reader.fail("it does not say where the source is")
+    connector, location = read_place(reader, CONNECTORS, "it does not say where the source is")
     options = read_options(reader) if reader.accept("WITH") else {}
     reader.expect_end()
     return CreateSource(
@@ -48,7 +41,7 @@ def read_create_source(reader: Reader, sql: str, line: int, column: int) -> Crea
         column=column,
         name=name.name,
         table=table,
-        connector=connector.lower(),
+        connector=connector,
         location=location,
         options=tuple(sorted(options.items())),
         if_not_exists=if_not_exists,
@@ -110,14 +103,7 @@ def read_dead_letter_action(reader: Reader, verb: DeadLetterVerb, sql: str, line
     reader.form = f"{verb.upper()} DEAD LETTERS [WHERE condition]"
     reader.expect("DEAD")
     reader.expect("LETTERS")
-    where = ""
-    if reader.accept("WHERE"):
-        where = reader.rest()
-        if not where.strip():
-            raise reader.fail("WHERE has no condition")
-    else:
-        reader.expect_end()
-    return DeadLetterAction(sql=sql, line=line, column=column, verb=verb, where=where)
+    return DeadLetterAction(sql=sql, line=line, column=column, verb=verb, where=read_condition(reader))
 
 
 def read_replay_source(reader: Reader, sql: str, line: int, column: int) -> ReplaySource:
@@ -130,6 +116,30 @@ def read_replay_source(reader: Reader, sql: str, line: int, column: int) -> Repl
     into = reader.relation("table", new=True).name if reader.accept("INTO") else ""
     reader.expect_end()
     return ReplaySource(sql=sql, line=line, column=column, name=name, since=since, until=until, into=into)
+
+
+def read_place(reader: Reader, kinds: Sequence[str], missing: str) -> tuple[str, str]:
+    """The kind of a source or a sink, in lower case, and the string that says where it is."""
+    kind = reader.keyword()
+    if kind not in kinds:
+        raise reader.expected(*kinds)
+    reader.index += 1
+    location = reader.string("where it is, as a string")
+    if not location.strip():
+        reader.index -= 1
+        raise reader.fail(missing)
+    return kind.lower(), location
+
+
+def read_condition(reader: Reader) -> str:
+    """What stands after WHERE, up to the end; nothing where there is none."""
+    if not reader.accept("WHERE"):
+        reader.expect_end()
+        return ""
+    where = reader.rest()
+    if not where.strip():
+        raise reader.fail("WHERE has no condition")
+    return where
 
 
 def read_options(reader: Reader, modes: bool = True) -> dict[str, OptionValue]:

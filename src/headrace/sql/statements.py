@@ -387,8 +387,10 @@ def _read_show(reader: Reader, sql: str, line: int, column: int) -> Show:
     if reader.at("MATERIALIZED", "VIEWS"):
         raise reader.unsupported("SHOW MATERIALIZED VIEWS is not offered", hint="write SHOW VIEWS; it lists them all")
     if reader.keyword() in ("CREATE", "COLUMNS"):
-        of_a_feed = reader.keyword(1) == "CHANGEFEED"
-        hint = "SHOW CHANGEFEEDS has its sink, location and options" if of_a_feed else "write DESCRIBE x"
+        hint = {
+            "CHANGEFEED": "SHOW CHANGEFEEDS has its sink, location and options",
+            "SOURCE": "SHOW SOURCES has its connector, location and options",
+        }.get(reader.keyword(1), "write DESCRIBE x")
         raise reader.unsupported(f"SHOW {reader.keyword()} is not offered", hint=hint)
     if reader.keyword() == "PROJECTIONS" or reader.at("EVENT", "STORES"):
         what, list_of = ("EVENT STORES", "TABLES") if reader.keyword() == "EVENT" else ("PROJECTIONS", "VIEWS")

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 
 from headrace.access.audit import Audit
-from headrace.errors import HeadraceError
 from headrace.sql.syntax import (
+    DeadLetterAction,
+    DeadLetterVerb,
     Delete,
     Describe,
     Explain,
     ExplainQuery,
     Insert,
+    ParkedAction,
     Query,
     Show,
     Statement,
@@ -25,19 +26,21 @@ _OTHERS = (Query, Show, Describe, Explain, ExplainQuery, Insert, Update, Delete)
 _NAMES = ("verb", "kind", "name", "event_type", "version", "store", "table", "connector")
 
 
-@contextmanager
-def noted(audit: Audit | None, *statements: Statement) -> Generator[None, None, None]:
+def noted(audit: Audit | None, *statements: Statement) -> AbstractContextManager[None]:
     """Inside, statements are run; what administers the home is noted, with what became of it."""
-    outcome = "done"
-    try:
-        yield
-    except BaseException as error:
-        outcome = error.code if isinstance(error, HeadraceError) else type(error).__name__
-        raise
-    finally:
-        for one in statements:
-            if audit is not None and not isinstance(one, _OTHERS):
-                audit.note(_told(one), outcome)
+    if audit is None:
+        return nullcontext()
+    return audit.noting(*(_told(one) for one in statements if not isinstance(one, _OTHERS)))
+
+
+def noted_letters(audit: Audit | None, verb: DeadLetterVerb) -> AbstractContextManager[None]:
+    """Inside, dead letters are replayed or discarded by other means than the statement; noted as that is."""
+    return noted(audit, DeadLetterAction(sql="", line=1, column=1, verb=verb, where=""))
+
+
+def noted_parked(audit: Audit | None, verb: DeadLetterVerb) -> AbstractContextManager[None]:
+    """The same of parked events."""
+    return noted(audit, ParkedAction(sql="", line=1, column=1, verb=verb, where=""))
 
 
 def _told(statement: Statement) -> str:

@@ -16,9 +16,9 @@ from headrace.epoch.batch import Changes
 from headrace.epoch.bulk import Bulk, refuse_broken_text
 from headrace.epoch.calls import Basis, Call
 from headrace.epoch.core import Core
-from headrace.errors import HeadraceError, QueryStopped, StatementError
+from headrace.errors import HeadraceError, QueryError, QueryStopped, StatementError
 from headrace.plans.catalyst import Catalyst
-from headrace.plans.failures import FAILURES
+from headrace.plans.failures import FAILURES, is_of_query
 from headrace.reading.queries import Queries, Readable, Relations
 from headrace.sql.made_query import Piece, make_query
 from headrace.sql.query_errors import query_error
@@ -34,8 +34,8 @@ ChangeStatement = Insert | Update | Delete
 class ChangeQuery:
     """What a statement asks before its changes are known: a query, and the types that its columns are cast to.
 
-    The query begins at this line and column of the script, or is made of these pieces of it. One of VALUES may be
-    constants, which are read without a job.
+    The query begins at this line and column of the script, or is made of these pieces of it. One of VALUES, for the
+    columns named here, may be constants, which are read without a job.
     """
 
     sql: str
@@ -43,7 +43,7 @@ class ChangeQuery:
     line: int
     column: int
     pieces: tuple[Piece, ...] = ()
-    values: bool = False
+    values: tuple[str, ...] = ()
 
 
 # How the rows of a query over these relations are had, cast as Spark casts them.
@@ -126,19 +126,39 @@ def read_rows(queries: Queries, query: ChangeQuery, relations: Readable, large: 
     names = [f"c{i}" for i in range(len(query.types))]
     schema = StructType([StructField(name, kind) for name, kind in zip(names, query.types, strict=True)])
     try:
-        cast = frame.toDF(*names).select(*(F.col(field.name).cast(field.dataType) for field in schema.fields))
-        # Planned here: in the thread that Spark collects in, an error of the planner would never reach us.
-        cast._jdf.queryExecution().executedPlan()
-        return queries.frames.collect(cast, schema, large)
+        return _cast(queries, frame.toDF(*names), schema, large)
     except FAILURES as error:
-        raise query_error(error, query.line, query.column, query.pieces) from None
+        told = query_error(error, query.line, query.column, query.pieces)
+        if query.values and isinstance(told, QueryError):
+            _name_column(told, queries, frame.toDF(*names), schema, query.values)
+        raise told from None
+
+
+def _cast(queries: Queries, frame: Any, schema: StructType, large: bool) -> pa.Table:
+    """Columns of a frame, cast to what a schema says of them."""
+    cast = frame.select(*(F.col(field.name).cast(field.dataType) for field in schema.fields))
+    # Planned here: in the thread that Spark collects in, an error of the planner would never reach us.
+    cast._jdf.queryExecution().executedPlan()
+    return queries.frames.collect(cast, schema, large)
+
+
+def _name_column(told: QueryError, queries: Queries, frame: Any, schema: StructType, names: Sequence[str]) -> None:
+    """Have an error name the column whose values are none of its type, by trying each: of VALUES that costs little."""
+    for name, field in zip(names, schema.fields, strict=True):
+        try:
+            _cast(queries, frame, StructType([field]), large=False)
+        except FAILURES as error:
+            if is_of_query(error):
+                told.detail = f"Column {name} is {field.dataType.simpleString().upper()}. {told.detail}"
+                return
 
 
 def _inserted(table: Table, statement: Insert, names: Sequence[str]) -> ChangeQuery:
     """The rows that INSERT brings, in the types of the columns that it names."""
     sql = f"VALUES {statement.values}" if statement.values is not None else statement.query or ""
     types = tuple(table.schema[name].dataType for name in names)
-    return ChangeQuery(sql, types, statement.query_line, statement.query_column, values=statement.values is not None)
+    values = () if statement.values is None else tuple(names)
+    return ChangeQuery(sql, types, statement.query_line, statement.query_column, values=values)
 
 
 def _updated(catalyst: Catalyst, table: Table, statement: Update) -> ChangeQuery:

@@ -161,6 +161,9 @@ def run_statement(engine: Engine, statement: Statement) -> Result:
 
 
 def _run_whole(engine: Engine, statement: Statement) -> Ran:
+    if isinstance(statement, CreateSource):
+        with told_where(statement):
+            return _create_sources(engine, [statement])
     needed = isinstance(statement, Query | Explain | ExplainQuery)
     with (
         noted(engine.audit, statement),

@@ -329,10 +329,17 @@ Location = Path | ObjectPath
 
 def location_of(home: str | os.PathLike[str], options: Mapping[str, str]) -> Location:
     """The location that a folder's path or a URI names."""
+    if "\0" in str(home):
+        raise SetupError(
+            f"{str(home)!r} is not a place for a home",
+            detail="It has a character that no name of a file can have.",
+            hint="give a folder, or the URI of a bucket with a prefix, such as s3://bucket/home",
+        )
     scheme, found, rest = str(home).partition("://")
     if not found:
         return Path(home)
-    if scheme == "file":
+    # What stands before the next slash is a machine, and this is none of another's.
+    if scheme == "file" and rest.startswith(("/", "localhost/")):
         return Path(urlsplit(str(home)).path)
     if scheme not in SCHEMES or not rest.strip("/"):
         raise SetupError(

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Generator, Iterable
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from subprocess import Popen
 from typing import Any
@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from headrace.catalog.catalog import Catalog, View
 from headrace.catalog.make import make_view
 from headrace.epoch.loop import Loop
-from headrace.errors import HeadraceError, SparkLost, WorkFailed
+from headrace.errors import FeedError, HeadraceError, QueryError, SourceError, SparkLost, WorkFailed
 from headrace.plans.failures import FAILURES, is_of_connection
 from headrace.reading.files import Files
 from headrace.reading.sessions import Sessions, open_sessions
@@ -30,6 +30,8 @@ from headrace.spark.session import jvm_of, process_of, use_spark
 from headrace.sql.resolve import register
 from headrace.upkeep.rehearse import rehearse_epoch, rehearse_query
 
+# What Spark's own errors become; those of one that is being stopped look as if the query were to blame.
+_MADE_OF_SPARKS = (FeedError, QueryError, SourceError, WorkFailed)
 _log = logging.getLogger("headrace.spark")
 # A call that comes while Spark is started waits for it, but for no longer than a client would.
 _WAIT_SECONDS = 5.0
@@ -73,13 +75,9 @@ class Renewal:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process of the home's Spark is gone, and nobody starts another."""
-        return (not self._ours and self._is_gone()) or self._is_stopped()
-
-    def _is_stopped(self) -> bool:
-        """Whether somebody has stopped Spark, whose process may live on."""
+        """Whether the home's Spark is stopped, or its process is gone and nobody starts another."""
         context: Any = self._spark.sparkContext
-        return self._stopped or context._jsc is None
+        return (not self._ours and self._is_gone()) or self._stopped or context._jsc is None
 
     def note_stopped(self) -> None:
         """Spark has stopped by itself, as the driver of a cluster does that is put off it; its process lives on."""
@@ -100,7 +98,7 @@ class Renewal:
         """
         if needed:
             self.wait()
-        process, jvm = self._process, self._jvm
+        spark, process, jvm = self._spark, self._process, self._jvm
         # One that had ended before was ended by others.
         lived = process is not None and process.poll() is None
         # Left only when it is known whether Spark has ended: who comes meanwhile was not alone.
@@ -112,7 +110,8 @@ class Renewal:
                 told = isinstance(error, SparkLost) or (ours and not isinstance(error, WorkFailed))
                 # Whatever else fails while Spark lives is no reason to hold anybody up.
                 within = _ENDING_SECONDS if is_of_connection(error) else 0.0
-                if not told and process is not None and has_ended(process, within):
+                ended = not told and process is not None and has_ended(process, within)
+                if ended or (_may_be_of_stop(error) and _is_stopped(spark)):
                     lost = self._lost()
                     lost.of_memory = jvm is not None and jvm.out_of_memory
                     lost.alone = lived and was_alone()
@@ -228,6 +227,23 @@ class Renewal:
         )
         lost.transient = False
         return lost
+
+
+def _may_be_of_stop(error: Exception) -> bool:
+    """Whether an error may come of Spark's being stopped: what then fails in PySpark and in Java is of any kind."""
+    if isinstance(error, SparkLost):
+        return False
+    return not isinstance(error, HeadraceError) or isinstance(error, _MADE_OF_SPARKS)
+
+
+def _is_stopped(spark: SparkSession) -> bool:
+    """Whether somebody has stopped a Spark, or is about to; its process may live on."""
+    context: Any = spark.sparkContext
+    java = context._jsc
+    # Java knows it as soon as that begins, Python when it is done.
+    with suppress(*FAILURES):
+        return java is None or java.sc().isStopped()
+    return False
 
 
 def _never() -> bool:

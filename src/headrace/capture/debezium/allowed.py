@@ -77,6 +77,7 @@ ALLOWED = frozenset(
         "streaming.delay.ms",
         "xmin.fetch.interval.ms",
         # What is done about what cannot be read.
+        "event.converting.failure.handling.mode",
         "event.deserialization.failure.handling.mode",
         "event.processing.failure.handling.mode",
         "inconsistent.schema.handling.mode",

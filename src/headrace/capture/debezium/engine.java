@@ -58,6 +58,9 @@ public class Engine {
 
   final SourceTask task;
   final Map config;
+  final Map database;
+  // What asks for the tables that there are.
+  final String tables;
   // What is durable: where the connector begins, and what it may confirm.
   volatile Map offset;
   final File historyFile;
@@ -68,6 +71,8 @@ public class Engine {
 
   Engine(Map told) throws Exception {
     this.config = (Map) told.get("config");
+    this.database = (Map) told.get("database");
+    this.tables = (String) told.get("tables");
     this.offset = (Map) told.get("offset");
     this.task = (SourceTask) Class.forName((String) told.get("task")).getDeclaredConstructor(new Class[0])
         .newInstance(new Object[0]);
@@ -78,15 +83,15 @@ public class Engine {
     converting.put("converter.type", "value");
     this.converter.configure(converting);
     Object before = told.get("before");
-    if (before != null) {
-      Map database = (Map) told.get("database");
-      statements(database, (List) before);
-    }
+    if (before != null) statements(this.database, (List) before);
   }
 
   void run(final DataInputStream in) throws Exception {
     final Engine self = this;
     final Map config = this.config;
+    sendTables();
+    // The other side says whether to go on: to start a connector changes its database.
+    read(in);
     final OffsetStorageReader reader = new OffsetStorageReader() {
       public Map offset(Map partition) { return self.offset; }
       public Map offsets(Collection partitions) {
@@ -129,6 +134,10 @@ public class Engine {
           ((io.debezium.connector.common.BaseSourceTask) this.task).performCommit();
         }
         if (signal != null) signal(signal);
+        if (told.containsKey("look")) {
+          // Of a database that does not answer, the connector tells.
+          try { sendTables(); } catch (java.sql.SQLException ignored) { }
+        }
       }
     } catch (java.io.IOException ended) {
       // Let go of the database in good order; whoever waits for longer than that kills this process.
@@ -181,6 +190,31 @@ public class Engine {
     send('R', bytes.toByteArray());
   }
 
+  /* Sends which tables there are, each as the texts of its columns. */
+  void sendTables() throws Exception {
+    List rows = new ArrayList();
+    java.sql.Connection connection = connect(this.database);
+    try {
+      java.sql.Statement statement = connection.createStatement();
+      statement.setQueryTimeout(10);
+      java.sql.ResultSet found = statement.executeQuery(this.tables);
+      int columns = found.getMetaData().getColumnCount();
+      while (found.next()) {
+        List row = new ArrayList();
+        for (int i = 1; i <= columns; i++) row.add(found.getString(i));
+        rows.add(row);
+      }
+    } finally {
+      connection.close();
+    }
+    ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+    DataOutputStream frame = new DataOutputStream(bytes);
+    frame.writeByte('T');
+    field(frame, JSON.writeValueAsBytes(rows));
+    frame.flush();
+    send('R', bytes.toByteArray());
+  }
+
   /* The number of a schema, which is told once: written beside each record it would be most of it. */
   int schema(DataOutputStream frame, Schema schema) throws Exception {
     if (schema == null) return -1;
@@ -216,9 +250,7 @@ public class Engine {
 
   /* Runs statements; one that finds no rows where some must be is an error that it brings itself. */
   static void statements(Map database, List statements) throws Exception {
-    java.util.Properties properties = new java.util.Properties();
-    properties.putAll((Map) database.get("properties"));
-    java.sql.Connection connection = java.sql.DriverManager.getConnection((String) database.get("url"), properties);
+    java.sql.Connection connection = connect(database);
     try {
       for (int i = 0; i < statements.size(); i++) {
         java.sql.Statement statement = connection.createStatement();
@@ -227,6 +259,12 @@ public class Engine {
     } finally {
       connection.close();
     }
+  }
+
+  static java.sql.Connection connect(Map database) throws Exception {
+    java.util.Properties properties = new java.util.Properties();
+    properties.putAll((Map) database.get("properties"));
+    return java.sql.DriverManager.getConnection((String) database.get("url"), properties);
   }
 
   static List causes(Throwable error) {

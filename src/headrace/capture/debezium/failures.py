@@ -28,6 +28,9 @@ _PASSING_CLASSES = frozenset(
 _PASSING_STATES = ("08", "53", "57", "40")
 _PASSING_STATE = "55006"
 
+# The driver of PostgreSQL tells it in the state of a connection that fails.
+_NO_PASSWORD = ("no password was provided", "the password is an empty string", "(using password: no)")
+
 # Where a statement of ours raised what it says, which is nobody's business but ours.
 _OWN_WORDS = re.compile(r"^ERROR: (?=.*inline_code_block)|\s+Where: PL/pgSQL function inline_code_block.*", re.DOTALL)
 _ANOTHER = "; if another home has a source of this name on the same database, give one of them another name"
@@ -35,6 +38,8 @@ _REMEDIES = {
     "no table filters found": "the database has no table that the option tables names: see its spelling and its schema",
     "replication attribute": "let the user replicate there (ALTER ROLE ... REPLICATION)",
     "password authentication failed": "see the user of the URL and what the option password refers to",
+    **dict.fromkeys(_NO_PASSWORD, "give the password of the user by the option password = 'env:NAME' or 'file:/path'"),
+    "access denied for user": "see the user of the URL, its rights, and what the option password refers to",
 }
 
 
@@ -52,7 +57,8 @@ def failed(name: str, error: EngineFailed) -> SourceError:
             + (_ANOTHER if TRUNCATED_STATE in states else ""),
         )
     passing = any(_PASSING_CLASSES.intersection(one.classes) for one in error.causes)
-    if passing or any(state == _PASSING_STATE or state.startswith(_PASSING_STATES) for state in states):
+    passing = passing or any(state == _PASSING_STATE or state.startswith(_PASSING_STATES) for state in states)
+    if passing and not any(words in detail.lower() for words in _NO_PASSWORD):
         return SourceUnavailable(
             f"the database of source {name} cannot be read", detail=detail, hint="it is tried again"
         )

@@ -30,6 +30,8 @@ class FrameReader:
         self._offset: tuple[bytes | None, dict[str, Any]] = (None, {})
         # How its tables came to be what they are, as a connector that must remember it has written it down.
         self.history: str | None = None
+        # The last answer to what tables there are, row by row; whoever has seen it takes it away.
+        self.tables: list[list[str | None]] | None = None
 
     def records(self, content: bytes) -> Iterator[Sent]:
         """The records of a batch."""
@@ -45,6 +47,9 @@ class FrameReader:
             elif kind == b"H":
                 history, at = _field(content, at)
                 self.history = (history or b"").decode()
+            elif kind == b"T":
+                tables, at = _field(content, at)
+                self.tables = json.loads(tables or b"[]")
             else:
                 topic, at = _field(content, at)
                 key, at = self._wrapped(content, at)

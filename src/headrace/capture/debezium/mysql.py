@@ -14,7 +14,8 @@ from urllib.parse import SplitResult
 
 from headrace.capture.connector import Connector, Description, Position
 from headrace.capture.debezium.reading import DebeziumReading, Plan, again, with_snapshot
-from headrace.capture.debezium.settings import OPTIONS, given, named_tables, read_url, usual
+from headrace.capture.debezium.settings import OPTIONS, given, named_tables, read_url, tables_of, usual
+from headrace.capture.debezium.tables import like
 from headrace.errors import SourceUnavailable
 
 _PORT = 3306
@@ -47,7 +48,16 @@ def plan(description: Description, kind: Kind = "mariadb") -> Plan:
         "read.only": "true",
         **given(description.options),
     }
-    return Plan(kind, f"{_CLASSES[kind]}Task", config, _database(url, config, kind), keeps_history=True)
+    tables = tables_of(description, database)
+    return Plan(
+        kind,
+        f"{_CLASSES[kind]}Task",
+        config,
+        _database(url, config, kind),
+        keeps_history=True,
+        tables=tables,
+        looking=_looking(tables),
+    )
 
 
 def kind_of(url: SplitResult) -> Kind:
@@ -80,6 +90,14 @@ def _silent(url: SplitResult, detail: str) -> SourceUnavailable:
 def _open(description: Description, position: Position) -> DebeziumReading:
     kind = kind_of(read_url(description, _SCHEMES, _PORT))
     return DebeziumReading(description, position, plan(description, kind))
+
+
+def _looking(tables: Sequence[str]) -> str:
+    name = "concat(table_schema, '.', table_name)"
+    return (
+        f"SELECT {name}, NULL, NULL FROM information_schema.tables "
+        f"WHERE table_schema = database() AND table_type <> 'VIEW' AND {like(name, tables)}"
+    )
 
 
 def _snapshot(description: Description, wanted: Sequence[str], asked: str) -> Position:

@@ -9,7 +9,8 @@ from urllib.parse import SplitResult, parse_qsl
 from headrace.capture.connector import Connector, Description, Position
 from headrace.capture.debezium.failures import TRUNCATED_STATE
 from headrace.capture.debezium.reading import DebeziumReading, Plan, again, ask, with_snapshot
-from headrace.capture.debezium.settings import OPTIONS, given, named_tables, read_url, usual
+from headrace.capture.debezium.settings import OPTIONS, given, named_tables, read_url, tables_of, usual
+from headrace.capture.debezium.tables import like
 from headrace.errors import SourceError
 
 _PORT = 5432
@@ -56,6 +57,7 @@ def plan(description: Description) -> Plan:
     }
     # A slot of an earlier life, with the changes since then: what is read first is what there is now.
     ours = "slot" not in description.options
+    tables = tables_of(description, "public")
     return Plan(
         _JARS,
         "io.debezium.connector.postgresql.PostgresConnectorTask",
@@ -63,6 +65,8 @@ def plan(description: Description) -> Plan:
         _database(url, config),
         [_drop_slot(slot)] if ours else [],
         lambda offset: [_slot_goes_on(slot, offset)],
+        tables=tables,
+        looking=_looking(tables, config),
     )
 
 
@@ -115,6 +119,35 @@ def _name(description: Description, option: str) -> str:
 
 def _drop_slot(slot: str) -> str:
     return f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '{slot}'"
+
+
+def _looking(tables: Sequence[str], config: Mapping[str, str]) -> str:
+    """What tables there are, what each needs so that its rows can be changed once it is published, and if it is."""
+    mends_itself = "replica.identity.autoset.values" in config or config["publication.autocreate.mode"] == "disabled"
+    publication = config["publication.name"]
+    return f"""
+SELECT wanted.name, string_agg(DISTINCT bare.remedy, '; ') AS remedy, bool_and(bare.published)::TEXT AS published
+FROM (
+  SELECT c.oid, n.nspname, c.relname, n.nspname || '.' || c.relname AS name
+  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+  WHERE c.relkind IN ('r', 'p') AND n.nspname <> 'information_schema' AND NOT starts_with(n.nspname, 'pg_')
+  AND {like("n.nspname || '.' || c.relname", tables)}
+) AS wanted LEFT JOIN LATERAL (
+  -- Rows are in the partitions of a table that has some, and these have each their own.
+  SELECT format('ALTER TABLE %I.%I REPLICA IDENTITY FULL', n.nspname, c.relname) AS remedy, EXISTS (
+    SELECT FROM pg_publication_tables p WHERE p.pubname = '{publication}'
+    AND (p.schemaname, p.tablename) IN ((n.nspname, c.relname), (wanted.nspname, wanted.relname))
+  ) AS published
+  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+  WHERE (c.oid = wanted.oid OR c.oid IN (SELECT relid FROM pg_partition_tree(wanted.oid) WHERE isleaf))
+  AND c.relkind = 'r' AND c.relpersistence = 'p' AND NOT {mends_itself} AND NOT EXISTS (
+    SELECT FROM pg_publication WHERE pubname = '{publication}' AND NOT pubupdate AND NOT pubdelete
+  ) AND CASE c.relreplident WHEN 'f' THEN FALSE WHEN 'n' THEN TRUE ELSE NOT EXISTS (
+    SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisvalid AND i.indimmediate
+    AND CASE c.relreplident WHEN 'd' THEN i.indisprimary ELSE i.indisreplident END
+  ) END
+) AS bare ON TRUE
+GROUP BY wanted.name"""
 
 
 def _slot_goes_on(slot: str, offset: Mapping[str, Any]) -> str:

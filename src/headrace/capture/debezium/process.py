@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from headrace.errors import SourceUnavailable
-from headrace.spark.java import find_java, quick_start_options
+from headrace.spark.java import quick_start_command
 from headrace.spark.jvm import Guard, end, has_ended
 from headrace.storage.scratch import Scratch
 
@@ -146,16 +146,8 @@ class Engine:
         source, logging_settings = folder / "Engine.java", folder / "log4j2.properties"
         source.write_text(_SOURCE)
         logging_settings.write_text(_LOGGING.replace("{level}", "info" if _log.isEnabledFor(logging.INFO) else "warn"))
-        return [
-            str(find_java().executable),
-            *quick_start_options(memory),
-            f"-Dlog4j2.configurationFile={logging_settings}",
-            "-cp",
-            os.pathsep.join(map(str, class_path)),
-            "org.codehaus.janino.SimpleCompiler",
-            str(source),
-            "Engine",
-        ]
+        program = "org.codehaus.janino.SimpleCompiler", str(source), "Engine"
+        return quick_start_command(memory, logging_settings, class_path, *program)
 
     def _listen(self, pipe: IO[bytes]) -> None:
         """Take what it sends, a batch at a time, until it has ended."""

@@ -16,7 +16,7 @@ import math
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -26,6 +26,7 @@ from headrace.capture.debezium.failures import failed
 from headrace.capture.debezium.frames import FrameReader, Sent
 from headrace.capture.debezium.jars import class_path
 from headrace.capture.debezium.process import Engine, EngineFailed
+from headrace.capture.debezium.tables import found_of, refuse, warning
 from headrace.capture.messages import Message, NoChange, TransactionBoundary, Truncation
 from headrace.capture.record import Record
 from headrace.storage.scratch import Scratch
@@ -33,6 +34,8 @@ from headrace.storage.scratch import Scratch
 _HISTORY_FILE = "schema.history.internal.file.filename"
 # Milliseconds between heartbeats while rows of a table are read between its changes.
 _BEAT_BETWEEN = "1000"
+# How often is looked whether the tables are still there.
+_LOOK_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,9 @@ class Plan:
     before_first: Sequence[str] = ()
     before_next: Callable[[Mapping[str, Any]], Sequence[str]] = lambda _: ()
     keeps_history: bool = False
+    # The tables that are named, and what asks the database for those of them that it has.
+    tables: Sequence[str] = ()
+    looking: str = ""
 
 
 class DebeziumReading:
@@ -60,10 +66,17 @@ class DebeziumReading:
         self._topics: set[str] = set(position.get("topics", ()))
         self._number = int(position.get("number", 0))
         self._inside = False
+        # A transaction that has begun and of which nothing has come that is of a table.
+        self._opening: tuple[Sent, TransactionBoundary] | None = None
         self._begun = False
+        self._tables = plan.tables
+        # Whether the connector may begin; it waits for that once it has told what tables there are.
+        self._admitted = False
+        self._looked_at = time.monotonic()
+        self._warning: str | None = None
         self._confirmed: Any = None
         offset: Mapping[str, Any] = position.get("offset") or {}
-        begins = not offset or is_unfinished(offset)
+        self._begins = begins = not offset or is_unfinished(offset)
         asked = position.get("asked")
         self._asked = bool(asked)
         if begins:
@@ -90,11 +103,14 @@ class DebeziumReading:
             "config": config,
             "offset": self._offset,
             "database": plan.database,
+            "tables": plan.looking,
             "before": list(plan.before_first if begins else plan.before_next(offset)),
         }
         self._engine = Engine(self._name, jars, told, scratch)
+        # Told once it has begun: until then it listens for nothing else.
+        self._signal: Mapping[str, Any] | None = None
         if asked and not begins and not is_between(offset):
-            self._engine.tell({"signal": {"id": asked["id"], "type": "execute-snapshot", "data": _wanted(asked)}})
+            self._signal = {"id": asked["id"], "type": "execute-snapshot", "data": _wanted(asked)}
 
     @property
     def pid(self) -> int | None:
@@ -103,6 +119,9 @@ class DebeziumReading:
 
     def poll(self, most: int, seconds: float) -> Sequence[Arrival]:
         """What has come, in the order of its source."""
+        if self._begun and time.monotonic() - self._looked_at > _LOOK_SECONDS:
+            self._looked_at = time.monotonic()
+            self._engine.tell({"look": True})
         while len(self._waiting) < most:
             try:
                 # What is there already comes along; only for the first is waited.
@@ -113,8 +132,9 @@ class DebeziumReading:
                 raise failed(self._name, error) from error
             if batch is None:
                 break
-            self._begun = True
-            self._waiting.extend(found for sent in self._frames.records(batch) if (found := self._arrival(sent)))
+            self._begun = self._admitted
+            self._waiting.extend(found for sent in self._frames.records(batch) for found in self._arrivals(sent))
+            self._look()
         return [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
 
     def confirm(self, position: Position) -> None:
@@ -126,18 +146,48 @@ class DebeziumReading:
 
     def lag(self) -> Lag:
         """How many records have come and were not taken; what a log has besides cannot be asked for in records."""
-        return Lag(len(self._waiting) if self._begun else None)
+        return Lag(len(self._waiting) if self._begun else None, note=self._warning, is_heard=self._begun)
 
     def close(self) -> None:
         """End the connector; its database keeps for us what was not confirmed."""
         self._engine.close()
 
-    def _arrival(self, sent: Sent) -> Arrival | None:
-        message = self._said_between(sent)
+    def _look(self) -> None:
+        """See what tables there are, if that was told: refuse to begin with them, or tell what is wrong with them."""
+        rows, self._frames.tables = self._frames.tables, None
+        if rows is None:
+            return
+        found = found_of(rows, self._tables)
+        if not self._admitted:
+            refuse(self._name, self._tables, found, begins=self._begins)
+            self._admitted = True
+            self._engine.tell({"begin": True})
+            if self._signal is not None:
+                self._engine.tell({"signal": self._signal})
+        self._warning = warning(self._tables, found)
+
+    def _arrivals(self, sent: Sent) -> Iterator[Arrival]:
+        """A record, after the beginning of its transaction where it is the first of one; none if nothing is new.
+
+        Each heartbeat of PostgreSQL is a transaction too, with nothing of a table in it: it moves the position only.
+        """
+        message, opening = self._said_between(sent), self._opening
+        if isinstance(message, TransactionBoundary) and message.status == "BEGIN":
+            self._opening = sent, message
+            return
+        if opening is not None and isinstance(message, NoChange):
+            return
+        self._opening = None
+        moves_only = isinstance(message, NoChange) or (opening is not None and message is not None)
+        if moves_only and (sent.offset == self._offset or self._is_early(sent.offset)):
+            return
+        if opening is not None:
+            yield self._arrival(*opening, whole=False)
+        yield self._arrival(sent, message, whole=not self._inside)
+
+    def _arrival(self, sent: Sent, message: Message | None, *, whole: bool) -> Arrival:
         if message is None:
             self._number += 1
-        elif isinstance(message, NoChange) and (sent.offset == self._offset or self._is_early(sent.offset)):
-            return None
         self._offset = sent.offset
         advance: dict[str, Any] = {"offset": sent.offset, "number": self._number}
         if message is None and sent.topic not in self._topics:
@@ -152,7 +202,7 @@ class DebeziumReading:
             advance["history"] = packed(self._history or "")
         at = committed_at(sent.offset)
         record = Record(sent.value, sent.key, topic=sent.topic, offset=self._number, timestamp=at)
-        return Arrival(record, advance, message, whole=not self._inside)
+        return Arrival(record, advance, message, whole=whole)
 
     def _is_early(self, offset: Mapping[str, Any]) -> bool:
         """Whether only the position moves on, and did so a moment ago: each time costs an epoch.

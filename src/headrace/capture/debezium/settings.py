@@ -9,6 +9,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from headrace.capture.connector import Description
 from headrace.capture.debezium.allowed import PREFIX, refuse_others
+from headrace.capture.name_patterns import name_pattern
 from headrace.errors import SourceError
 
 SNAPSHOTS = ("initial", "never", "always", "when_needed")
@@ -63,14 +64,14 @@ def named_tables(description: Description, schema: str, wanted: Sequence[str]) -
     """The tables of a source that somebody names, with or without their schema; all if none is named."""
     captured = tables_of(description, schema)
     if not wanted:
-        return [pattern(one) for one in captured]
+        return [name_pattern(one) for one in captured]
     full = [one if "." in one else next((two for two in captured if two.endswith(f".{one}")), one) for one in wanted]
     for one in full:
-        if not any(re.fullmatch(pattern(two), one) for two in captured):
+        if not any(re.fullmatch(name_pattern(two), one) for two in captured):
             raise SourceError(
                 f"source {description.name} does not capture {one}", hint=f"it captures {', '.join(captured)}"
             )
-    return [pattern(one) for one in full]
+    return [name_pattern(one) for one in full]
 
 
 def usual(description: Description, url: SplitResult, port: int, schema: str) -> dict[str, str]:
@@ -88,11 +89,13 @@ def usual(description: Description, url: SplitResult, port: int, schema: str) ->
         "database.port": str(url.port or port),
         "database.user": unquote(str(url.username)),
         "database.password": str(description.options.get("password", "")),
-        "table.include.list": ",".join(map(pattern, tables_of(description, schema))),
+        "table.include.list": ",".join(map(name_pattern, tables_of(description, schema))),
         "snapshot.mode": _snapshot(snapshot),
         "heartbeat.interval.ms": str(seconds * 1000),
         # A delete says all: there is no topic to be compacted.
         "tombstones.on.delete": "false",
+        # Usually a TRUNCATE is left out, and the rows that it took would stay here for ever.
+        "skipped.operations": "none",
         # So that what was changed together comes into one epoch.
         "provide.transaction.metadata": "true",
         "signal.enabled.channels": "in-process",
@@ -110,11 +113,6 @@ def given(options: Mapping[str, Any]) -> dict[str, str]:
         for name, value in options.items()
         if name.startswith(PREFIX)
     }
-
-
-def pattern(table: str) -> str:
-    """A name in which a * stands for any letters, as a regular expression of Java's."""
-    return ".*".join(re.sub(r"([^\w])", r"\\\1", part) for part in table.split("*"))
 
 
 def _snapshot(name: str) -> str:

@@ -31,7 +31,6 @@ class GoldenGate:
         self._part = options.missing_columns != "null"
         self.unknown = UnknownColumns()
         self._rows = RowReader(table, options, text_values(options.binary_mode), unknown=self.unknown)
-        self._columns = frozenset[str]() if table is None else frozenset(name.lower() for name in table.schema.names)
 
     def decode(self, record: Record) -> Message:
         """What a record says."""

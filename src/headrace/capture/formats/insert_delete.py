@@ -13,6 +13,7 @@ from headrace.intake.table import NO_CHANGE, TableContract
 
 _OPERATIONS: dict[str, Operation] = {"insert": "create", "update": "update", "delete": "delete"}
 _DEBEZIUM = "; this is a record of Debezium, which a source WITH (format = 'debezium') reads"
+_RAW = "; rows without that, as this may be one, are read by a source WITH (format = 'raw')"
 
 
 def changes_of(value: Any) -> Sequence[Any]:
@@ -39,7 +40,15 @@ class InsertDelete:
                 content = cast("dict[str, Any]", row)
                 before, after = (content, None) if kind == "delete" else (None, content)
                 return RowChange(operation, ({kind: content},), before, after)
-        raise Undecodable(f"{NO_CHANGE}{_DEBEZIUM if _is_of_debezium(value) else ''}")
+        raise Undecodable(f"{NO_CHANGE}{_other_format(value)}")
+
+
+def _other_format(value: Any) -> str:
+    """What else a record looks like whose format was forgotten, if it does."""
+    if _is_of_debezium(value):
+        return _DEBEZIUM
+    parts = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    return _RAW if parts and not parts.keys() & _OPERATIONS.keys() else ""
 
 
 def _is_of_debezium(value: Any) -> bool:

@@ -20,7 +20,7 @@ from headrace.errors import EpochExpired
 from headrace.feeds.running import shown as shown_feeds
 from headrace.json_forms import json_rows
 from headrace.reading.explain import explain_view
-from headrace.serving.access import OfAccess, explained_to, named_to, readable
+from headrace.serving.access import OfAccess, counted_as, explained_to, named_to, readable
 from headrace.serving.console.history import History
 from headrace.serving.definition_routes import OfService, answered
 from headrace.serving.openapi import RelationName, refusals
@@ -144,15 +144,14 @@ def _graph(service: Service, history: History, access: Access) -> dict[str, Any]
     catalog = core.catalog
     named = named_to(access, catalog)
     rates = history.rates()
-    # What is read in place of each: a count of what is hidden would tell of it.
-    places = {name: access.reads_in_place_of(name) for name in named}
+    places = counted_as(access, catalog)
     relations = [
         {
             **_head(one, named),
             "rows": held[places[name]][0].count if places[name] in held else 0,
-            "rate": round(rates.get(name, 0.0), 3),
+            "rate": round(rates.get(places[name], 0.0), 3),
             "columns": catalog.get(places[name]).schema.names,
-            **_changed(core, name),
+            **_changed(core, places[name]),
         }
         for name, one in named.items()
         if places[name] in catalog
@@ -209,7 +208,14 @@ def _details(service: Service, history: History, name: str, access: Access) -> d
         {"name": field.name, "type": field.dataType.simpleString(), "key": field.name in key}
         for field in one.schema.fields
     ]
-    stores = one.stores if isinstance(one, Table) else [one.store, *one.hidden.values()]
+    explained = isinstance(one, Table) or explained_to(access, catalog, one)
+    if isinstance(one, Table):
+        stores = one.stores
+    elif explained or access.may_observe():
+        stores = [one.store, *one.hidden.values()]
+    else:
+        # What a view remembers is as many rows as it was made of, and they may be hidden.
+        stores = [one.store]
     told = {
         **_head(one, named),
         "epoch": core.epoch,
@@ -223,7 +229,7 @@ def _details(service: Service, history: History, name: str, access: Access) -> d
     }
     if isinstance(one, Table):
         return told
-    if not explained_to(access, catalog, one):
+    if not explained:
         return {**told, "sql": None, "materialized": one.definition.materialized, "explain": [], "reasons": []}
     return {
         **told,

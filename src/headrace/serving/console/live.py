@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict
 
 from headrace.access.grants import Access
-from headrace.serving.access import OfAccess, named_to
+from headrace.serving.access import OfAccess, counted_as
 from headrace.serving.console.history import History, PastEpoch
 from headrace.serving.definition_routes import OfService
 from headrace.serving.openapi import refusals
@@ -83,15 +83,23 @@ async def _events(
         else:
             newer = []
         told = newer[-1].epoch if newer else service.readings.epoch
-        named = named_to(access, service.readings.catalog)
-        yield _event({"epoch": told, "epochs": [_told(one, named) for one in newer]})
+        names = _names(counted_as(access, service.readings.catalog))
+        yield _event({"epoch": told, "epochs": [_told(one, names) for one in newer]})
         await asyncio.sleep(_PACE_SECONDS)
 
 
-def _told(one: PastEpoch, named: Collection[str]) -> dict[str, Any]:
-    """An epoch, with the changes of those relations that its reader may know of."""
-    told = one.to_json()
-    return {**told, "changes": {name: rows for name, rows in told["changes"].items() if name in named}}
+def _names(counted: Mapping[str, str]) -> dict[str, list[str]]:
+    """By each relation whose figures are told, the names that they are told for."""
+    found: dict[str, list[str]] = {}
+    for name, place in counted.items():
+        found.setdefault(place, []).append(name)
+    return found
+
+
+def _told(one: PastEpoch, names: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """An epoch, with the changes of those relations that its reader may know of, as that one sees them."""
+    changes = {name: count for place, count in one.changes.items() for name in names.get(place, ())}
+    return {**one.to_json(), "changes": changes}
 
 
 def _event(content: dict[str, Any]) -> bytes:

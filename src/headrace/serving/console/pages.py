@@ -87,6 +87,8 @@ async def session(request: Request, service: OfService, access: OfAccess) -> Res
     """Whether this browser may use the server, and what the server takes."""
     known = is_known(request)
     told: dict[str, Any] = {"needs_key": _credentials(request).is_needed, "known": known}
+    if request.app.state.openid.is_offered:
+        told["oidc"] = True
     if known:
         told |= {"definitions": service.settings.serve_definitions, "version": release()}
         told |= {"signed_in": bool(session_token(request.headers)), "who": access.who}

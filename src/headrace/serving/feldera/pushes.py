@@ -9,7 +9,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, Response
 
 from headrace.catalog.catalog import Table
-from headrace.serving.access import OfAccess, refuse_parts, refuse_unwritten
+from headrace.serving.access import OfAccess, refuse_changes, refuse_unwritten
 from headrace.serving.bodies import read_body
 from headrace.serving.completion import known
 from headrace.serving.feldera.client_values import from_client
@@ -51,7 +51,7 @@ async def ingress(
         try:
             body = await read_body(request, slot)
             read = await run_in_threadpool(_checked, body, form, target, json_flavor)
-            refuse_parts(access, {target.name: read.changes})
+            refuse_changes(access, {target.name: read.changes})
         except BaseException:
             slot.release()
             raise

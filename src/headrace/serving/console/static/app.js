@@ -155,7 +155,8 @@ function askKey() {
       } catch (error) { clear(told, problem(error)); field.select(); }
     },
   }, h("h1", null, "Sign in"), h("p.quiet", null, "This server asks for an API key."), h("label", { for: "key" }, "API key"), field,
-  told, h("button.main", { type: "submit" }, "Sign in"));
+  told, h("button.main", { type: "submit" }, "Sign in"),
+  state.session.oidc && h("p.quiet", null, "Without a key: ", h("a", { href: "/auth/login", id: "oidc" }, "sign in with your account")));
   clear(main, form);
   document.body.dataset.known = "no";
   field.focus();

@@ -87,6 +87,17 @@ export function problem(error) {
     told.hint && h("p.hint", null, told.hint));
 }
 
+/** Whether somebody means it. */
+export function confirmed(question, about, verb) {
+  return new Promise((resolve) => {
+    const dialog = h("dialog", { "aria-label": question, onclose: () => { dialog.remove(); resolve(dialog.returnValue === verb); } },
+      h("form.page", { method: "dialog" }, h("h2", null, question), h("p.quiet", null, about),
+        h("div.row", null, h("button", { value: "" }, "Cancel"), h("button.danger", { value: verb, id: "confirm" }, verb))));
+    document.body.append(dialog);
+    dialog.showModal();
+  });
+}
+
 export function toast(text, kind = "") {
   const one = h(`div.toast${kind ? "." + kind : ""}`, null, text);
   document.getElementById("toasts").append(one);

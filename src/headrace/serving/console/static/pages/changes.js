@@ -1,7 +1,7 @@
 // Changes: what happens to a relation, as it happens; a few thousand rows a second do not hold the page up.
 
 import { clear, clock, empty, failed, h, head, number } from "/console/dom.js";
-import { get, named } from "/console/api.js";
+import { get, named, parsed } from "/console/api.js";
 import { Grid } from "/console/grid.js";
 
 const MOST = 20_000;
@@ -51,21 +51,21 @@ export async function render(root, page) {
     const from = String(after ?? "").trim() === "" ? graph.epoch : Number(after);
     stream = new EventSource(`/v1/changes/${named(chosen.value)}?since=${from}`);
     stream.addEventListener("changes", (event) => {
-      const step = JSON.parse(event.data), at = clock(step.committed_at);
+      const step = parsed(event.data), at = clock(step.committed_at);
       for (const one of step.changes) waiting.push(line(one._change_type, step.epoch, at, one));
       count += step.changes.length;
     });
     stream.addEventListener("reset", (event) => {
-      const step = JSON.parse(event.data);
+      const step = parsed(event.data);
       columns = step.columns.map((one) => one.name);
       titles();
       note("the relation was replaced or altered: what it holds now follows", step.epoch);
     });
     stream.addEventListener("snapshot", (event) => {
-      const step = JSON.parse(event.data);
+      const step = parsed(event.data);
       for (const one of step.rows) waiting.push(line("insert", step.epoch, "", one));
     });
-    stream.addEventListener("problem", (event) => { failed({ problem: JSON.parse(event.data) }); stream.close(); });
+    stream.addEventListener("problem", (event) => { failed({ problem: parsed(event.data) }); stream.close(); });
     stream.onerror = () => { if (stream.readyState === EventSource.CLOSED) refused(from); };
     told.textContent = `Following from epoch ${number(from)}`;
   }

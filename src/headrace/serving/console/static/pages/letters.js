@@ -1,13 +1,13 @@
 // Dead letters: what could not be applied, why, and what becomes of it.
 
-import { ago, clear, empty, failed, h, head, number, problem, toast } from "/console/dom.js";
+import { ago, clear, confirmed, empty, failed, h, head, number, problem, toast } from "/console/dom.js";
 import { get, named, send } from "/console/api.js";
 
 export async function render(root, page) {
   const box = h("div.page");
   const source = h("input", { type: "search", placeholder: "Source", "aria-label": "Source", value: page.parts[0] ?? "", onchange: () => refresh() });
-  const many = [h("button", { onclick: () => chosen("replay") }, "Replay chosen"), h("button.danger", { onclick: () => chosen("discard") }, "Discard chosen")];
-  root.append(head("Dead letters", "What could not be applied, with its reason. Nothing else waits for it.", source, page.may("administer") && many), box);
+  const many = [["Replay", h("button", { onclick: () => chosen("replay") })], ["Discard", h("button.danger", { onclick: () => chosen("discard") })]];
+  root.append(head("Dead letters", "What could not be applied, with its reason. Nothing else waits for it.", source, page.may("administer") && many.map(([, button]) => button)), box);
   let letters = [], next = null;
   const picked = new Set();
 
@@ -23,13 +23,23 @@ export async function render(root, page) {
     } catch (error) { clear(box, problem(error)); }
   }
 
+  /** How many are chosen of those that are shown: nothing is done with what nobody sees. */
+  function count() {
+    for (const [verb, button] of many) {
+      button.textContent = `${verb} chosen${picked.size ? ` (${number(picked.size)})` : ""}`;
+      button.disabled = !picked.size;
+    }
+  }
+
   function draw() {
-    for (const button of many) button.disabled = !letters.length;
+    const here = new Set(letters.map((one) => one.id));
+    for (const id of picked) if (!here.has(id)) picked.delete(id);
+    count();
     if (!letters.length) { clear(box, empty("No dead letters", "Everything that came could be applied.")); return; }
     clear(box, h("div.card.scroll", null, h("table", null,
       h("thead", null, h("tr", null, h("th"), ["Source", "Stage", "Reason", "Payload", "Arrived"].map((one) => h("th", null, one)), h("th"))),
       h("tbody", null, letters.map((one) => h("tr", { "data-letter": one.id },
-        h("td", null, h("input", { type: "checkbox", checked: picked.has(one.id), "aria-label": "Choose", onchange: (event) => (event.target.checked ? picked.add(one.id) : picked.delete(one.id)) })),
+        h("td", null, h("input", { type: "checkbox", checked: picked.has(one.id), "aria-label": "Choose", onchange: (event) => { if (event.target.checked) picked.add(one.id); else picked.delete(one.id); count(); } })),
         h("td", null, h("b.mono", null, one.source), h("div.quiet", null, one.position ?? "")), h("td", null, h("span.badge.warn", null, one.stage ?? "")),
         h("td", null, one.reason ?? ""), h("td.mono", null, cut(one.payload)), h("td", null, ago(one.arrived_at)),
         h("td", null, h("button", { onclick: () => open(one) }, "Open"))))))), next && h("button", { onclick: () => refresh(next) }, "More"));
@@ -61,9 +71,11 @@ export async function render(root, page) {
     } catch (error) { if (told) clear(told, problem(error)); else failed(error); }
   }
 
-  function chosen(verb) {
+  async function chosen(verb) {
     const ids = [...picked];
-    if (!ids.length) { toast("Choose some first."); return; }
+    if (!ids.length) return;
+    const which = ids.length === 1 ? "this dead letter" : `these ${number(ids.length)} dead letters`;
+    if (verb === "discard" && !(await confirmed(`Discard ${which}?`, "What they say is lost for good.", "Discard"))) return;
     act(() => send(`/v1/dead-letters/${verb}`, { ids }), verb);
   }
 

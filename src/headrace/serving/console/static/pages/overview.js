@@ -103,13 +103,13 @@ function stateTold(all) {
 }
 
 function nodesOf(graph) {
-  const bySource = graph.sources.filter((one) => one.table).map((one) => ({
-    id: `source ${one.name}`, name: one.name, kind: "source", reads: [], href: "/sources", bad: one.state === "Error", into: one.table,
+  const bySource = graph.sources.map((one) => ({
+    id: `source ${one.name}`, name: one.name, kind: "source", reads: [], href: "/sources", bad: Boolean(one.error), into: one.tables,
     sub: `${one.connector} · ${one.state.toLowerCase()}${one.lag_records ? ` · ${compact(one.lag_records)} behind` : ""}`,
   }));
   const relations = graph.relations.filter((one) => !one.system).map((one) => ({
     id: one.name, name: one.name, kind: one.event_store ? "events" : one.kind, href: `/view/${named(one.name)}`,
-    reads: [...one.reads, ...bySource.filter((from) => from.into === one.name).map((from) => from.id)], first: bySource.length ? 1 : 0,
+    reads: [...one.reads, ...bySource.filter((from) => from.into.includes(one.name)).map((from) => from.id)], first: bySource.length ? 1 : 0,
     sub: `${compact(one.rows)} ${one.event_store ? "events" : "rows"}${one.rate >= 0.05 ? ` · ${one.rate.toFixed(1)}/s` : ""} · ${ago(one.changed_at)}${one.incremental ? "" : " · recomputed"}`,
   }));
   const feeds = (graph.feeds ?? []).map((one) => ({

@@ -6,6 +6,15 @@ import { get, named, send } from "/console/api.js";
 /** The end of a path, which tells folders apart; the whole of it is in the title. */
 const near = (location) => (location.startsWith("/") && location.split("/").length > 4 ? `…/${location.split("/").slice(-2).join("/")}` : location);
 const KINDS = { Running: "good", Paused: "warn", Error: "bad", Done: "" };
+const isHeld = (one) => one.state === "Paused" || one.state === "Error";
+const MOST_TABLES = 5;
+
+/** The tables that a source brings; one of many may bring more than a cell has room for, or none yet. */
+function tables(all) {
+  if (!all.length) return h("span.quiet", null, "nothing yet");
+  const shown = all.slice(0, MOST_TABLES).map((name, at) => [at > 0 && ", ", h("a.mono", { href: `#/view/${named(name)}` }, name)]);
+  return [shown, all.length > MOST_TABLES && h("span.quiet", { title: all.join(", ") }, `, and ${number(all.length - MOST_TABLES)} more`)];
+}
 
 export async function render(root, page) {
   const into = h("div.page"), out = h("div.page");
@@ -31,12 +40,12 @@ export async function render(root, page) {
     clear(into, h("div.card.scroll", null, h("table", null, h("thead", null, h("tr", null, ["Source", "Into", "State"].map((one) => h("th", null, one)), ["Behind", "Late by", "Received", "Applied", "Stale", "Dead", "Rate"].map((one) => h("th.num", null, one)), h("th"))),
       h("tbody", null, sources.map((one) => [h("tr", { "data-source": one.name },
         h("td", null, h("b.mono", null, one.name), h("div.quiet.path", { title: one.location }, `${one.connector} ${near(one.location)}`)),
-        h("td", null, h("a.mono", { href: `#/view/${named(one.table)}` }, one.table)),
+        h("td", null, tables(one.tables)),
         h("td", null, h(`span.badge${KINDS[one.state] ? "." + KINDS[one.state] : ""}`, null, one.state)),
         h("td.num", null, compact(one.lag_records)), h("td.num", null, one.lag_seconds === null ? "–" : seconds(one.lag_seconds)),
         h("td.num", null, compact(one.received || one.rows)), h("td.num", null, compact(one.applied || one.rows)), h("td.num", null, number(one.stale)),
         h("td.num", null, one.dead ? h("a", { href: `#/letters/${named(one.name)}` }, number(one.dead)) : "0"), h("td.num", null, `${one.records_per_second.toFixed(1)}/s`),
-        h("td", null, one.state !== "Done" && may && h("button", { onclick: () => act("sources", one) }, one.state === "Paused" ? "Resume" : "Pause"))),
+        h("td", null, one.state !== "Done" && may && h("button", { onclick: () => act("sources", one) }, isHeld(one) ? "Resume" : "Pause"))),
       (one.error || one.warning) && h("tr", null, h("td", { colspan: "11" }, h(one.error ? "div.problem" : "div.note", null, one.error ?? one.warning)))])))));
   }
 
@@ -49,12 +58,12 @@ export async function render(root, page) {
         h("td", null, h("a.mono", { href: `#/view/${named(one.table)}` }, one.table)),
         h("td", null, h(`span.badge${KINDS[one.state] ? "." + KINDS[one.state] : ""}`, null, one.state)),
         h("td.num", null, compact(one.lag)), h("td.num", null, compact(one.events_delivered)), h("td.num", null, number(one.waiting)), h("td.num", null, number(one.parked)), h("td.num", null, number(one.epoch)),
-        h("td", null, may && h("button", { onclick: () => act("changefeeds", one) }, one.state === "Paused" ? "Resume" : "Pause"))),
+        h("td", null, may && h("button", { onclick: () => act("changefeeds", one) }, isHeld(one) ? "Resume" : "Pause"))),
       one.error && h("tr", null, h("td", { colspan: "9" }, h("div.problem", null, one.error)))])))));
   }
 
   async function act(kind, one) {
-    const verb = one.state === "Paused" ? "resume" : "pause";
+    const verb = isHeld(one) ? "resume" : "pause";
     try {
       await send(`/v1/${kind}/${named(one.name)}/${verb}`, {});
       toast(`${one.name}: ${verb === "pause" ? "paused" : "goes on"}`);

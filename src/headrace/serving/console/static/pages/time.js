@@ -4,9 +4,12 @@ import { clear, empty, h, head, moment, number, problem } from "/console/dom.js"
 import { get, named, query, quoted } from "/console/api.js";
 import { Grid } from "/console/grid.js";
 
+// The newest epochs alone: a page that is open for days would hold all of them.
+const MOST = 2000;
+
 export async function render(root, page) {
   const graph = await get("/v1/graph");
-  let { epochs } = await get("/v1/epochs?limit=2000");
+  let { epochs } = await get(`/v1/epochs?limit=${MOST}`);
   if (!graph.relations.length || !epochs.length) { root.append(head("Time", "Any relation at any kept epoch."), empty("No past yet", "Epochs appear here as they are committed.", page.may("administer") && h("a.button", { href: "#/start" }, "Go to Start"))); return; }
   const preferred = ["gold_order_status_summary", ...graph.relations.filter((one) => one.kind === "view").map((one) => one.name)].find((name) => graph.relations.some((one) => one.name === name));
   const chosen = h("select", { "aria-label": "Relation", onchange: () => { location.hash = `/time/${named(chosen.value)}`; } }, graph.relations.map((one) => h("option", { value: one.name }, one.name)));
@@ -71,8 +74,13 @@ export async function render(root, page) {
   page.onEpoch((live) => {
     const newest = to.value === to.max;
     epochs = [...epochs, ...live.epochs.filter((one) => one.epoch > (epochs.at(-1)?.epoch ?? -1))];
+    const gone = Math.max(0, epochs.length - MOST), left = [to, from].map((one) => Number(one.value) - gone);
+    epochs = epochs.slice(gone);
     to.max = from.max = String(epochs.length - 1);
-    if (newest && live.epochs.length) { to.value = to.max; later(); }
+    [to.value, from.value] = left.map((one) => String(Math.max(0, one)));
+    if (newest && live.epochs.length) to.value = to.max;
+    // Also where what was shown or compared with is no longer among them.
+    if ((newest && live.epochs.length) || left.some((one) => one < 0)) later();
   });
   page.onLeave(() => { clearTimeout(timer); for (const one of grids) one.close(); });
   told();
