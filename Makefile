@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: audit standby-check help setup test test-fast test-cluster check demo demo-cdc demo-transactions quickstart bench bench-epoch bench-capture bench-feeds bench-console bench-endurance bench-api judge soak capture-check followed-medallion crash feeds-check siege jvm-loss lock clean demo-events bench-events events-check
+.PHONY: audit standby-check help setup test test-fast test-all test-steady test-cluster check demo demo-cdc demo-transactions quickstart bench bench-epoch bench-capture bench-feeds bench-console bench-endurance bench-api judge soak capture-check followed-medallion crash feeds-check siege jvm-loss lock clean demo-events bench-events events-check
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,29 +30,17 @@ $(READY): requirements.lock requirements-java.lock requirements-uv.lock pyprojec
 	@touch $@
 	@echo "Ready."
 
-# Three processes: the engine's and the servers' tests, each with a Spark of its own, and the longer unit tests, which
-# mostly wait. What the others say is shown when all are done.
-JAVA := $(BIN)/python -m pytest -m "(java or thorough) and not soak and not slow and not cluster" --durations=15
-ENGINE := tests/spark tests/property tests/golden
-UNITS := tests/unit
-test: test-fast ## every test but the slow ones; those without a JVM first
-	@said=$$(mktemp -d); \
-	$(JAVA) $(ENGINE) > $$said/engine 2>&1 & engine=$$!; \
-	$(JAVA) $(UNITS) > $$said/units 2>&1 & units=$$!; trap 'kill $$engine $$units' INT TERM; \
-	$(JAVA) $(filter-out $(ENGINE) $(UNITS),$(patsubst %/,%,$(wildcard tests/*/))); servers=$$?; \
-	wait $$units; units=$$?; wait $$engine; engine=$$?; \
-	cat $$said/units $$said/engine; rm -r $$said; exit $$((servers | units | engine))
+test: setup ## every unit test, and a short test of each capability with real servers; about 12 minutes
+	@$(BIN)/python -m tests.runner
 
-# Four processes on two cores, for many tests wait; what the others say is shown when all are done.
-FAST := $(BIN)/python -m pytest tests/unit -m "not java and not thorough and not soak and not slow" -q
-test-fast: setup ## the quick tests without a JVM: within two minutes
-	@said=$$(mktemp -d); \
-	$(FAST) --share 2/4 > $$said/2 2>&1 & second=$$!; \
-	$(FAST) --share 3/4 > $$said/3 2>&1 & third=$$!; \
-	$(FAST) --share 4/4 > $$said/4 2>&1 & fourth=$$!; \
-	$(FAST) --share 1/4 --durations=5; first=$$?; \
-	wait $$second; second=$$?; wait $$third; third=$$?; wait $$fourth; fourth=$$?; \
-	cat $$said/2 $$said/3 $$said/4; rm -r $$said; exit $$((first | second | third | fourth))
+test-fast: setup ## the quick tests without a JVM: about two minutes
+	@$(BIN)/python -m tests.runner --tier fast
+
+test-all: setup ## every test, in parts of up to 15 minutes each; PART=capture runs one (docs/testing.md)
+	@$(BIN)/python -m tests.runner --part $(or $(PART),all)
+
+test-steady: setup ## the tests with Spark and servers twice, beside two busy loops; fails if a test is unsteady
+	@$(BIN)/python -m tests.runner --steady
 
 check: setup ## lint, format, types, direction of imports, licences, secrets
 	@$(BIN)/ruff check .

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,29 +18,6 @@ if TYPE_CHECKING:
     from tests.feed_receiver import Receiver
 
 _UNIT = Path(__file__).parent / "unit"
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--share", default="1/1", help="2/3 is the second of three processes that run the unit tests")
-
-
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Of the unit tests, import only the files of this process's share: importing all takes as long as running many."""
-    number, of = map(int, config.getoption("--share").split("/"))
-    if of == 1 or collection_path.parent != _UNIT or not collection_path.name.startswith("test_"):
-        return None
-    return None if collection_path in _shares(of)[number - 1] else True
-
-
-@cache
-def _shares(of: int) -> list[set[Path]]:
-    """The files of the unit tests, dealt out by their sizes, the largest first."""
-    shares, sizes = [set[Path]() for _ in range(of)], [0] * of
-    for path in sorted(_UNIT.glob("test_*.py"), key=lambda one: (-one.stat().st_size, one.name)):
-        least = sizes.index(min(sizes))
-        shares[least].add(path)
-        sizes[least] += path.stat().st_size
-    return shares
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -20,7 +20,7 @@ from tests.e2e.conftest import Served
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 needs_prometheus = pytest.mark.skipif(
-    shutil.which("prometheus") is None, reason="Prometheus is not installed (Debian: prometheus)"
+    shutil.which("prometheus") is None, reason="needs prometheus (apt-get install prometheus)"
 )
 
 

@@ -18,7 +18,8 @@ from tests.kafka_topics import payloads, read
 from tests.mysql_server import connected
 
 pytestmark = pytest.mark.skipif(
-    shutil.which("mariadbd", path=f"{os.defpath}:/usr/sbin") is None, reason="this machine has no MariaDB"
+    shutil.which("mariadbd", path=f"{os.defpath}:/usr/sbin") is None,
+    reason="needs mariadbd (apt-get install mariadb-server)",
 )
 
 

@@ -1,0 +1,222 @@
+"""Run a tier of the suite: `python -m tests.runner`, `--tier fast`, `--part capture`, `--steady`.
+
+The tests of a tier run in several pytest processes at the same time. A test that fails is run once more at the end of
+the run, alone: if it passes then, the run is green and lists the test as unsteady. The last lines are a summary; the
+exit code is 0 only if no test failed twice, and the run left no process and no file in the checkout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.runner.leftovers import checkout_files, kill, processes_with, wait_for_processes
+from tests.runner.plugin import FILE
+from tests.runner.report import print_failure, print_summary
+from tests.runner.results import PhaseReader, Results
+from tests.runner.tiers import FAST, JAVA, PARTS, TEST, Lane, Tier
+
+ROOT = Path(__file__).parents[2]
+_TURN_SECONDS = 1.0
+_REPORT_SECONDS = 60.0
+_LEFTOVER_SECONDS = 60.0
+# pytest's exit codes for "some tests failed" and "no test was selected"; the results say more.
+_EXPECTED_CODES = (0, 1, 5)
+# Twice the longest tier on two quiet cores.
+_LONGEST_SECONDS = 80 * 60.0
+
+
+class LaneProcess:
+    """A pytest process, its log and its results."""
+
+    def __init__(self, name: str, arguments: Sequence[str], folder: Path, root: Path) -> None:
+        self.name = name
+        self.log = folder / f"{name}.log"
+        self.reader = PhaseReader(folder / f"{name}.results")
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.runner.plugin", *arguments]
+        environment = {**os.environ, FILE: str(folder / f"{name}.results"), "TMPDIR": str(folder)}
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen(
+                command, cwd=root, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment
+            )
+
+    @property
+    def failure(self) -> str:
+        """Why the process itself failed, apart from its tests; empty if it did not."""
+        code = self.process.poll()
+        if code in _EXPECTED_CODES:
+            return ""
+        lines = self.log.read_text(errors="replace").splitlines()[-40:]
+        return "\n".join([f"pytest of {self.name} ended with code {code}:", *lines])
+
+
+def run_lanes(
+    lanes: Sequence[tuple[str, Sequence[str]]], folder: Path, seconds: float = _LONGEST_SECONDS, root: Path = ROOT
+) -> tuple[Results, list[str]]:
+    """Run pytest processes at the same time; return the results, and the failures of the processes themselves."""
+    results = Results()
+    running = [LaneProcess(name, arguments, folder, root) for name, arguments in lanes]
+    ended: list[LaneProcess] = []
+    reported_at = started_at = time.monotonic()
+    try:
+        while running:
+            time.sleep(_TURN_SECONDS)
+            for lane in list(running):
+                has_ended = lane.process.poll() is not None
+                results.add(lane.reader.new_phases())
+                if has_ended:
+                    running.remove(lane)
+                    ended.append(lane)
+                    print(f"{lane.name} ended after {time.monotonic() - started_at:.0f} s", flush=True)
+            if time.monotonic() - reported_at > _REPORT_SECONDS:
+                reported_at = time.monotonic()
+                names = ", ".join(lane.name for lane in running)
+                failed = len(results.of("failed"))
+                print(f"{len(results.by_test)} tests, {failed} failed so far; running: {names}", flush=True)
+            if time.monotonic() - started_at > seconds:
+                names = ", ".join(lane.name for lane in running)
+                return results, [f"the run was ended after {seconds:.0f} s, before: {names}"]
+    finally:
+        for lane in running:
+            lane.process.send_signal(signal.SIGINT)
+        for lane in running:
+            try:
+                lane.process.wait(60)
+            except subprocess.TimeoutExpired:
+                lane.process.kill()
+                lane.process.wait()
+    return results, [failure for lane in ended if (failure := lane.failure)]
+
+
+def run_again(failed: Sequence[str], folder: Path, root: Path = ROOT) -> tuple[Results, list[str]]:
+    """Run failed tests once more, in one process."""
+    listed = folder / "failed.txt"
+    listed.write_text("\n".join(failed) + "\n")
+    return run_lanes([("again", [f"@{listed}"])], folder, root=root)
+
+
+def run_tier(tier: Tier, folder: Path) -> tuple[bool, int]:
+    """Run a tier and print its summary; return whether it is green, and how many tests were unsteady."""
+    started_at = time.monotonic()
+    before = checkout_files(ROOT)
+    print(f"{tier.name}: {len(tier.lanes)} processes: {', '.join(lane.name for lane in tier.lanes)}", flush=True)
+    results, problems = run_lanes([(lane.name, lane.arguments()) for lane in tier.lanes], folder)
+    first = results.of("failed")
+    unsteady = []
+    if first:
+        print(f"{len(first)} failed; each is run once more", flush=True)
+        repeated, further = run_again([result.test for result in first], folder)
+        problems += further
+        for result in first:
+            second = repeated.by_test.get(result.test)
+            if second is not None and second.ended and second.outcome == "passed":
+                result.outcome = "passed"
+                unsteady.append(result)
+            else:
+                print_failure(result)
+    problems += _leftovers(before, folder)
+    green = not results.of("failed") and not problems and bool(results.by_test)
+    print_summary(tier.name, results, unsteady, problems, time.monotonic() - started_at, _processor_seconds())
+    return green, len(unsteady)
+
+
+def _processor_seconds() -> float:
+    """Return the processor time of all processes of this run that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _leftovers(before: set[str], folder: Path) -> list[str]:
+    remaining = wait_for_processes(str(folder), _LEFTOVER_SECONDS)
+    kill(remaining, str(folder))
+    return [
+        *(f"a process outlived its test: {number} {command}" for number, command in remaining.items()),
+        *(f"left in the checkout: {path!r}" for path in sorted(checkout_files(ROOT) - before)),
+    ]
+
+
+@contextmanager
+def run_folder() -> Iterator[Path]:
+    """Make a temporary folder for one run and remove it at the end.
+
+    All processes of the run have the folder's name in their environment, as TMPDIR.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="hr-"))
+    # Servers that refuse to run as root keep their data inside, as another user.
+    folder.chmod(0o711)
+    try:
+        yield folder
+    finally:
+        kill(processes_with(str(folder)), str(folder))
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def busy_loops(count: int) -> Iterator[None]:
+    """Keep so many processors busy."""
+    loop = f"import time\nends = time.monotonic() + {2 * _LONGEST_SECONDS}\nwhile time.monotonic() < ends: pass"
+    loops = [subprocess.Popen([sys.executable, "-c", loop]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in loops:
+            process.kill()
+            process.wait()
+
+
+def _run_once(tier: Tier) -> tuple[bool, int]:
+    with run_folder() as folder:
+        return run_tier(tier, folder)
+
+
+def _run_steady() -> bool:
+    """Run the tier of Spark and servers twice beside two busy loops; return whether nothing failed even once."""
+    outcomes: list[tuple[bool, int]] = []
+    with busy_loops(2):
+        for _ in range(2):
+            outcomes.append(_run_once(JAVA))
+    return all(green and not unsteady for green, unsteady in outcomes)
+
+
+def _only(tier: Tier, words: Sequence[str]) -> Tier:
+    """Return the tier with further arguments for pytest in each lane."""
+    return Tier(tier.name, tuple(Lane(**{**vars(lane), "further": tuple(words)}) for lane in tier.lanes))
+
+
+def main() -> int:
+    """Run what the command line asks for."""
+    parser = argparse.ArgumentParser(prog="python -m tests.runner", description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--tier", choices=["fast", "test"], default="test", help="what make test-fast and make test run"
+    )
+    parser.add_argument("--part", help=f"a part of everything ({', '.join(PARTS)}), or all")
+    parser.add_argument("--steady", action="store_true", help="tests with Spark and servers, twice, beside busy loops")
+    asked, further = parser.parse_known_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    if asked.steady:
+        return 0 if _run_steady() else 1
+    if asked.part is None:
+        tiers = [FAST if asked.tier == "fast" else TEST]
+    elif asked.part == "all":
+        tiers = list(PARTS.values())
+    elif asked.part in PARTS:
+        tiers = [PARTS[asked.part]]
+    else:
+        parser.error(f"no part is called {asked.part}; there are {', '.join(PARTS)}, and all")
+    outcomes = [_run_once(_only(tier, further)) for tier in tiers]
+    return 0 if all(green for green, _ in outcomes) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+"""The runner of the suite: results, tests that fail once, leftovers, and the parts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.runner.__main__ import run_again, run_lanes
+from tests.runner.leftovers import checkout_files, kill, processes_with, wait_for_processes
+from tests.runner.report import print_summary
+from tests.runner.results import Phase, PhaseReader, Results
+from tests.runner.tiers import PARTS, TEST, TESTS
+
+SUITE = """
+import pathlib, pytest
+HERE = pathlib.Path(__file__).parent
+
+def test_passes(): pass
+
+def test_fails_the_first_time():
+    first = not (HERE / "ran").exists()
+    (HERE / "ran").touch()
+    assert not first, "not yet"
+
+def test_fails_always():
+    print("said before")
+    assert False
+
+@pytest.mark.skip(reason="needs prometheus (apt-get install prometheus)")
+def test_skipped(): pass
+
+@pytest.fixture
+def broken():
+    yield
+    raise OSError("in its tear-down")
+
+def test_tear_down(broken): pass
+"""
+
+
+@pytest.mark.thorough
+def test_failures_are_run_again_and_skips_name_their_package(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    suite = tmp_path / "test_suite.py"
+    suite.write_text(SUITE)
+    folder = tmp_path / "run"
+    folder.mkdir()
+
+    results, problems = run_lanes([("lane", [suite.name])], folder, root=tmp_path)
+    assert problems == []
+    failed = [result.test.rpartition("::")[2] for result in results.of("failed")]
+    assert failed == ["test_fails_the_first_time", "test_fails_always", "test_tear_down"]
+    always = results.of("failed")[1]
+    assert (always.first_error, "said before" in always.text) == ("assert False", True)
+
+    again, _ = run_again([result.test for result in results.of("failed")], folder, tmp_path)
+    passed = [result for result in again.of("passed") if result.ended]
+    assert [result.test.rpartition("::")[2] for result in passed] == ["test_fails_the_first_time"]
+
+    print_summary("a tier", results, passed, [], 1.0, 2.0)
+    lines = capsys.readouterr().out.splitlines()
+    assert "1 passed, 3 failed, 1 skipped" in lines
+    assert lines[-1] == "1 skipped for want of prometheus: apt-get install prometheus"
+
+
+@pytest.mark.thorough
+def test_a_process_that_fails_by_itself_makes_the_run_red(tmp_path: Path) -> None:
+    suite = tmp_path / "test_suite.py"
+    suite.write_text("import os\ndef test_ends_all(): os._exit(7)")
+    _, problems = run_lanes([("lane", [suite.name])], tmp_path, root=tmp_path)
+    assert [problem.splitlines()[0] for problem in problems] == ["pytest of lane ended with code 7:"]
+
+
+def test_half_a_line_is_read_when_it_is_whole(tmp_path: Path) -> None:
+    file = tmp_path / "results"
+    reader = PhaseReader(file)
+    assert list(reader.new_phases()) == []
+    line = Phase("t", "call", "passed", 0.5).to_json() + "\n"
+    file.write_text(line + line[:5])
+    assert len(list(reader.new_phases())) == 1
+    file.write_text(line + line)
+    results = Results()
+    results.add(reader.new_phases())
+    assert results.by_test["t"].seconds == 0.5
+
+
+def test_what_git_does_not_know_is_left_over(tmp_path: Path) -> None:
+    assert checkout_files(tmp_path) == set()
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    before = checkout_files(tmp_path)
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "__pycache__" / "a.pyc").touch()
+    (tmp_path / "first:a\nsecond").mkdir()
+    (tmp_path / "first:a\nsecond" / "log").touch()
+    assert checkout_files(tmp_path) - before == {"first:a\nsecond/"}
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="environments are listed by Linux only")
+def test_a_process_of_the_run_is_found_by_its_environment(tmp_path: Path) -> None:
+    mark = str(tmp_path)
+    with subprocess.Popen(
+        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env={**os.environ, "TMPDIR": mark}
+    ) as process:
+        try:
+            assert list(processes_with(mark)) == [process.pid]
+            remaining = wait_for_processes(mark, 0)
+            assert list(remaining.values()) == [f"{sys.executable} -c input()"]
+        finally:
+            kill(processes_with(mark), mark)
+    assert wait_for_processes(mark, 60) == {}
+
+
+def test_each_file_is_in_one_part_and_the_default_tier_has_all_but_the_cluster() -> None:
+    files = sorted(str(path.relative_to(TESTS.parent)) for path in TESTS.glob("*/test_*.py"))
+    in_parts = sorted(path for part in PARTS.values() for lane in part.lanes for path in lane.paths)
+    assert in_parts == files
+    in_default = sorted(path for lane in TEST.lanes for path in lane.paths)
+    assert in_default == [path for path in files if not path.startswith("tests/cluster/")]
