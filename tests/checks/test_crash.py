@@ -19,26 +19,28 @@ def test_every_named_point_is_crashed_at() -> None:
     assert named == set(POINTS)
 
 
-def test_a_kill_at_each_named_point_loses_nothing() -> None:
+# Before a commit, in it, after it, and in a thread of its own.
+SOME = ("data written", "log named", "epoch shown", "base written")
+
+
+@pytest.mark.parametrize("points", [SOME[1:3], pytest.param(POINTS, marks=pytest.mark.slow)], ids=["some", "all"])
+def test_a_kill_at_a_named_point_loses_nothing(points: tuple[str, ...]) -> None:
     with CrashTest(seed=1) as crash_test:
-        crash_test.points("sample", most_passes=0)
+        crash_test.points("sample", points, most_passes=0)
     tally = crash_test.tally
     assert [finding.text for finding in tally.findings] == []
     assert tally.unreached == []
-    assert tally.kills == len(POINTS)
+    assert tally.kills == len(points)
 
 
-# Before a commit, in it, after it, and in a thread of its own.
-RAISING = ("data written", "log named", "epoch shown", "base written")
-
-
+@pytest.mark.slow
 def test_an_error_at_a_named_point_loses_nothing() -> None:
     with CrashTest(seed=2) as crash_test:
-        crash_test.raises("sample", RAISING, most_passes=1)
+        crash_test.raises("sample", SOME, most_passes=1)
     tally = crash_test.tally
     assert [finding.text for finding in tally.findings] == []
     assert tally.unreached == []
-    assert tally.raises == len(RAISING)
+    assert tally.raises == len(SOME)
 
 
 @pytest.mark.slow

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.checks.feeds import FeedsCheck
 
 
@@ -14,6 +16,7 @@ def test_lives_that_are_killed_lose_nothing() -> None:
     assert check.tally.events["log"] > 0
 
 
+@pytest.mark.slow
 def test_real_servers_hold_what_the_relations_did_over_kills_and_two_owners() -> None:
     # Seeds that have all servers.
     with FeedsCheck() as check:

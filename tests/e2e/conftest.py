@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from tests.feed_database import Database
+from tests.relation_rows import rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,17 +55,6 @@ class Served:
     def rows(self, name: str) -> list[dict[str, Any]]:
         """What a relation holds, in order, read past the server."""
         return rows_of(self.hr, name)
-
-
-def rows_of(hr: Any, name: str) -> list[dict[str, Any]]:
-    from headrace.face import home_of
-    from headrace.json_forms import json_rows
-    from headrace.state.repeat import repeat
-
-    snapshot, schema = home_of(hr).core.relations()[name]
-    held = snapshot.all()
-    rows = json_rows(repeat(held.rows, held.weights).rename_columns(schema.names))
-    return sorted(rows, key=lambda row: str(list(row.values())))
 
 
 def emptied(hr: Any, *names: str) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from headrace.face import home_of
 from tests.e2e.conftest import Served
@@ -25,6 +26,7 @@ def _open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
+@pytest.mark.slow
 def test_memory_is_flat_over_many_pushes_and_queries(server: Served) -> None:
     def push(numbers: range) -> None:
         for number in numbers:

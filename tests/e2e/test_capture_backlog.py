@@ -39,6 +39,7 @@ def committed(hr: Any, count: int) -> None:
     until(lambda: sum(shown(hr)[one] for one in ("applied", "stale", "dead")) >= count, 180)
 
 
+@pytest.mark.slow
 def test_a_backlog_gives_what_its_records_give_one_by_one(
     spark: SparkSession, tmp_path: Path, local_servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,6 +36,7 @@ def put(number: int, value: int = 0) -> bytes:
     return json.dumps({"insert": {"id": number, "n": value}}).encode()
 
 
+@pytest.mark.slow
 def test_records_of_a_topic_are_taken_once_over_restarts_of_the_broker(home: Any, local_servers: Servers) -> None:
     local_servers.create_topic("numbers", partitions=3)
     produce(local_servers, "numbers", [(str(number), put(number)) for number in range(100)])
@@ -168,6 +169,7 @@ def test_a_topic_that_is_read_again_changes_nothing_and_a_late_change_is_stale(
     assert shown(home, "s3")["stale"] == 0
 
 
+@pytest.mark.slow
 def test_a_table_is_read_once_more_between_its_changes(home: Any, local_servers: Servers) -> None:
     with psycopg.connect(local_servers.postgres_dsn, autocommit=True) as database:
         database.execute("CREATE TABLE again (id INT PRIMARY KEY, n INT)")

@@ -67,6 +67,7 @@ def test_a_table_among_others_that_is_not_there_is_told(mariadb: Servers) -> Non
         reading.close()
 
 
+@pytest.mark.slow
 def test_what_its_tables_were_is_known_after_a_restart(mariadb: Servers) -> None:
     url = urlsplit(mariadb.mariadb_dsn)
     location = f"mysql://{url.username}@{url.hostname}:{url.port}{url.path}"

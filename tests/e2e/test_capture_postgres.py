@@ -173,6 +173,7 @@ def test_a_slot_is_confirmed_only_when_it_is_told_so(database: Database) -> None
         reading.close()
 
 
+@pytest.mark.slow
 def test_whoever_goes_on_gets_what_was_not_kept_once_more_and_nothing_else(database: Database) -> None:
     reading = POSTGRES.open(database.description("again"), {})
     try:
@@ -198,6 +199,7 @@ def test_whoever_goes_on_gets_what_was_not_kept_once_more_and_nothing_else(datab
             reading.close()
 
 
+@pytest.mark.slow
 def test_a_first_reading_that_was_cut_off_begins_anew_from_empty_tables(database: Database) -> None:
     database.run("INSERT INTO orders SELECT n, 'a', 1, now() FROM generate_series(1, 3000) n")
     reading = POSTGRES.open(database.description("cut", **{"debezium.max.batch.size": 100}), {})
@@ -227,6 +229,7 @@ def test_a_wrong_password_is_told_and_not_tried_again(database: Database) -> Non
         reading.close()
 
 
+@pytest.mark.slow
 def test_a_log_that_lost_what_comes_next_is_told_and_mended_by_one_statement(home: Any, database: Database) -> None:
     database.run("INSERT INTO orders SELECT n, 'a', 1, now() FROM generate_series(1, 100) n")
     home.execute("CREATE TABLE orders (id INT PRIMARY KEY, customer STRING, amount DECIMAL(10, 2), at TIMESTAMP)")

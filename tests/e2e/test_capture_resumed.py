@@ -54,6 +54,7 @@ def reads(owner: Owner, since: int = 0) -> list[dict[str, Any]]:
     return [row for row in raw[since:] if row["operation"] == "read"]
 
 
+@pytest.mark.slow
 def test_a_further_snapshot_is_held_to_a_rate_and_goes_on_after_kill_9(database: Database, tmp_path: Path) -> None:
     database.run(f"INSERT INTO items SELECT n, 'a' FROM generate_series(1, {ROWS}) n")
     owner = Owner(tmp_path / "home", "items", COLUMNS, tmp_path / "owner.log")

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 import headrace
 from tests.e2e.test_capture_postgres import Database, database, engines
 from tests.waiting import until
@@ -56,6 +58,7 @@ def order(database: Database, number: int) -> None:
         )
 
 
+@pytest.mark.slow
 def test_rows_of_an_outbox_become_events_once_though_both_followers_are_killed(
     spark: SparkSession, database: Database, tmp_path: Path
 ) -> None:

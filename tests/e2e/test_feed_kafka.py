@@ -54,6 +54,7 @@ def change(hr: Any, first: int, count: int) -> None:
         hr.apply({"parts": [{"insert": {"id": number, "name": f"part {number}, again"}}]})
 
 
+@pytest.mark.slow
 def test_feeds_into_kafka_go_on_over_restarts_of_the_broker_and_of_the_home(
     spark: SparkSession, tmp_path: Path, local_servers: Servers
 ) -> None:

@@ -152,6 +152,7 @@ def test_what_the_broker_alone_refuses_is_found_among_those_of_its_request(serve
             assert sequences(committed(servers, name)) == [1, 3]
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_killed_makes_no_duplicates_and_no_disorder(servers: Servers) -> None:
     servers.create_topic("killed", partitions=3)
     plain = SINK.open(target(f"{servers.bootstrap}/killed"))
@@ -210,6 +211,7 @@ for first in range(1 if mark is None else mark.sequence + 1, 3_001, 100):
 """
 
 
+@pytest.mark.slow
 def test_a_producer_that_is_killed_around_its_commit_tells_each_event_once(servers: Servers) -> None:
     servers.create_topic("murdered", partitions=2)
     location = f"{servers.bootstrap}/murdered"
@@ -296,6 +298,7 @@ def test_events_that_wait_are_told_once_over_a_restart(servers: Servers) -> None
     assert sequences(committed(servers, "waiting")) == [1, 3, 4, 6, 2, 5]
 
 
+@pytest.mark.slow
 def test_progress_is_forgotten_with_its_feed_and_found_far_back(servers: Servers) -> None:
     first = target(f"{servers.bootstrap}/shared", "one", exactly_once=True)
     other = target(f"{servers.bootstrap}/shared", "two", exactly_once=True)

@@ -86,6 +86,7 @@ def test_killed_before_the_end_of_a_scan_the_old_rows_are_there(database: Databa
     assert [row[:2] for row in database.rows()] == sorted(told)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["began", "after the rows"])
 def test_an_owner_that_was_stopped_is_replaced_and_ends(database: Database, step: str) -> None:
     process = child(database, step, 3, "SIGSTOP")

@@ -18,7 +18,8 @@ import pyarrow.parquet as parquet
 import pytest
 
 import headrace
-from tests.e2e.conftest import emptied, rows_of, running
+from tests.e2e.conftest import emptied, running
+from tests.relation_rows import rows_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:feldera", "ignore::ResourceWarning")
 

@@ -123,6 +123,7 @@ def in_foreground(folder: Path) -> tuple[subprocess.Popen[str], str]:
     return process, dsn
 
 
+@pytest.mark.slow
 def test_a_server_that_ends_by_itself_is_told(folder: Path) -> None:
     process, _ = in_foreground(folder)
     (postmaster,) = [

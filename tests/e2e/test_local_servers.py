@@ -138,6 +138,7 @@ def test_broker_killed(local_servers: Servers, captured: str) -> None:
     assert [one.value() for one in read(bootstrap, "after-the-broker", lambda found: len(found) == 1)] == [b"x"]
 
 
+@pytest.mark.slow
 def test_connect_killed(local_servers: Servers, captured: str) -> None:
     insert(local_servers, captured, 2)
     before = captured_ids(local_servers, captured, {1, 2})
@@ -156,6 +157,7 @@ def test_connect_killed(local_servers: Servers, captured: str) -> None:
     assert list(dict.fromkeys(found)) == [*before, ("c", 3), ("c", 4)]
 
 
+@pytest.mark.slow
 def test_postgres_killed(local_servers: Servers, captured: str) -> None:
     assert captured_ids(local_servers, captured, {1}) == [("r", 1)]
     local_servers.restart_postgres()
@@ -181,6 +183,7 @@ with headrace.local.start() as servers:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGINT])
 def test_all_end_with_the_process_that_started_them(way: signal.Signals) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

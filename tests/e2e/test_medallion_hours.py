@@ -16,7 +16,8 @@ import pytest
 import headrace
 from headrace.cli.main import run
 from headrace.face import home_of
-from tests.e2e.conftest import rows_of, running
+from tests.e2e.conftest import running
+from tests.relation_rows import rows_of
 
 MEDALLION = Path(__file__).parents[2] / "examples" / "medallion"
 FIRST = datetime(2025, 11, 30)

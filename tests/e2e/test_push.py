@@ -14,7 +14,8 @@ import pytest
 
 import headrace
 from headrace.cli.main import run
-from tests.e2e.conftest import emptied, rows_of, running
+from tests.e2e.conftest import emptied, running
+from tests.relation_rows import rows_of
 
 BRONZE = Path(__file__).parents[2] / "examples" / "medallion" / "sql" / "1_bronze.sql"
 AT = "2025-11-30T00:03:32.477000Z"

@@ -71,6 +71,7 @@ def test_references_of_a_real_registry(server: SchemaRegistry) -> None:
     registry.close()
 
 
+@pytest.mark.slow
 def test_a_registry_that_ends_is_transient_and_known_schemas_go_on() -> None:
     with SchemaRegistry() as server:
         number = server.register("rows", json.dumps(VALUE))

@@ -259,6 +259,7 @@ class Senders:
                 return
 
 
+@pytest.mark.slow
 def test_the_command_begins_is_killed_begins_again_and_ends(tmp_path: Path) -> None:
     """A process of its own, for a project: what it acknowledged is there once, and a signal closes the home."""
     home = tmp_path / "home"

@@ -24,7 +24,7 @@ from tests.runner.leftovers import checkout_files, kill, processes_with, wait_fo
 from tests.runner.plugin import FILE
 from tests.runner.report import print_failure, print_summary
 from tests.runner.results import PhaseReader, Results
-from tests.runner.tiers import FAST, JAVA, PARTS, TEST, Lane, Tier
+from tests.runner.tiers import FAST, PARTS, STEADY, TEST, Lane, Tier
 
 ROOT = Path(__file__).parents[2]
 _TURN_SECONDS = 1.0
@@ -181,11 +181,11 @@ def _run_once(tier: Tier) -> tuple[bool, int]:
 
 
 def _run_steady() -> bool:
-    """Run the tier of Spark and servers twice beside two busy loops; return whether nothing failed even once."""
+    """Run the steady tier twice beside two busy loops; return whether nothing failed even once."""
     outcomes: list[tuple[bool, int]] = []
     with busy_loops(2):
         for _ in range(2):
-            outcomes.append(_run_once(JAVA))
+            outcomes.append(_run_once(STEADY))
     return all(green and not unsteady for green, unsteady in outcomes)
 
 

@@ -338,6 +338,7 @@ def test_every_function_of_spark_is_listed_or_refused(hr: Any) -> None:
     assert tables - TABLE_FUNCTIONS - set(REFUSED_TABLE_FUNCTIONS) == set()
 
 
+@pytest.mark.slow
 def test_the_examples_of_every_listed_function_pass(hr: Any) -> None:
     """Spark's own examples of its functions resolve to nothing but what is listed."""
     registry = (

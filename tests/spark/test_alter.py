@@ -59,6 +59,7 @@ def test_an_added_column_is_null_in_what_was_there(reopen: Reopen) -> None:
     agree(hr)
 
 
+@pytest.mark.slow
 def test_views_mean_what_they_meant_whatever_is_added(reopen: Reopen) -> None:
     hr = reopen()
     hr.execute("""
@@ -133,6 +134,7 @@ def test_a_renamed_column_is_the_same_column(reopen: Reopen) -> None:
     assert hr.apply({"t": [insert(id=2, part=1, at=5)]}).stale == {"t": 1}
 
 
+@pytest.mark.slow
 def test_a_dropped_column_is_still_there_at_older_epochs(reopen: Reopen) -> None:
     hr = reopen()
     hr.execute("""

@@ -37,7 +37,9 @@ def test_every_view_is_right_over_nothing(everything: Trial) -> None:
     check(everything)
 
 
-@pytest.mark.parametrize("sequence", ["S14", "S5", "S9", "S12", "S15"])
+@pytest.mark.parametrize(
+    "sequence", ["S14", "S5", *(pytest.param(name, marks=pytest.mark.slow) for name in ("S9", "S12", "S15"))]
+)
 def test_views_follow(everything: Trial, sequence: str) -> None:
     seen = len(everything.faults)
     run_generic(everything, Plan(SOUND, (sequence,), seed=7, fast=True, batches=2), sequence)
@@ -53,10 +55,12 @@ def test_most_views_are_incremental(everything: Trial) -> None:
     assert len(load_cases()) - len(reasons) >= LEAST_INCREMENTAL, reasons
 
 
+@pytest.mark.slow
 def test_each_own_sequence(spark: SparkSession, tmp_path: Path) -> None:
     _check_own(spark, tmp_path, OWN)
 
 
+@pytest.mark.slow
 def test_windows_read_by_pieces(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(window_pieces, "FEW", 0)
     _check_own(spark, tmp_path, WINDOWS)

@@ -117,25 +117,29 @@ STEPS: tuple[dict[str, list[dict[str, Any]]], ...] = (
 )
 
 
-def test_maintained_constants_are_sparks(home: Any) -> None:
+@pytest.mark.parametrize("views", [VIEWS[::8], pytest.param(VIEWS, marks=pytest.mark.slow)], ids=["some", "all"])
+def test_maintained_constants_are_sparks(home: Any, views: Sequence[str]) -> None:
     home.execute("CREATE TABLE t (id INT PRIMARY KEY, x INT); CREATE TABLE u (id INT PRIMARY KEY, y INT)")
-    for number, sql in enumerate(VIEWS):
+    for number, sql in enumerate(views):
         home.execute(f"CREATE VIEW v{number} AS {sql}")
     assert not home.verify().differences
     for step in STEPS:
         home.apply(step)
         wrong = {one.view for one in home.verify().differences}
-        assert not [VIEWS[int(name[1:])] for name in sorted(wrong)]
+        assert not [views[int(name[1:])] for name in sorted(wrong)]
 
 
-def test_constants_from_below_are_sparks(home: Any, spark: SparkSession) -> None:
+@pytest.mark.parametrize(
+    "views", [FROM_BELOW[::8], pytest.param(FROM_BELOW, marks=pytest.mark.slow)], ids=["some", "all"]
+)
+def test_constants_from_below_are_sparks(home: Any, spark: SparkSession, views: Sequence[str]) -> None:
     """Each query is asked alone, over tables of which Spark knows no more than their columns.
 
     Whether IN says NULL or FALSE for a NULL on its left is up to what Spark's optimizer folds: as part of a larger
     query, or over rows that are written out, the same text may say something else.
     """
     home.execute("CREATE TABLE t (id INT PRIMARY KEY, x INT); CREATE TABLE u (id INT PRIMARY KEY, y INT)")
-    home.execute("; ".join(f"CREATE VIEW v{number} AS {sql}" for number, sql in enumerate(FROM_BELOW)))
+    home.execute("; ".join(f"CREATE VIEW v{number} AS {sql}" for number, sql in enumerate(views)))
     plain = small_session(spark)
     # Without a row in t, with one, and with a NULL.
     for step in STEPS[:3]:
@@ -144,9 +148,9 @@ def test_constants_from_below_are_sparks(home: Any, spark: SparkSession) -> None
             rows = home.query(f"SELECT * FROM {table}").to_pylist()
             frame = plain.createDataFrame([tuple(row.values()) for row in rows], "id INT, n INT")
             frame.toDF("id", "x" if table == "t" else "y").createOrReplaceTempView(table)
-        maintained = _rows_of(home, [f"v{number}" for number in range(len(FROM_BELOW))])
-        expected = [sorted(str(tuple(row)) for row in plain.sql(sql).collect()) for sql in FROM_BELOW]
-        compared = zip(FROM_BELOW, maintained, expected, strict=True)
+        maintained = _rows_of(home, [f"v{number}" for number in range(len(views))])
+        expected = [sorted(str(tuple(row)) for row in plain.sql(sql).collect()) for sql in views]
+        compared = zip(views, maintained, expected, strict=True)
         assert not [(sql, got, wanted) for sql, got, wanted in compared if got != wanted]
         assert not home.verify().differences
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+import pytest
+
 TABLES = """
     CREATE TABLE px (sym STRING, ts TIMESTAMP, price DECIMAL(10,4), PRIMARY KEY (sym, ts));
     CREATE TABLE tr (tid BIGINT PRIMARY KEY, sym STRING, ts TIMESTAMP, qty INT)
@@ -69,6 +71,7 @@ NOT_IN = {
 }
 
 
+@pytest.mark.slow
 def test_not_in_follows_nulls_and_empty_lists(home: Any) -> None:
     home.execute("CREATE TABLE l (id INT PRIMARY KEY, x INT, y INT); CREATE TABLE r (id INT PRIMARY KEY, x INT, z INT)")
     home.execute(";".join(f"CREATE VIEW {name} AS {query}" for name, query in NOT_IN.items()))

@@ -96,6 +96,7 @@ def test_views_stay_right_by_rule_and_by_refill(spark: SparkSession, tmp_path: P
         assert hr.explain("totals").incremental
 
 
+@pytest.mark.slow
 def test_views_stay_right_whose_way_no_bound_decides(home: Any) -> None:
     _follow(home, AT_ANY_SIZE, random.Random(12))
     assert not home.explain("rest").incremental
@@ -195,6 +196,7 @@ def test_a_backfill_past_the_bound_reaches_every_view(spark: SparkSession, tmp_p
         assert hr.verify().ok
 
 
+@pytest.mark.slow
 def test_many_changes_since_a_large_run_are_read_through_files(spark: SparkSession, tmp_path: Path) -> None:
     """When recent changes outgrow memory, queries read a merged file, which must outlive the merge."""
     with headrace.open(tmp_path / "home", spark=spark) as hr:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+import pytest
+
 TABLES = """
     CREATE TABLE dim (k INT PRIMARY KEY, name STRING, w INT);
     CREATE TABLE l (id INT PRIMARY KEY, x INT)
@@ -24,6 +26,7 @@ VIEWS = {
 }
 
 
+@pytest.mark.slow
 def test_a_limit_below_another_operator_cuts_what_is_filled_too(home: Any) -> None:
     home.execute(TABLES)
     rng = Random(4)

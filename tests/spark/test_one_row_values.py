@@ -5,6 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+import pytest
+
 from headrace.face import home_of
 
 VIEWS = {
@@ -44,6 +46,7 @@ def random_changes(rng: Random) -> dict[str, list[Any]]:
     return changes
 
 
+@pytest.mark.slow
 def test_values_of_one_row_are_followed_wherever_they_stand(home: Any) -> None:
     home.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, g STRING, v INT, ts TIMESTAMP)")
     home.execute("CREATE TABLE u (k INT PRIMARY KEY, g STRING, w INT)")

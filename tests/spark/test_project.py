@@ -91,6 +91,7 @@ def test_a_project_survives_its_home_being_closed_and_altered(spark: SparkSessio
         assert hr.verify().ok
 
 
+@pytest.mark.slow
 def test_what_has_drifted_is_brought_along_or_told(home: Headrace, tmp_path: Path) -> None:
     gold = "CREATE VIEW again AS SELECT * FROM all_of_it; CREATE VIEW all_of_it AS SELECT * FROM orders"
     joined = "CREATE VIEW joined AS\nSELECT id, note FROM orders JOIN notes ON code = id"
@@ -225,6 +226,7 @@ def event_project(folder: Path, **changed: str) -> Definitions:
     return read_definitions(open_project(folder))
 
 
+@pytest.mark.slow
 def test_event_stores_types_and_projections_are_part_of_a_project(
     home: Headrace, spark: SparkSession, tmp_path: Path
 ) -> None:
