@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import stat
-import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,6 +25,7 @@ from headrace.storage.objects import Location
 from tests.bare_home import BareHome
 from tests.command_line import code_of
 from tests.small_homes import make_home
+from tests.waiting import until
 
 
 def _access(*grants: str, **stand_ins: str) -> Access:
@@ -295,21 +295,15 @@ def test_that_keys_are_not_renewed_is_known_and_logged_until_they_are(
     ring.start()
     assert ring.failure is None
 
-    def until(failing: bool) -> None:
-        end = time.monotonic() + 20
-        while (ring.failure is not None) != failing:
-            assert time.monotonic() < end
-            time.sleep(0.01)
-
     (tmp_path / "access").rename(tmp_path / "away")
-    until(failing=True)
+    until(lambda: ring.failure is not None)
     assert "the keys of the home are gone" in str(ring.failure)
     (tmp_path / "away").rename(tmp_path / "access")
     # What is no number is no version.
     (tmp_path / "access" / "keys" / "².json").touch()
-    until(failing=False)
+    until(lambda: ring.failure is None)
     (tmp_path / "access" / "keys" / "000000000099.json").write_text("{")
-    until(failing=True)
+    until(lambda: ring.failure is not None)
     ring.close()
     told = [one.getMessage() for one in caplog.records if one.name == "headrace.access"]
     assert told[0].startswith("the keys of the home are not renewed: the keys of the home are gone")

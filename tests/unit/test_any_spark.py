@@ -9,7 +9,6 @@ import shlex
 import shutil
 import tempfile
 import threading
-import time
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,13 +31,14 @@ from headrace.spark import session as spark_session
 from headrace.spark import shared_scratch
 from headrace.spark.causes import last_cause
 from headrace.spark.options import DELTA_EXTENSION, options_of
-from headrace.spark.requirements import check_catalog, check_delta, check_executors, check_session
+from headrace.spark.requirements import check_catalog, check_delta, check_executors, check_session, has_executors
 from headrace.spark.shared_scratch import folder_for, open_scratch
 from headrace.storage import scratch
 from headrace.storage.objects import location_of
 from headrace.storage.scratch import Scratch
 from headrace.upkeep import executors
 from headrace.upkeep.executors import ExecutorWatch
+from tests.waiting import until
 
 
 class StandIn(SparkSession):
@@ -447,26 +447,39 @@ def cluster(executors: int, **offered: Any) -> Any:
 
 
 def test_who_waits_for_executors_is_told_also_if_a_job_begins_after_the_time_is_over(tmp_path: Path) -> None:
-    begun, interrupted = threading.Event(), threading.Event()
+    given_up, begun, interrupted = threading.Event(), threading.Event(), threading.Event()
 
     def write(_: str) -> None:
         # Planned for longer than the patience lasts; what is interrupted before is no job yet.
-        time.sleep(0.3)
+        assert given_up.wait(90)
         begun.set()
-        assert interrupted.wait(5), "it waits for ever"
+        assert interrupted.wait(90), "it waits for ever"
         raise Py4JError("cancelled")
 
+    def interrupt() -> None:
+        given_up.set()
+        if begun.is_set():
+            interrupted.set()
+
     frame = SimpleNamespace(write=SimpleNamespace(parquet=write), selectExpr=lambda *_: frame)
-    spark = cluster(0, range=lambda *_: frame, interruptAll=lambda: interrupted.set() if begun.is_set() else None)
+    spark = cluster(0, range=lambda *_: frame, interruptAll=interrupt)
     with pytest.raises(SetupError, match="no executor of Spark took up work"):
         check_executors(spark, tmp_path, 0.1)
 
 
-def test_executors_that_are_there_may_be_slow(tmp_path: Path) -> None:
+def test_executors_that_are_there_may_be_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[bool] = []
+
+    def look(spark: Any) -> bool:
+        looked.append(has_executors(spark))
+        return looked[-1]
+
     def write(_: str) -> None:
-        time.sleep(0.5)
+        # The second look shows that the first did not interrupt.
+        until(lambda: len(looked) > 1)
         raise Py4JError("Permission denied")
 
+    monkeypatch.setattr("headrace.spark.requirements.has_executors", look)
     interrupted: list[None] = []
     frame = SimpleNamespace(write=SimpleNamespace(parquet=write), selectExpr=lambda *_: frame)
     spark = cluster(1, range=lambda *_: frame, interruptAll=lambda: interrupted.append(None))
@@ -490,7 +503,7 @@ def test_executors_are_watched_also_after_a_spark_was_replaced(monkeypatch: pyte
 
     watch = ExecutorWatch(sessions, 0.05, lambda: None)
     try:
-        assert interrupted.wait(5)
+        assert interrupted.wait(90)
     finally:
         watch.close()
 

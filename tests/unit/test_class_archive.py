@@ -17,6 +17,7 @@ from headrace.spark import class_archive, session
 from headrace.spark.class_archive import archive_of, drafted, options_to_make, options_to_use
 from headrace.spark.java import Java
 from headrace.spark.make_class_archive import Making
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -122,14 +123,14 @@ def test_a_server_makes_one_where_there_is_none(settings: Settings, tmp_path: Pa
     noted = tmp_path / "noted"
     program = (sys.executable, "-c", f"import os, sys; open({str(noted)!r}, 'w').write(os.environ['HEADRACE_JARS'])")
     with Making(settings, later=0.0, program=program):
-        _until(lambda: noted.exists() and noted.read_text() == str(settings.jars))
+        until(lambda: noted.exists() and noted.read_text() == str(settings.jars))
     noted.unlink()
-    with Making(settings.model_copy(update={"class_archive": False}), later=0.0, program=program):
-        time.sleep(0.3)
+    with Making(settings.model_copy(update={"class_archive": False}), later=0.0, program=program) as making:
+        assert making._thread is None
     archive_of(settings).parent.mkdir()
     archive_of(settings).write_text("there")
-    with Making(settings, later=0.0, program=program):
-        time.sleep(0.3)
+    with Making(settings, later=0.0, program=program) as making:
+        assert making._thread is None
     assert not noted.exists()
 
 
@@ -138,25 +139,17 @@ def test_what_a_server_has_begun_to_make_ends_with_it(settings: Settings, tmp_pa
     program = (
         sys.executable,
         "-c",
-        f"import os, time; open({str(noted)!r}, 'w').write(str(os.getpid())); time.sleep(300)",
+        f"import os, time; open({str(noted)!r}, 'w').write(str(os.getpid())); time.sleep(3600)",
     )
     with Making(settings, later=0.0, program=program):
-        _until(lambda: noted.exists() and noted.read_text() != "")
+        until(lambda: noted.exists() and noted.read_text() != "")
     with pytest.raises(ProcessLookupError):
         os.kill(int(noted.read_text()), 0)
-    began_at = time.monotonic()
-    with Making(settings, later=300.0, program=program):
+    # Which would otherwise be waited for.
+    with Making(settings, later=3600.0, program=program):
         pass
-    assert time.monotonic() - began_at < 5
 
 
 def test_a_program_that_cannot_be_run_is_done_without(settings: Settings) -> None:
     with Making(settings, later=0.0, program=("/nowhere/python",)) as making:
-        _until(lambda: making._thread is not None and not making._thread.is_alive())
-
-
-def _until(holds: Any) -> None:
-    until = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.02)
+        until(lambda: making._thread is not None and not making._thread.is_alive())
