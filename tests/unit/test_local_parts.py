@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,9 +22,10 @@ from headrace.local.launch import start
 from headrace.local.packages import client, kafka_jars, postgres_files
 from headrace.local.ports import free_port, is_free, listens
 from headrace.local.properties import properties
-from headrace.local.running import remove_data, running_in
+from headrace.local.running import end_running, remove_data, running_in
 from headrace.spark.jars import parse_lock
 from tests.command_line import code_of
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 
@@ -187,6 +189,96 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert subprocess.run([sys.executable, "-c", claimant], env=environment, check=False).returncode == -9
     assert (tmp_path / "running.json").exists()
     assert running_in(tmp_path) is None
+    claim = Claim(tmp_path)
+    assert read_running(tmp_path) is None, "whoever claims it next has not said yet what it runs"
+    claim.release()
+
+
+HOLDING = """
+import os, signal, sys, time
+from datetime import UTC, datetime
+from pathlib import Path
+from headrace.local.folder import Claim
+way = sys.argv[2]
+def end(number, frame):
+    if way == "keeps its servers":
+        return
+    claim.release()
+    time.sleep(0.5 if way == "lingers" else 600)
+    sys.exit()
+signal.signal(signal.SIGTERM, end)
+claim = Claim(Path(sys.argv[1]))
+claim.tell({"pid": os.getpid(), "started_at": "now", "servers": {}})
+print("holds", flush=True)
+while True:
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def holding(tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
+    """A function that starts a process which holds the folder as one with servers does, and ends in a given way."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(way: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", HOLDING, tmp_path, way],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "holds\n"
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def test_down_waits_for_the_end_of_the_process_not_of_its_claim_alone(
+    tmp_path: Path, holding: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    """Nobody reaps the process meanwhile, as in a container whose first process reaps none: it counts as ended."""
+    process = holding("lingers")
+    assert end_running(tmp_path)
+    # Unlike poll(), it neither reaps nor waits.
+    assert os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    assert not end_running(tmp_path)
+
+
+def test_servers_that_do_not_end_are_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holding: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    process = holding("keeps its servers")
+    monkeypatch.setattr("headrace.local.running._END_SECONDS", 0.0)
+    with pytest.raises(SetupError, match="do not end") as told:
+        end_running(tmp_path)
+    assert told.value.message == f"the servers in {tmp_path} do not end"
+    assert told.value.detail == f"Process {process.pid}, which runs them, was asked to end 0 seconds ago."
+    assert told.value.hint == f"kill -9 {process.pid} ends both at once"
+    assert process.poll() is None
+
+
+def test_a_process_that_outlives_its_servers_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holding: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    process = holding("stays")
+
+    def claimed_until_released(folder: Path) -> bool:
+        until(lambda: not is_claimed(folder))
+        return False
+
+    monkeypatch.setattr("headrace.local.running.is_claimed", claimed_until_released)
+    monkeypatch.setattr("headrace.local.running._END_SECONDS", 0.0)
+    with pytest.raises(SetupError) as told:
+        end_running(tmp_path)
+    assert told.value.message == f"process {process.pid}, which ran the servers in {tmp_path}, does not end"
+    assert told.value.detail == "The servers have ended; the process was asked to end 0 seconds ago."
+    assert told.value.hint == f"kill -9 {process.pid} ends it at once"
+    assert process.poll() is None
 
 
 def test_data_are_removed_and_what_is_others_stays(tmp_path: Path) -> None:

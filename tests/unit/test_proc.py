@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.spark.proc import set_niceness
+from headrace.spark.proc import set_niceness, start_time
 
 THREADS = """
 import sys, threading
@@ -32,3 +32,16 @@ def test_every_thread_of_a_process_gives_way() -> None:
         assert [os.getpriority(os.PRIO_PROCESS, thread) for thread in threads] == [19] * 4
         process.communicate("")
     set_niceness(process.pid, 19)
+
+
+@pytest.mark.parametrize("proc", [Path("/proc"), Path("/nowhere")], ids=["/proc", "ps"])
+def test_the_start_of_a_process_is_known_until_it_ends(monkeypatch: pytest.MonkeyPatch, proc: Path) -> None:
+    monkeypatch.setattr("headrace.spark.proc._PROC", proc)
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        started = start_time(process.pid)
+        assert started
+        assert start_time(process.pid) == started
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert start_time(process.pid) == "", "it has ended, and nobody has reaped it"
+    assert start_time(process.pid) is None

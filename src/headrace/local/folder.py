@@ -67,6 +67,8 @@ class Claim:
                 hint=f"`headrace local status{where}` shows them, `headrace local down{where}` ends them; "
                 "or take another folder",
             )
+        # A process that was killed has left it; its number may be another process's by now.
+        (path / _RUNNING).unlink(missing_ok=True)
         self.logs.mkdir(exist_ok=True)
 
     def keep(self, names: tuple[str, ...]) -> Kept:

@@ -18,8 +18,9 @@ from headrace.local.kafka import broker_answers
 from headrace.local.mariadb import mariadb_answers
 from headrace.local.ports import listens
 from headrace.local.postgres import postgres_answers
+from headrace.spark.proc import start_time
 
-_END_SECONDS = 90.0
+_END_SECONDS = 180.0
 _LOOK_SECONDS = 0.1
 # Each is asked as it is when it is started.
 _ANSWERS: Mapping[str, Callable[[str], bool]] = {
@@ -68,28 +69,45 @@ def running_in(folder: Path) -> Running | None:
 
 
 def end_running(folder: Path) -> bool:
-    """End what runs in a folder, in good order, and wait for it; whether there was something."""
+    """End the process that runs servers in a folder, which ends them in good order, and wait until it has ended.
+
+    Return whether there was such a process.
+    """
     told = read_running(folder)
-    if told is None:
+    started = None if told is None else start_time(told["pid"])
+    # Read again: had the process ended before its start was looked at, that would be another's with the same number.
+    if told is None or read_running(folder) != told:
         return False
+    pid = told["pid"]
     try:
-        os.kill(told["pid"], signal.SIGTERM)
+        os.kill(pid, signal.SIGTERM)
     except ProcessLookupError:
         pass
     except PermissionError:
         raise SetupError(
-            f"process {told['pid']}, which runs the servers in {folder}, is another user's", hint="ask that user"
+            f"process {pid}, which runs the servers in {folder}, is another user's", hint="ask that user"
         ) from None
     until = time.monotonic() + _END_SECONDS
-    while is_claimed(folder):
+    while (claimed := is_claimed(folder)) or (started and start_time(pid) == started):
         if time.monotonic() > until:
-            raise SetupError(
-                f"the servers in {folder} do not end",
-                detail=f"Process {told['pid']} was asked to end them {_END_SECONDS:.0f} seconds ago.",
-                hint=f"kill -9 {told['pid']} ends them too, at once",
-            )
+            raise _unended(folder, pid, claimed=claimed)
         time.sleep(_LOOK_SECONDS)
     return True
+
+
+def _unended(folder: Path, pid: int, *, claimed: bool) -> SetupError:
+    asked = f"was asked to end {_END_SECONDS:.0f} seconds ago."
+    if claimed:
+        return SetupError(
+            f"the servers in {folder} do not end",
+            detail=f"Process {pid}, which runs them, {asked}",
+            hint=f"kill -9 {pid} ends both at once",
+        )
+    return SetupError(
+        f"process {pid}, which ran the servers in {folder}, does not end",
+        detail=f"The servers have ended; the process {asked}",
+        hint=f"kill -9 {pid} ends it at once",
+    )
 
 
 def remove_data(folder: Path) -> None:

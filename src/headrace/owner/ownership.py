@@ -11,7 +11,6 @@ import logging
 import os
 import secrets
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Generator
@@ -23,6 +22,7 @@ from pathlib import Path
 
 from headrace.errors import HomeBusy, LedgerError, LedgerNotWritten, OwnerLost
 from headrace.owner.register import Owner, Register, Sighting, register_of
+from headrace.spark.proc import start_time
 from headrace.storage.folders import make_folder
 from headrace.storage.objects import Location
 
@@ -224,7 +224,7 @@ def _has_ended(owner: Owner) -> bool:
     """Whether an owner is known to be gone; of another machine's processes nothing is known."""
     if owner.machine != _machine() or owner.pid <= 0:
         return False
-    if owner.pid == os.getpid() and owner.started == _started(owner.pid):
+    if owner.pid == os.getpid() and owner.started == start_time(owner.pid):
         return owner.token not in _held
     return not _runs(owner)
 
@@ -255,7 +255,7 @@ def _this_process(timeout: float) -> Owner:
         host=socket.gethostname(),
         machine=_machine(),
         pid=os.getpid(),
-        started=_started(os.getpid()) or "",
+        started=start_time(os.getpid()) or "",
         token=secrets.token_hex(16),
         fence=0,
         acquired_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -300,29 +300,8 @@ def _runs(owner: Owner) -> bool:
         return False
     except PermissionError:
         pass  # it runs, for another user
-    started = _started(owner.pid)
+    started = start_time(owner.pid)
     return started is None or started == owner.started
-
-
-def _started(pid: int) -> str | None:
-    """When a process started; empty for one that ended but was not yet fetched by its parent, none if unknown."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None if Path("/proc/self/stat").exists() else _started_by_ps(pid)
-    state, *rest = stat.rpartition(")")[2].split()
-    return "" if state in ("Z", "X") else rest[18]
-
-
-def _started_by_ps(pid: int) -> str | None:
-    listed = subprocess.run(
-        ["ps", "-o", "lstart=", "-p", str(pid)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "LC_ALL": "C"},
-    )
-    return listed.stdout.strip() or None
 
 
 def _busy(home: Location, owner: Owner) -> HomeBusy:

@@ -3,9 +3,35 @@
 from __future__ import annotations
 
 import os
-import re
+import subprocess
 from contextlib import suppress
 from pathlib import Path
+
+_PROC = Path("/proc")
+
+
+def start_time(pid: int) -> str | None:
+    """Return when a process was started, in the system's notation: of two processes with one number, they differ.
+
+    The result is empty for a process that has ended and waits for its parent to reap it, and None where there is no
+    such process or where the system does not show it.
+    """
+    fields = _stat(pid)
+    if fields:
+        return "" if fields[0] in "ZX" else fields[19]
+    return None if (_PROC / "self/stat").exists() else _start_time_by_ps(pid)
+
+
+def _start_time_by_ps(pid: int) -> str | None:
+    listed = subprocess.run(
+        ["ps", "-o", "stat=,lstart=", "-p", str(pid)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "LC_ALL": "C"},
+    )
+    state, _, started = listed.stdout.strip().partition(" ")
+    return "" if state.startswith("Z") else started.strip() or None
 
 
 def is_stopped(pid: int) -> bool:
@@ -23,7 +49,7 @@ def processor_seconds(pid: int) -> float:
 def resident_bytes(pid: int) -> int:
     """How much of the machine's memory a process has; 0 where that cannot be known."""
     try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        pages = int((_PROC / str(pid) / "statm").read_text().split()[1])
     except (OSError, IndexError, ValueError):
         return 0
     return pages * os.sysconf("SC_PAGE_SIZE")
@@ -31,7 +57,7 @@ def resident_bytes(pid: int) -> int:
 
 def set_niceness(pid: int, niceness: int) -> bool:
     """Give way to others, with all threads of a process: Linux counts niceness by thread. Whether that was allowed."""
-    threads = Path(f"/proc/{pid}/task")
+    threads = _PROC / str(pid) / "task"
     # Twice, for a thread that was begun meanwhile by one that was not told yet.
     for _ in range(2 if threads.is_dir() else 0):
         for thread in _numbers(threads):
@@ -62,6 +88,7 @@ def give_way_when_woken() -> None:
 def _stat(pid: int) -> list[str]:
     """The fields of a process after its name, from its state on; none where they cannot be had."""
     try:
-        return re.sub(r"^.*\) ", "", Path(f"/proc/{pid}/stat").read_text(), count=1, flags=re.DOTALL).split()
+        text = (_PROC / str(pid) / "stat").read_text(errors="replace")
     except OSError:
         return []
+    return text.rpartition(")")[2].split()
