@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -20,6 +19,7 @@ from headrace.errors import SetupError
 from headrace.local import postgres
 from headrace.local.packages import PostgresFiles, postgres_files
 from headrace.local.ports import is_free
+from tests.waiting import until
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root needs another user for PostgreSQL")
 
@@ -55,11 +55,7 @@ def processes_in(folder: Path) -> dict[int, str]:
 
 def wait_for_end(folder: Path, ports: list[int]) -> None:
     """Wait until no process is there and each port is free: one that ends is out of sight before its ports close."""
-    until = time.monotonic() + 15.0
-    while (processes_in(folder) or not all(map(is_free, ports))) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert processes_in(folder) == {}
-    assert [port for port in ports if not is_free(port)] == []
+    until(lambda: not processes_in(folder) and all(map(is_free, ports)))
 
 
 def test_it_takes_changes_that_can_be_captured_and_leaves_nothing() -> None:
@@ -146,7 +142,7 @@ if sys.argv[1] == "killed":
     folder, dsn = parent.stdout.readline().split()
     if way == "killed":
         os.kill(parent.pid, signal.SIGKILL)
-    parent.communicate(timeout=60)
+    parent.communicate(timeout=300)
     wait_for_end(Path(folder), [port_of(dsn)])
     # Whoever starts servers next removes what was left.
     with started():

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -21,6 +20,7 @@ from headrace.local import Servers
 from headrace.local.ports import is_free
 from tests.e2e.test_local_postgres import processes_in, wait_for_end
 from tests.kafka_topics import payloads, produce, read
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -41,15 +41,15 @@ def captured(local_servers: Servers, request: pytest.FixtureRequest) -> Iterator
 
 def drop_slot(connection: psycopg.Connection, name: str) -> None:
     """A slot outlives its connector by a moment, and what it holds back outlives it for ever if it stays."""
-    until = time.monotonic() + 30.0
-    while True:
+
+    def dropped() -> bool:
         try:
             connection.execute("SELECT pg_drop_replication_slot(%s)", [f"{name}_slot"])
         except psycopg.errors.ObjectInUse:
-            assert time.monotonic() < until
-            time.sleep(0.2)
-        else:
-            return
+            return False
+        return True
+
+    until(dropped)
 
 
 def insert(servers: Servers, table: str, *ids: int) -> None:
@@ -74,13 +74,12 @@ def wait_until_acknowledged(servers: Servers, name: str) -> None:
     newest = payloads(read(servers.bootstrap, f"{name}.public.{name}", lambda found: len(found) >= 2))[-1]["source"][
         "lsn"
     ]
-    until = time.monotonic() + 30.0
-    while True:
-        offsets = httpx.get(f"{servers.connect_url}/connectors/{name}/offsets").json()["offsets"]
-        if offsets and offsets[0]["offset"]["lsn"] >= newest:
-            return
-        assert time.monotonic() < until, offsets
-        time.sleep(0.2)
+
+    def acknowledged() -> bool:
+        offsets = httpx.get(f"{servers.connect_url}/connectors/{name}/offsets", timeout=60).json()["offsets"]
+        return bool(offsets) and offsets[0]["offset"]["lsn"] >= newest
+
+    until(acknowledged)
 
 
 def test_all_answer_and_say_where_their_logs_are(local_servers: Servers) -> None:
@@ -91,7 +90,7 @@ def test_all_answer_and_say_where_their_logs_are(local_servers: Servers) -> None
         Path(str(one["log"])).parent == local_servers.logs and Path(str(one["log"])).exists() for one in told.values()
     )
     assert local_servers.bootstrap.startswith("127.0.0.1:")
-    plugins = httpx.get(f"{local_servers.connect_url}/connector-plugins").json()
+    plugins = httpx.get(f"{local_servers.connect_url}/connector-plugins", timeout=60).json()
     assert {plugin["class"].rpartition(".")[2] for plugin in plugins} == {"PostgresConnector", "MariaDbConnector"}
     assert {plugin["version"] for plugin in plugins} == {"3.5.0.Final"}
 
@@ -195,7 +194,7 @@ def test_all_end_with_the_process_that_started_them(way: signal.Signals) -> None
     ports = [int(urlsplit(address if "/" in address else f"kafka://{address}").port or 0) for address in addresses]
     assert len(processes_in(Path(folder))) >= 3
     os.kill(parent.pid, way)
-    parent.communicate(timeout=60)
+    parent.communicate(timeout=300)
     if way == signal.SIGINT:
         assert not Path(folder).exists()
         assert all(map(is_free, ports)), "a stop in good order returns when all is over"

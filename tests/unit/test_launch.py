@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from pyspark import SparkContext
 from headrace.errors import HeadraceError, SetupError, SparkLost
 from headrace.settings import Settings
 from headrace.spark.session import start_spark
+from tests.waiting import until
 
 # Notes its number, then does what the test wants: ends, or tells a port on which it may or may not be heard.
 SUBMIT = """#!{python}
@@ -91,9 +91,7 @@ def test_an_interrupt_while_it_starts_leaves_no_process(spark_home: Path) -> Non
     submit(spark_home, "silent")
 
     def interrupt() -> None:
-        until = time.monotonic() + 30
-        while not numbers(spark_home) and time.monotonic() < until:
-            time.sleep(0.05)
+        until(lambda: bool(numbers(spark_home)))
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=interrupt).start()
@@ -117,15 +115,10 @@ session.start_spark(session.Settings())
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     python = subprocess.Popen([sys.executable, "-c", script], env=environment)
     try:
-        until = time.monotonic() + 60
-        while not numbers(spark_home) and time.monotonic() < until:
-            time.sleep(0.05)
+        until(lambda: bool(numbers(spark_home)))
         (number,) = numbers(spark_home)
         os.kill(number, signal.SIGSTOP)
     finally:
         python.kill()
         python.wait()
-    until = time.monotonic() + 20
-    while not is_gone(number) and time.monotonic() < until:
-        time.sleep(0.1)
-    assert is_gone(number)
+    until(lambda: is_gone(number))

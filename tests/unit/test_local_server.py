@@ -14,6 +14,7 @@ from headrace.errors import SetupError
 from headrace.local import server as server_module
 from headrace.local.ports import free_port, is_free, listens
 from headrace.local.server import Program, Server
+from tests.waiting import until
 
 # Listens where it is told after a moment, and notes each of its starts and how it was told to end.
 LISTENING = """
@@ -34,12 +35,14 @@ server = socket.create_server(("127.0.0.1", port))
 while True:
     server.accept()[0].close()
 """
-# Fails as long as a file is there, as one does whose predecessor has not gone yet.
+# Fails as long as a file is there, as one does whose predecessor has not gone yet; makes another file once it runs.
 HELD = """
 import pathlib, sys, time
-if pathlib.Path(sys.argv[1]).exists():
+lock = pathlib.Path(sys.argv[1])
+if lock.exists():
     sys.exit("the lock is held")
-time.sleep(60)
+lock.with_name("runs").touch()
+time.sleep(600)
 """
 
 
@@ -69,8 +72,13 @@ def made(tmp_path: Path) -> Iterator[Callable[..., Server]]:
     [(Server.stop, ["begun", "SIGTERM"]), (Server.discard, ["begun", "SIGQUIT"]), (Server.kill, ["begun"])],
 )
 def test_the_three_ends_of_a_server(
-    made: Callable[..., Server], tmp_path: Path, end: Callable[[Server], None], noted: list[str]
+    made: Callable[..., Server],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    end: Callable[[Server], None],
+    noted: list[str],
 ) -> None:
+    monkeypatch.setattr(server_module, "_END_SECONDS", 300.0)
     port = free_port()
     server = made(LISTENING, port, tmp_path / "notes", port=port, farewell="QUIT")
     assert (server.is_running, server.pid) == (False, None)
@@ -108,26 +116,28 @@ def test_one_that_ends_while_it_starts_tells_its_last_words(made: Callable[..., 
 
 def test_one_that_never_answers_is_an_error(made: Callable[..., Server], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "_START_SECONDS", 0.5)
-    server = made("import time; time.sleep(60)", answers=lambda: False)
+    server = made("import time; time.sleep(600)", answers=lambda: False)
     with pytest.raises(SetupError, match="gave no answer"):
         server.start()
 
 
-def test_one_whose_predecessor_has_not_let_go_is_launched_again(made: Callable[..., Server], tmp_path: Path) -> None:
+def test_one_whose_predecessor_has_not_let_go_is_launched_again(
+    made: Callable[..., Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "_RELEASE_SECONDS", 300.0)
     lock = tmp_path / "held"
     lock.touch()
-    # Not when it is asked: one that ends at once never is.
-    lets_go = threading.Timer(1.0, lock.unlink)
+    server = made(HELD, lock, answers=(tmp_path / "runs").exists, held=("lock is held",))
+
+    def let_go_once_it_failed() -> None:
+        until(lambda: server.log.exists() and "the lock is held" in server.log.read_text())
+        lock.unlink()
+
+    lets_go = threading.Thread(target=let_go_once_it_failed)
     lets_go.start()
-
-    def answers() -> bool:
-        return not lock.exists()
-
-    server = made(HELD, lock, answers=answers, held=("lock is held",))
     server.start()
     lets_go.join()
     assert server.is_running
-    assert server.log.read_text().count("the lock is held") >= 1
 
 
 def test_one_that_stays_held_is_an_error(
@@ -153,7 +163,7 @@ def test_a_log_does_not_grow_without_end(
 
 
 def test_one_that_ignores_its_end_is_killed(made: Callable[..., Server], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "_STOP_SECONDS", 0.3)
+    monkeypatch.setattr(server_module, "_END_SECONDS", 0.3)
     server = made("import time\nwhile True: time.sleep(1)", answers=lambda: True, stop_signal=signal.SIGINT)
     server.start()
     server.stop()

@@ -17,8 +17,7 @@ from headrace.spark.jvm import Account, Guard, end, has_ended
 _START_SECONDS = 180.0
 # What a server that was killed a moment ago still holds is free by then.
 _RELEASE_SECONDS = 20.0
-_STOP_SECONDS = 20.0
-_DISCARD_SECONDS = 5.0
+_END_SECONDS = 20.0
 _LOOK_SECONDS = 0.05
 _LONGEST_LOG = 10 * 1024 * 1024
 _TOLD_LINES = 12
@@ -120,14 +119,14 @@ class Server:
         """End it at once, but so that nothing of it is left beside its data, such as shared memory."""
         if self._process is not None and self.is_running:
             self._process.send_signal(signal.Signals[f"SIG{self.program.farewell}"])
-            has_ended(self._process, _DISCARD_SECONDS)
+            has_ended(self._process, _END_SECONDS)
         self.kill()
 
     def stop(self) -> None:
         """End it in good order; if that takes too long, at once."""
         if self._process is not None and self.is_running:
             self._process.send_signal(self.program.stop_signal)
-            has_ended(self._process, _STOP_SECONDS)
+            has_ended(self._process, _END_SECONDS)
         self.kill()
 
     def restart(self) -> None:
