@@ -37,17 +37,16 @@ def hang_up_in_the_middle(connection: socket.socket) -> None:
 
 
 def say_nothing(connection: socket.socket) -> None:
-    """Take the request, and say nothing for long."""
+    """Take the request, and say nothing until the client hangs up."""
     with suppress(OSError):
-        connection.settimeout(20)
         connection.recv(1)
 
 
 def drip(connection: socket.socket) -> None:
-    """Say a letter now and then, without an end."""
+    """Say a letter now and then until the client hangs up."""
     with suppress(OSError):
         connection.sendall(b"HTTP/1.1 200 OK\r\n")
-        for _ in range(400):
+        while True:
             connection.sendall(b"x: y\r\n")
             time.sleep(0.05)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import struct
-import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -111,10 +110,9 @@ def test_tables_are_named_with_their_schema_or_without() -> None:
 
 def test_a_name_of_many_stars_takes_no_longer_than_another() -> None:
     stars = described(tables=f"{'*a' * 30}*b")
-    began_at = time.monotonic()
+    # To try each way of matching would never end.
     with pytest.raises(SourceError, match="does not capture"):
         named_tables(stars, "public", [f"public.{'a' * 100}"])
-    assert time.monotonic() - began_at < 5
 
 
 ASKED = "The server requested SCRAM-based authentication"

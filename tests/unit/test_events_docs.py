@@ -84,7 +84,7 @@ def test_what_folds_subscribers_and_upcasters_are_given(store: SmallStore) -> No
 
     store.state("Account", "a1")
     followed = store.subscribe("watch", lambda one: seen.append(("subscription", dict(one))))
-    followed.wait_for(2)
+    followed.wait_for(2, 90)
     followed.stop()
     given = dict(seen)
     assert of_state <= given["fold"].keys()

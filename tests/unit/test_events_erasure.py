@@ -76,7 +76,7 @@ def test_forgetting_waits_for_the_epoch_that_is_under_way(store: SmallStore) -> 
 
     store.host.before_commit = commit
     store.append("A", "a", [event("Made", n=1)])
-    thread.join(5)
+    thread.join(90)
     assert over == ["committed", "forgotten"]
 
 
@@ -187,7 +187,7 @@ def test_of_two_that_register_a_version_at_once_one_is_refused(tmp_path: Path) -
 
     store.host.before_commit = commit
     store.register_schema("X", {"type": "object", "required": ["a"]})
-    thread.join(5)
+    thread.join(90)
     assert isinstance(heard[0], EventTypeTaken)
     (held,) = store.host.holds("events_types")
     assert '"a"' in held[2]

@@ -54,7 +54,7 @@ def adding(step: int) -> Callable[..., Any]:
 
 def projected(store: SmallStore, fold: Callable[..., Any], position: int, **options: Any) -> FoldedProjection:
     made = store.project("p", "A", "n BIGINT", fold, **options)
-    assert made.follower.wait_for(position), made.follower.error
+    assert made.follower.wait_for(position, 90), made.follower.error
     return made
 
 
@@ -70,7 +70,7 @@ def test_changed_code_begins_from_nothing_and_the_same_goes_on(store: SmallStore
     assert held(store) == [("a", 40, 4), ("b", 50, 1)]
     assert again.follower.is_stopped
     store.append("A", "a", [event("x", n=1)])
-    assert changed.follower.wait_for(6)
+    assert changed.follower.wait_for(6, 90)
     assert held(store) == [("a", 50, 5), ("b", 50, 1)]
     # One row says how far the projection is, whatever code it has had.
     assert [row[:2] for row in store.host.holds("events_subscriptions")] == [("projection:p", 6)]
@@ -161,6 +161,6 @@ def test_a_fold_that_fails_is_told_and_tried_again(store: SmallStore) -> None:
         made.follower.wait_for(1, 0.02)
     assert made.follower.error == "SystemExit: no"
     fails.clear()
-    assert made.follower.wait_for(1)
+    assert made.follower.wait_for(1, 90)
     made.follower.stop()
     assert held(store) == [("a", 1, 1)]

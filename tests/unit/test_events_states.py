@@ -324,18 +324,18 @@ def test_of_a_state_that_cannot_be_kept_no_replays_wait_in_line(tmp_path: Path) 
         return {"n": ((state or {"n": (0,)})["n"][0] + 1,)}
 
     threads = store._parts.snapshots.threads
-    threads.submit(lambda: (busy.set(), go_on.wait(5)))
-    assert busy.wait(5)
+    threads.submit(lambda: (busy.set(), go_on.wait(90)))
+    assert busy.wait(90)
     store.append("T", "a", [event("x")] * 100)
     for _ in range(10):
         store.state("T", "a")
     assert len(folded) == 1000
     go_on.set()
-    threads.submit(lambda: None).result(5)
+    threads.submit(lambda: None).result(90)
     # One for all who asked, which could not be kept, and none after it.
     assert len(folded) == 1100
     store.state("T", "a")
-    threads.submit(lambda: None).result(5)
+    threads.submit(lambda: None).result(90)
     assert len(folded) == 1200
     threads.shutdown()
 

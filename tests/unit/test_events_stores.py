@@ -23,6 +23,7 @@ from headrace.events.tables import store_tables
 from headrace.sql.syntax import CreateEventStore, DropColumn, DropEventStore, RenameColumn
 from tests.small_engine import table
 from tests.small_events import OPTIONS, SmallStore, event
+from tests.waiting import until
 
 CREATE = CreateEventStore(sql="", line=1, column=1, name="fresh", options=(), if_not_exists=False)
 DROP = DropEventStore(sql="", line=1, column=1, name="events", if_exists=False)
@@ -44,21 +45,13 @@ def stores(store: SmallStore) -> Iterator[EventStores]:
     found.close()
 
 
-def ended(one: Any) -> bool:
-    until = time.monotonic() + 5
-    while one._thread.is_alive() and time.monotonic() < until:
-        time.sleep(0.01)
-    return not one._thread.is_alive()
-
-
 def test_a_followed_relation_that_is_no_outbox_any_more_stops_neither_definitions_nor_openings(
     store: SmallStore, stores: EventStores
 ) -> None:
     store.loop.submit(Call({"events_subscriptions": [{"insert": {**FOLLOWED, "updated_at": store.host.tick()}}]}))
     assert store.loop.define(lambda: "committed") == "committed"
     (follower,) = stores.get("events")._parts.followers
-    while follower.error is None:
-        time.sleep(0.01)
+    until(lambda: follower.error is not None)
     assert follower.error == "outbox is no outbox"
     # It is there once, however many definitions come.
     store.loop.define(lambda: None)
@@ -125,7 +118,7 @@ def test_a_dropped_store_takes_its_followers_its_code_and_its_keys_with_it(
     one.fold("A")(lambda state, event: {"old": "fold"})
     given: list[Any] = []
     follower = one.subscribe("mail", given.append)
-    assert follower.wait_for(1)
+    assert follower.wait_for(1, 90)
     keys = tmp_path / "event-keys" / "events"
     assert len(list(keys.iterdir())) == 1
 
@@ -136,7 +129,7 @@ def test_a_dropped_store_takes_its_followers_its_code_and_its_keys_with_it(
     monkeypatch.setattr("headrace.events.define.drop_tables", dropped)
     core: Any = store.host
     store.loop.define(lambda: drop_event_store(core, DROP))
-    assert ended(follower)
+    until(lambda: not follower._thread.is_alive())
     assert list(keys.iterdir()) == []
     store.host.catalog = store.host.catalog.having(*store_tables("events", OPTIONS))
     again = stores.get("events")

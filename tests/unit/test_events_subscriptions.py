@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +27,11 @@ def test_events_come_in_order_and_go_on_where_it_was(store: SmallStore) -> None:
     filled(store, 10)
     seen: list[int] = []
     one = store.subscribe("mail", lambda given: seen.append(given["event_data"]["n"]))
-    assert one.wait_for(10)
+    assert one.wait_for(10, 90)
     one.stop()
     filled(store, 3)
     again = store.subscribe("mail", lambda given: seen.append(given["position"]))
-    assert again.wait_for(13)
+    assert again.wait_for(13, 90)
     again.stop()
     assert seen == [*range(10), 11, 12, 13]
     assert again.position == 13
@@ -42,7 +41,7 @@ def test_only_one_type_and_only_later_ones(store: SmallStore) -> None:
     filled(store, 10)
     seen: list[int] = []
     one = store.subscribe("o", lambda given: seen.append(given["position"]), aggregate_type="Order", since=4)
-    assert one.wait_for(10)
+    assert one.wait_for(10, 90)
     one.stop()
     assert seen == [7, 10]
 
@@ -58,7 +57,7 @@ def test_what_cannot_be_taken_is_parked_and_replayed(store: SmallStore) -> None:
             raise ValueError(f"cannot take {given['position']}")
 
     one = store.subscribe("mail", handle, attempts=2)
-    assert one.wait_for(6)
+    assert one.wait_for(6, 90)
     one.stop()
     assert tries == [1, 2, 2, 3, 4, 5, 5, 6]
     parked = store.parked("mail")
@@ -76,7 +75,7 @@ def test_what_cannot_be_taken_is_parked_and_replayed(store: SmallStore) -> None:
 def test_a_subscription_can_be_forgotten(store: SmallStore) -> None:
     filled(store, 2)
     one = store.subscribe("mail", lambda given: 1 / 0, attempts=1)
-    assert one.wait_for(2)
+    assert one.wait_for(2, 90)
     store.unsubscribe("mail")
     assert (store.parked(), one.position) == ([], 0)
     assert store.host.holds("events_subscriptions") == set()
@@ -87,7 +86,7 @@ def test_encrypted_values_are_given_as_they_were(store: SmallStore) -> None:
     store.append("A", "a", [event("Made", name="Ada")])
     seen: list[Any] = []
     one = store.subscribe("s", lambda given: seen.append(given["event_data"]))
-    assert one.wait_for(1)
+    assert one.wait_for(1, 90)
     one.stop()
     assert seen == [{"name": "Ada"}]
 
@@ -95,7 +94,7 @@ def test_encrypted_values_are_given_as_they_were(store: SmallStore) -> None:
 def test_of_two_of_one_name_each_event_is_counted_once(store: SmallStore) -> None:
     filled(store, 3)
     first = store.subscribe("s", lambda given: None)
-    assert first.wait_for(3)
+    assert first.wait_for(3, 90)
     first.stop()
     with pytest.raises(Outdated):
         first.submit({}, 2, 3)
@@ -106,7 +105,7 @@ def test_of_two_of_one_name_each_event_is_counted_once(store: SmallStore) -> Non
 def test_of_two_of_one_name_in_one_epoch_each_event_is_counted_once(store: SmallStore) -> None:
     filled(store, 3)
     one = store.subscribe("s", lambda given: None)
-    assert one.wait_for(3)
+    assert one.wait_for(3, 90)
     one.stop()
     first, second = (_caught(store, one, 3, 4) for _ in range(2))
     store.loop.enter(first)
@@ -141,7 +140,7 @@ def test_an_upcaster_that_fails_parks_the_event_and_the_next_comes(store: SmallS
     store.append("A", "a", [event("Bad"), event("Good")])
     seen: list[Any] = []
     one = store.subscribe("m", seen.append, attempts=1)
-    assert one.wait_for(2)
+    assert one.wait_for(2, 90)
     one.stop()
     assert [each["event_type"] for each in seen] == ["Good"]
     assert [(each["position"], each["reason"]) for each in store.parked()] == [(1, "KeyError: 'missing'")]
@@ -157,7 +156,7 @@ def test_what_ends_a_program_parks_the_event_too(store: SmallStore) -> None:
         raise SystemExit(1)
 
     one = store.subscribe("m", ends, attempts=1)
-    assert one.wait_for(2)
+    assert one.wait_for(2, 90)
     one.stop()
     assert [each["reason"] for each in store.parked()] == ["SystemExit: 1", "SystemExit: 1"]
 
@@ -173,7 +172,7 @@ def test_each_try_is_given_an_event_of_its_own(store: SmallStore) -> None:
         raise ValueError("no")
 
     one = store.subscribe("m", takes_apart, attempts=2)
-    assert one.wait_for(1)
+    assert one.wait_for(1, 90)
     one.stop()
     assert len(seen) == 2
     assert seen[0].keys() == seen[1].keys()
@@ -187,19 +186,21 @@ def test_a_follower_that_is_stopped_keeps_how_far_it_is_to_the_event(store: Smal
 
     def stops(given: dict[str, Any]) -> None:
         # Its thread may be here before the name below stands for it.
-        assert subscribed.wait(20)
+        assert subscribed.wait(90)
         seen.append(given["position"])
         if given["position"] == 4:
             one.stop()
 
     one = store.subscribe("m", stops)
     subscribed.set()
-    while one._thread.is_alive():
-        time.sleep(0.005)
+    one._thread.join(90)
     assert (seen, one.position) == ([1, 2, 3, 4], 4)
 
 
-def test_a_follower_that_waits_to_try_again_is_stopped_at_once(store: SmallStore) -> None:
+def test_a_follower_that_waits_to_try_again_is_stopped_at_once(
+    store: SmallStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.events.subscriptions._PAUSE_SECONDS", 600)
     filled(store, 1)
     tried = threading.Event()
 
@@ -208,7 +209,7 @@ def test_a_follower_that_waits_to_try_again_is_stopped_at_once(store: SmallStore
         raise ValueError("no")
 
     one = store.subscribe("m", fails, attempts=1000)
-    assert tried.wait(5)
+    assert tried.wait(90)
     one.stop()
     assert not one._thread.is_alive()
     assert (one.position, store.parked()) == (0, [])
@@ -220,15 +221,15 @@ def test_a_subscription_that_is_forgotten_while_it_works_stays_forgotten(store: 
 
     def slow(given: Any) -> None:
         begun.set()
-        go_on.wait(5)
+        go_on.wait(90)
 
     one = store.subscribe("m", slow)
-    assert begun.wait(5)
+    assert begun.wait(90)
     threading.Timer(0.2, go_on.set).start()
     one._thread.join = lambda timeout: None  # type: ignore[method-assign]
     store.unsubscribe("m")
     del one._thread.join
-    one._thread.join(5)
+    one._thread.join(90)
     assert not one._thread.is_alive()
     assert store.host.holds("events_subscriptions") == set()
 
@@ -256,6 +257,6 @@ def test_whoever_follows_a_store_that_is_gone_ends_without_a_warning(
 
     filled(store, 1)
     one = store.subscribe("m", dropped)
-    one._thread.join(5)
+    one._thread.join(90)
     assert not one._thread.is_alive()
     assert (one.error, caplog.records) == (None, [])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
@@ -60,12 +59,10 @@ def record(at: int, value: bytes, key: bytes | None = None) -> Arrival:
     ],
 )
 def test_a_record_that_cannot_be_taken_stops_nobody(value: bytes, dead: int) -> None:
-    began = time.monotonic()
     host, runner = taken(record(0, value), record(1, GOOD))
     progress = runner.status.progress
     assert (runner.status.error, progress.received, progress.dead) == (None, 2, dead)
     assert 77 in {row[0] for row in host.holds("t")}
-    assert time.monotonic() - began < 5
     # What is kept of it is about as large as it was.
     assert max(len(str(row)) for row in host.holds("s_raw")) < 2_000
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from headrace.capture.connector import Description
@@ -30,10 +28,9 @@ def test_a_location_names_brokers_and_topics(
 
 def test_topics_of_many_stars_are_told_as_soon_as_others() -> None:
     _, topics = split_location(f"h:9092/{'*a' * 30}*b")
-    began_at = time.monotonic()
+    # To try each way of matching would never end.
     assert topics.fullmatch("a" * 100) is None
     assert topics.fullmatch("a" * 100 + "b") is not None
-    assert time.monotonic() - began_at < 5
 
 
 @pytest.mark.parametrize("location", ["h:9092", "h:9092/", "/topic", ""])
