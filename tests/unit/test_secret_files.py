@@ -14,6 +14,7 @@ from headrace.errors import FeedError, HeadraceError
 from headrace.storage.objects import location_of
 from headrace.storage.secret_files import FOLDER, kept_apart
 from tests.bare_home import BareHome
+from tests.waiting import until
 
 _INTO = "CREATE CHANGEFEED f FOR TABLE t INTO POSTGRES 'postgresql://me:hunt%40er22@127.0.0.1:9/shop/orders'"
 
@@ -93,6 +94,19 @@ def test_secrets_stay_where_the_home_is_reached_by_another_path(tmp_path: Path, 
         assert file.read_text() == "hunt@er22"
     finally:
         again.close()
+
+
+def test_a_folder_by_reference_that_is_a_relative_path_is_refused_and_not_made(
+    home: BareHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OUT", "out")
+    with pytest.raises(FeedError, match="relative path"):
+        home.execute("CREATE CHANGEFEED f FOR TABLE t INTO FILES 'env:OUT'")
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]
+    monkeypatch.setenv("OUT", str(tmp_path / "out"))
+    home.execute("CREATE CHANGEFEED f FOR TABLE t INTO FILES 'env:OUT'")
+    until((tmp_path / "out").is_dir)
 
 
 @pytest.mark.parametrize("content", ["first:a\nsecond/hunter two\n", "hunter\n22\n", 'it\'s "hunter" \\ 22'])

@@ -102,11 +102,21 @@ class FilesSink:
 
 
 def folder_of(location: str) -> Path:
-    """The folder that a location names."""
+    """Return the folder that a location names, which is the same whichever process opens the home.
+
+    A relative path in a statement is absolute by now, so that only one that a reference stood for is refused.
+    """
     scheme, found, _ = location.partition("://")
     if found and scheme != "file":
         raise FeedError(f"FILES has no {scheme}://", hint="name a folder of this machine, as a path or file:///path")
-    return Path(urlsplit(location).path if found else location).expanduser()
+    folder = Path(urlsplit(location).path if found else location).expanduser()
+    if not folder.is_absolute():
+        raise FeedError(
+            "the location that the reference stands for is a relative path",
+            detail="Each process that opens the home would begin it in a folder of its own.",
+            hint="write the folder as an absolute path, such as /data/out",
+        )
+    return folder
 
 
 def _unavailable(error: OSError) -> SinkUnavailable:
