@@ -6,6 +6,8 @@ import json
 import os
 import socket
 import stat
+import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -138,8 +140,8 @@ def test_closing_answers_what_was_asked_and_hangs_up_on_the_idle(home: Path, con
 
 def test_an_owner_that_hangs_up_in_the_middle_may_have_done_it(tmp_path: Path) -> None:
     ownership = take_ownership(tmp_path, timedelta(seconds=30))
-    with socket.socket(socket.AF_UNIX) as ear:
-        folder = tempfile.mkdtemp(prefix="ear-")
+    # A path of pytest's own may be longer than that of a socket can be.
+    with tempfile.TemporaryDirectory(prefix="headrace-test-") as folder, socket.socket(socket.AF_UNIX) as ear:
         ear.bind(f"{folder}/control")
         ear.listen()
         ownership.announce(f"{folder}/control")
@@ -205,6 +207,23 @@ def test_the_socket_is_its_users_own_and_short(tmp_path: Path, verbs: Verbs, mon
     assert len(control.address) < 104
     assert list(deep.iterdir()) == []
     control.close()
+    assert not folder.exists()
+
+
+def test_the_folder_of_a_killed_owner_is_swept_away_by_the_next(tmp_path: Path, verbs: Verbs) -> None:
+    script = """
+import os, signal
+from headrace.owner.control import Control
+print(Control({}).address, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    killed = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False
+    )
+    folder = Path(killed.stdout.strip()).parent
+    assert folder.is_dir()
+    Control(verbs.all()).close()
     assert not folder.exists()
 
 

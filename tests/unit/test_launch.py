@@ -112,7 +112,7 @@ session.find_java = lambda: None
 session.launcher_home = lambda *_: Path("/")
 session.start_spark(session.Settings())
 """
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(spark_home)}
     python = subprocess.Popen([sys.executable, "-c", script], env=environment)
     try:
         until(lambda: bool(numbers(spark_home)))

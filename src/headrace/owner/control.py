@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
-import shutil
 import socket
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -21,6 +19,7 @@ from typing import Any
 from headrace.errors import HeadraceError, HomeBusy
 from headrace.owner.ownership import Owner, living_owner
 from headrace.storage.objects import Location
+from headrace.storage.scratch import Scratch
 
 Verb = Callable[..., Mapping[str, Any]]
 
@@ -34,8 +33,8 @@ class Control:
 
     def __init__(self, verbs: Mapping[str, Verb]) -> None:
         self._verbs = dict(verbs)
-        self._folder = _short_folder()
-        self.address = str(self._folder / "control")
+        self._scratch = _short_scratch()
+        self.address = _socket_in(self._scratch)
         self._closing = False
         self._open: dict[socket.socket, threading.Thread] = {}
         self._changing = threading.Lock()
@@ -64,7 +63,7 @@ class Control:
                     connection.shutdown(socket.SHUT_RD)
         for thread in threads:
             thread.join()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._scratch.close()
 
     def _wake_listener(self) -> None:
         # Closing a socket does not wake the thread that waits on it. Shutting it down does on Linux; a visitor does
@@ -213,10 +212,14 @@ def _parts(error: HeadraceError) -> dict[str, Any]:
     }
 
 
-def _short_folder() -> Path:
-    """A private folder whose path leaves room for a socket's name."""
-    folder = Path(tempfile.mkdtemp(prefix="headrace-"))
-    if len(str(folder / "control").encode()) <= _LONGEST_ADDRESS:
-        return folder
-    folder.rmdir()
-    return Path(tempfile.mkdtemp(prefix="headrace-", dir="/tmp"))
+def _short_scratch() -> Scratch:
+    """Return a private folder whose path leaves room for a socket's name; that of a killed owner is swept away."""
+    scratch = Scratch()
+    if len(_socket_in(scratch).encode()) <= _LONGEST_ADDRESS:
+        return scratch
+    scratch.close()
+    return Scratch(Path("/tmp"))
+
+
+def _socket_in(scratch: Scratch) -> str:
+    return str(scratch.path / "control")

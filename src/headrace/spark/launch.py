@@ -9,11 +9,10 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from pyspark.sql import SparkSession
 
 from headrace.errors import HeadraceError, SetupError, SparkLost
 from headrace.spark.jvm import Guard, end
+from headrace.storage.scratch import Scratch
 
 # One that takes longer is stuck or stopped; a busy machine needs a minute.
 _START_SECONDS = 300.0
@@ -54,8 +54,8 @@ def launched(options: Mapping[str, str], java_home: Path) -> Generator[Launched,
     guard = Guard()
     process: subprocess.Popen[bytes] | None = None
     try:
-        with tempfile.TemporaryDirectory(prefix="headrace-launch-") as folder:
-            told = Path(folder) / "listens"
+        with closing(Scratch()) as scratch:
+            told = scratch.path / "listens"
             environment = {**os.environ, "JAVA_HOME": str(java_home)}
             environment.update(SPARK_CONNECT_MODE="0", _PYSPARK_DRIVER_CONN_INFO_PATH=str(told))
             process = guard.start(_command(options), environment)
