@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import re
-import subprocess
-import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -12,7 +11,9 @@ from pathlib import Path
 
 from headrace.spark.jars import paths
 from headrace.spark.java import find_java
+from headrace.spark.jvm import Guard, end
 from headrace.storage.objects import Bucket, ObjectPath
+from headrace.storage.scratch import Scratch
 from tests.stopped import Stopped
 
 BUCKET = "homes"
@@ -21,14 +22,14 @@ _PATIENCE = 60.0
 
 
 class ObjectStore(Stopped):
-    """The server, as a process that lives as long as this context."""
+    """The server, as a process that ends with the context, or with this process, however that ends."""
 
     def __init__(self, authorization: str = "aws-v2-or-v4") -> None:
         (jar,) = paths(lock=_LOCK.read_text())
-        self._folder = tempfile.TemporaryDirectory(prefix="headrace-s3-", ignore_cleanup_errors=True)
-        self.data = Path(self._folder.name) / "data"
+        self._scratch = Scratch()
+        self.data = self._scratch.path / "data"
         self.data.mkdir()
-        settings = Path(self._folder.name) / "s3proxy.conf"
+        settings = self._scratch.path / "s3proxy.conf"
         settings.write_text(
             f"s3proxy.authorization={authorization}\n"
             "s3proxy.identity=headrace\n"
@@ -37,14 +38,18 @@ class ObjectStore(Stopped):
             "jclouds.provider=filesystem-nio2\n"
             f"jclouds.filesystem.basedir={self.data}\n"
         )
-        self._said = Path(self._folder.name) / "said"
+        self._said = self._scratch.path / "said"
+        java = [str(find_java().executable), "-Xmx256m", "-XX:TieredStopAtLevel=1"]
+        self._guard = Guard("KILL")
         with open(self._said, "wb") as said:
-            self._process = subprocess.Popen(
-                [find_java().executable, "-Xmx256m", "-XX:TieredStopAtLevel=1", "-jar", jar, "--properties", settings],
-                stdout=said,
-                stderr=subprocess.STDOUT,
+            self._process = self._guard.start(
+                [*java, "-jar", str(jar), "--properties", str(settings)], os.environ, output=said
             )
-        self.endpoint = f"http://127.0.0.1:{self._port()}"
+        try:
+            self.endpoint = f"http://127.0.0.1:{self._port()}"
+        except BaseException:
+            self.stop()
+            raise
         (self.data / BUCKET).mkdir()
 
     @property
@@ -68,9 +73,9 @@ class ObjectStore(Stopped):
 
     def stop(self) -> None:
         """End the server; what it held is gone."""
-        self._process.kill()
-        self._process.wait()
-        self._folder.cleanup()
+        end(self._process)
+        self._guard.close()
+        self._scratch.close()
 
     def _port(self) -> int:
         until = time.monotonic() + _PATIENCE

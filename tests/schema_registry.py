@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import socket
-import subprocess
 import tarfile
-import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from headrace.local.ports import HOST, free_port
+from headrace.local.server import Program, Server
 from headrace.spark.java import find_java
+from headrace.storage.scratch import Scratch
 from tests.installed import installed
 from tests.stopped import Stopped
 
@@ -23,7 +22,6 @@ _LOCK = (
     f" io.apicurio:apicurio-registry-app:{VERSION}:all:tar.gz"
 )
 _API = "/apis/ccompat/v7"
-_PATIENCE = 120.0
 
 
 def _unpack(archive: Path, folder: Path) -> None:
@@ -32,32 +30,28 @@ def _unpack(archive: Path, folder: Path) -> None:
 
 
 class SchemaRegistry(Stopped):
-    """The server, as a process that lives as long as this context."""
+    """The server, as a process that ends with the context, or with this process, however that ends."""
 
     def __init__(self) -> None:
         folder = installed(f"apicurio-registry-{VERSION}", _LOCK, _unpack)
         (jar,) = folder.glob("*-runner.jar")
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        self._said = tempfile.NamedTemporaryFile(prefix="headrace-registry-", suffix=".log")  # noqa: SIM115 - ends with us
-        self._process = subprocess.Popen(
-            [
-                find_java().executable,
-                "-Xmx256m",
-                "-XX:TieredStopAtLevel=1",
-                "-Dquarkus.http.host=127.0.0.1",
-                f"-Dquarkus.http.port={port}",
-                "-jar",
-                jar,
-            ],
-            stdout=self._said,
-            stderr=subprocess.STDOUT,
-        )
-        self.url = f"http://127.0.0.1:{port}{_API}"
+        port = free_port()
+        self.url = f"http://{HOST}:{port}{_API}"
         self._client = httpx.Client(base_url=self.url, timeout=30)
+        self._scratch = Scratch()
+        command = [
+            str(find_java().executable),
+            "-Xmx256m",
+            "-XX:TieredStopAtLevel=1",
+            f"-Dquarkus.http.host={HOST}",
+            f"-Dquarkus.http.port={port}",
+            "-jar",
+            str(jar),
+        ]
+        program = Program("the registry", self.url, port, command, self._answers)
+        self._server = Server(program, self._scratch.path / "registry.log")
         try:
-            self._await()
+            self._server.start()
         except BaseException:
             self.stop()
             raise
@@ -72,18 +66,11 @@ class SchemaRegistry(Stopped):
     def stop(self) -> None:
         """End the server; what it held is gone."""
         self._client.close()
-        self._process.kill()
-        self._process.wait()
-        self._said.close()
+        self._server.kill()
+        self._scratch.close()
 
-    def _await(self) -> None:
-        until = time.monotonic() + _PATIENCE
-        while time.monotonic() < until and self._process.poll() is None:
-            try:
-                if self._client.get("/subjects").status_code == 200:
-                    return
-            except httpx.HTTPError:
-                pass
-            time.sleep(0.2)
-        said = Path(self._said.name).read_text(errors="replace")
-        raise AssertionError(f"the registry did not start:\n{said[-2000:]}")
+    def _answers(self) -> bool:
+        try:
+            return self._client.get("/subjects").status_code == 200
+        except httpx.HTTPError:
+            return False

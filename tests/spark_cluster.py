@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.spark.java import find_java
+from headrace.storage.scratch import Scratch
+from tests.ending_with_us import ending_with_us
 from tests.stopped import Stopped
 
 if TYPE_CHECKING:
@@ -56,7 +58,8 @@ class Cluster(Stopped):
     def __init__(self, workers: int = 2, megabytes: int = 700) -> None:
         self._megabytes = megabytes
         self._cores = workers
-        self.folder = Path(tempfile.mkdtemp(prefix="spark-cluster-"))
+        self._scratch = Scratch()
+        self.folder = self._scratch.path
         self.folder.chmod(0o755)
         self.shared = self.folder / "shared"
         self.shared.mkdir()
@@ -114,7 +117,7 @@ class Cluster(Stopped):
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._scratch.close()
 
     def _start(self, name: str, arguments: list[str]) -> tuple[subprocess.Popen[bytes], Path]:
         """A process as the other user, in a group of its own, with folders that only it may read."""
@@ -123,16 +126,8 @@ class Cluster(Stopped):
             folder.mkdir(mode=0o700)
             shutil.chown(folder, _OTHER_USER)
         java = find_java()
-        command = [
-            # Nobody is left to stop them if this process is killed.
-            *("setpriv", "--pdeathsig", "KILL", "--"),
-            str(java.executable),
-            "-Xmx256m",
-            "-XX:TieredStopAtLevel=1",
-            "-cp",
-            f"{_spark_home()}/jars/*",
-            *arguments,
-        ]
+        options = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{_spark_home()}/jars/*"]
+        command = ending_with_us([str(java.executable), *options, *arguments])
         said = self.folder / f"{name}.log"
         with open(said, "wb") as sink:
             process = subprocess.Popen(

@@ -30,6 +30,7 @@ from typing import Any
 import httpx
 
 import headrace
+from tests.ending_with_us import ending_with_us
 
 _DEFINITIONS = """
 CREATE EVENT STORE events WITH (snapshot_events = 20);
@@ -128,7 +129,9 @@ class Server:
         program = "from headrace.cli.main import run; run()"
         arguments = ["serve", "--home", str(self._home), "--port", str(self.port)]
         self._process = subprocess.Popen(
-            [sys.executable, "-c", program, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            ending_with_us([sys.executable, "-c", program, *arguments]),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         until = time.monotonic() + 180
         while time.monotonic() < until:

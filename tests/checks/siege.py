@@ -26,6 +26,7 @@ from typing import Any
 import httpx
 
 from tests.checks.hostile import Siege, told
+from tests.ending_with_us import ending_with_us
 
 DEFINITIONS = (
     "CREATE TABLE orders (id BIGINT PRIMARY KEY, city STRING, amount DECIMAL(10,2))",
@@ -182,7 +183,7 @@ def _megabytes(pid: int) -> float:
 def serving(home: Path, key: str, log: Path) -> Any:
     """A server as a process of its own: it, and its address."""
     environment = {**os.environ, "HEADRACE_API_KEYS": json.dumps([key]), "HEADRACE_SERVE_DEFINITIONS": "true"}
-    command = [*_HEADRACE, "serve", "--home", str(home), "--port", "0", "--json"]
+    command = ending_with_us([*_HEADRACE, "serve", "--home", home, "--port", "0", "--json"])
     with open(log, "ab") as said:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True, env=environment)
     try:

@@ -24,6 +24,7 @@ import httpx
 
 import headrace
 from headrace.local.ports import free_port
+from tests.ending_with_us import ending_with_us
 
 SQL = """
 CREATE TABLE marks (writer INT, number INT);
@@ -40,7 +41,10 @@ class Process:
         self.port = port
         command = [sys.executable, "-c", "from headrace.cli.main import run; run()", "serve", "--home", str(home)]
         self.process = subprocess.Popen(
-            [*command, "--port", str(port), *options], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            ending_with_us([*command, "--port", str(port), *options]),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
         )
 
     def said(self, word: str) -> str:

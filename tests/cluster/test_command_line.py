@@ -10,6 +10,7 @@ from pathlib import Path
 
 import httpx
 
+from tests.ending_with_us import ending_with_us
 from tests.spark_cluster import Cluster
 
 COMMAND = [sys.executable, "-c", "from headrace.cli.main import run; run()"]
@@ -58,7 +59,8 @@ def test_executors_that_never_come_are_told(cluster: Cluster, home_folder: Path,
 
 
 def test_serve_on_a_cluster(cluster: Cluster, home_folder: Path) -> None:
-    command = [*COMMAND, "serve", "--home", str(home_folder), "--master", cluster.url, "--port", "0", "--json"]
+    options = ["--home", home_folder, "--master", cluster.url, "--port", "0", "--json"]
+    command = ending_with_us([*COMMAND, "serve", *options])
     told = {"HEADRACE_SMALL_BOUND": "5000", "HEADRACE_SERVE_DEFINITIONS": "true"}
     with subprocess.Popen(command, env=environment(cluster, **told), stdout=subprocess.PIPE, text=True) as server:
         try:

@@ -17,6 +17,7 @@ import yaml
 
 from headrace.local.ports import free_port
 from tests.e2e.conftest import Served
+from tests.ending_with_us import ending_with_us
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 needs_prometheus = pytest.mark.skipif(
@@ -47,7 +48,9 @@ def prometheus(server: Served, tmp_path: Path) -> Iterator[str]:
     command = ["prometheus", "--config.file", str(tmp_path / "prometheus.yml"), "--storage.tsdb.path", str(tmp_path)]
     with open(tmp_path / "log", "wb") as log:
         process = subprocess.Popen(
-            [*command, "--web.listen-address", f"127.0.0.1:{port}"], stdout=log, stderr=subprocess.STDOUT
+            ending_with_us([*command, "--web.listen-address", f"127.0.0.1:{port}"]),
+            stdout=log,
+            stderr=subprocess.STDOUT,
         )
     url = f"http://127.0.0.1:{port}"
     try:

@@ -14,6 +14,7 @@ import pytest
 
 import headrace
 from tests.e2e.test_capture_postgres import Database, database, engines
+from tests.ending_with_us import ending_with_us
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def test_rows_of_an_outbox_become_events_once_though_both_followers_are_killed(
     for number in range(1, 11):
         order(database, number)
     home = str(tmp_path / "home")
-    command = [sys.executable, "-c", _FOLLOW, home, database.location]
+    command = ending_with_us([sys.executable, "-c", _FOLLOW, home, database.location])
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             told = process.stdout

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from headrace.feeds.batch import Mark
 from headrace.feeds.kafka import KafkaSink
 from headrace.feeds.kafka_progress import Progress, read_progress
 from headrace.feeds.sink import EventsRefused, SinkUnavailable
+from tests.ending_with_us import ending_with_us
 from tests.kafka_reading import committed
 from tests.part_batches import batch, inserts, reset, target, with_gaps
 
@@ -217,7 +217,7 @@ def test_a_producer_that_is_killed_around_its_commit_tells_each_event_once(serve
     location = f"{servers.bootstrap}/murdered"
     for at in ("before commit", "after commit"):
         child = subprocess.Popen(
-            [sys.executable, "-c", CHILD, location, at], stdout=subprocess.PIPE, text=True, env={**os.environ}
+            ending_with_us([sys.executable, "-c", CHILD, location, at]), stdout=subprocess.PIPE, text=True
         )
         assert child.stdout is not None
         assert child.stdout.readline() == "now\n"

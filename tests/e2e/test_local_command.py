@@ -8,16 +8,19 @@ import shlex
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
+from headrace.local.folder import close_to_others
 from headrace.local.ports import is_free
+from headrace.storage.scratch import Scratch
 from tests.e2e.test_local_postgres import port_of, processes_in
+from tests.ending_with_us import ending_with_us
 
 _RUN = "from headrace.cli.main import run; run()"
 PROGRAM = [sys.executable, "-c", _RUN, "local"]
@@ -29,11 +32,20 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="headrace-test-", ignore_cleanup_errors=True) as name:
-        Path(name).chmod(0o711)
-        place = Path(name) / "servers"
+    """A folder for servers, ended when the test ends, or when this process ends, however that is."""
+    with closing(Scratch()) as scratch:
+        close_to_others(scratch.path)
+        place = scratch.path / "servers"
+        down = subprocess.Popen(
+            ["/bin/sh", "-c", 'read -r _; exec "$@"', "down", *PROGRAM, "down", "--folder", place],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=ENVIRONMENT,
+            start_new_session=True,
+        )
         yield place
-        said("down", place)
+        down.communicate(timeout=300)
 
 
 def said(verb: str, folder: Path, *options: str) -> tuple[int, str, str]:
@@ -109,7 +121,7 @@ def test_servers_in_the_foreground_end_in_good_order(folder: Path, way: signal.S
 def in_foreground(folder: Path) -> tuple[subprocess.Popen[str], str]:
     """`headrace local up` with a PostgreSQL alone, once it is ready, and where that is."""
     process = subprocess.Popen(
-        [*INTERRUPTIBLE, "up", "--no-kafka", "--no-connect", "--folder", folder],
+        ending_with_us([*INTERRUPTIBLE, "up", "--no-kafka", "--no-connect", "--folder", folder]),
         env=ENVIRONMENT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -148,7 +160,7 @@ def test_new_lines_are_followed(folder: Path) -> None:
     log.parent.mkdir(parents=True)
     log.write_text("old\nnew\n")
     process = subprocess.Popen(
-        [*INTERRUPTIBLE, "logs", "kafka", "--folder", folder, "--lines", "1", "--follow"],
+        ending_with_us([*INTERRUPTIBLE, "logs", "kafka", "--folder", folder, "--lines", "1", "--follow"]),
         env=ENVIRONMENT,
         stdout=subprocess.PIPE,
         text=True,

@@ -6,8 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -17,8 +17,11 @@ import pytest
 import headrace
 from headrace.errors import SetupError
 from headrace.local import postgres
+from headrace.local.folder import close_to_others
 from headrace.local.packages import PostgresFiles, postgres_files
 from headrace.local.ports import is_free
+from headrace.storage.scratch import Scratch
+from tests.ending_with_us import ending_with_us
 from tests.waiting import until
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root needs another user for PostgreSQL")
@@ -35,9 +38,9 @@ def port_of(dsn: str) -> int:
 @pytest.fixture
 def passable() -> Iterator[Path]:
     """A folder that other users may pass through, which pytest's own is not."""
-    with tempfile.TemporaryDirectory(prefix="headrace-test-", ignore_cleanup_errors=True) as folder:
-        Path(folder).chmod(0o711)
-        yield Path(folder)
+    with closing(Scratch()) as scratch:
+        close_to_others(scratch.path)
+        yield scratch.path
 
 
 def processes_in(folder: Path) -> dict[int, str]:
@@ -137,7 +140,9 @@ if sys.argv[1] == "killed":
     time.sleep(300)
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    parent = subprocess.Popen([sys.executable, "-c", program, way], stdout=subprocess.PIPE, env=environment, text=True)
+    parent = subprocess.Popen(
+        ending_with_us([sys.executable, "-c", program, way]), stdout=subprocess.PIPE, env=environment, text=True
+    )
     assert parent.stdout is not None
     folder, dsn = parent.stdout.readline().split()
     if way == "killed":

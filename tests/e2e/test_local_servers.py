@@ -19,6 +19,7 @@ from headrace.errors import SetupError, SourceError
 from headrace.local import Servers
 from headrace.local.ports import is_free
 from tests.e2e.test_local_postgres import processes_in, wait_for_end
+from tests.ending_with_us import ending_with_us
 from tests.kafka_topics import payloads, produce, read
 from tests.waiting import until
 
@@ -187,7 +188,11 @@ with headrace.local.start() as servers:
 def test_all_end_with_the_process_that_started_them(way: signal.Signals) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     parent = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, text=True
+        ending_with_us([sys.executable, "-c", PROGRAM]),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+        text=True,
     )
     assert parent.stdout is not None
     folder, *addresses = parent.stdout.readline().split()

@@ -18,6 +18,7 @@ import pytest
 from headrace.query_processes.child import Child
 from headrace.query_processes.question import Question
 from tests.e2e.conftest import Served, query_processes
+from tests.ending_with_us import ending_with_us
 
 # Spark evaluates it while it analyzes, in one piece that nothing interrupts.
 UNSTOPPABLE = "levenshtein(repeat('a', 300000), repeat('b', 300000))"
@@ -164,7 +165,7 @@ time.sleep(600)
 
 
 def test_query_processes_end_with_their_owner_however_it_ends() -> None:
-    with subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True) as owner:
+    with subprocess.Popen(ending_with_us([sys.executable, "-c", OWNER]), stdout=subprocess.PIPE, text=True) as owner:
         try:
             assert owner.stdout is not None
             group = int(owner.stdout.readline())

@@ -21,6 +21,7 @@ import pytest
 
 from headrace.face import home_of
 from tests.e2e.conftest import Served
+from tests.ending_with_us import ending_with_us
 
 KEY = "a key of the server"
 
@@ -206,7 +207,7 @@ def test_calls_in_flight_finish_when_the_server_ends(server_with: Callable[..., 
 
 def _command(*arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", "from headrace.cli.main import run; run()", "serve", *arguments],
+        ending_with_us([sys.executable, "-c", "from headrace.cli.main import run; run()", "serve", *arguments]),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
