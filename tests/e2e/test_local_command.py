@@ -37,11 +37,12 @@ def folder() -> Iterator[Path]:
         close_to_others(scratch.path)
         place = scratch.path / "servers"
         down = subprocess.Popen(
-            ["/bin/sh", "-c", 'read -r _; exec "$@"', "down", *PROGRAM, "down", "--folder", place],
+            # The folder is no argument, by which the process would be taken for a server in it.
+            ["/bin/sh", "-c", 'read -r _; exec "$@" --folder "$FOLDER"', "down", *PROGRAM, "down"],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            env=ENVIRONMENT,
+            env={**ENVIRONMENT, "FOLDER": str(place)},
             start_new_session=True,
         )
         yield place
