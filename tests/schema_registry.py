@@ -43,6 +43,7 @@ class SchemaRegistry(Stopped):
             str(find_java().executable),
             "-Xmx256m",
             "-XX:TieredStopAtLevel=1",
+            f"-Djava.io.tmpdir={self._scratch.path}",
             f"-Dquarkus.http.host={HOST}",
             f"-Dquarkus.http.port={port}",
             "-jar",

@@ -168,9 +168,10 @@ def test_a_collector_that_is_given_is_the_only_one(tmp_path: Path, name: str) ->
         assert "-XX:+ExitOnOutOfMemoryError" in options["spark.driver.extraJavaOptions"]
 
 
+@pytest.mark.parametrize("master", [None, "spark://head:7077"])
 @pytest.mark.parametrize("name", ["a b", "a'b", 'a "b" c'])
-def test_a_temporary_folder_is_quoted_for_java(tmp_path: Path, name: str) -> None:
-    with options_of(Settings(spark_master="spark://head:7077"), "", {}, tmp_path / name) as options:
+def test_a_temporary_folder_is_quoted_for_java(tmp_path: Path, name: str, master: str | None) -> None:
+    with options_of(Settings(spark_master=master), "", {}, tmp_path / name) as options:
         # Spark takes such options apart as a shell does.
         assert f"-Djava.io.tmpdir={tmp_path / name}" in shlex.split(options["spark.driver.extraJavaOptions"])
 

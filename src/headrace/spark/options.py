@@ -60,8 +60,8 @@ def options_of(
                     "" if _names_collector(given) else "-XX:+UseParallelGC",
                     _ENDS_WITHOUT_MEMORY,
                     f"-Dlog4j2.configurationFile={quiet.as_uri()}",
-                    # Not spark.local.dir, which is told to executors as well.
-                    "" if local else f"-Djava.io.tmpdir={quoted(scratch)}",
+                    # A JVM that is killed removes none of its files. Executors are told spark.local.dir alone.
+                    f"-Djava.io.tmpdir={quoted(scratch)}",
                     java_options,
                 )
             ).strip(),
