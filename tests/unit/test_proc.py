@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from headrace.spark.proc import set_niceness, start_time
+from tests.waiting import until
 
 THREADS = """
 import sys, threading
@@ -45,3 +46,18 @@ def test_the_start_of_a_process_is_known_until_it_ends(monkeypatch: pytest.Monke
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         assert start_time(process.pid) == "", "it has ended, and nobody has reaped it"
     assert start_time(process.pid) is None
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="Linux alone shows such a process")
+def test_a_process_whose_first_thread_has_ended_goes_on() -> None:
+    """As a zombie, by the state that the system shows."""
+    script = """
+import ctypes, sys, threading
+threading.Thread(target=sys.stdin.read).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE) as process:
+        stat = Path(f"/proc/{process.pid}/stat")
+        until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "Z")
+        assert start_time(process.pid)
+        process.kill()

@@ -18,7 +18,8 @@ def start_time(pid: int) -> str | None:
     """
     fields = _stat(pid)
     if fields:
-        return "" if fields[0] in "ZX" else fields[19]
+        # The first thread of a process may end a moment before the others, which hold its files and locks until then.
+        return "" if fields[0] in "ZX" and int(fields[17]) <= 1 else fields[19]
     return None if (_PROC / "self/stat").exists() else _start_time_by_ps(pid)
 
 
