@@ -206,6 +206,6 @@ def test_views_that_read_many_rows_are_recomputed_one_at_a_time() -> None:
 
 def test_views_that_read_few_rows_are_recomputed_side_by_side() -> None:
     both = threading.Barrier(2)
-    frames = Frames(dict.fromkeys("ab", columns([], [LongType()])), lambda: both.wait(20))
+    frames = Frames(dict.fromkeys("ab", columns([], [LongType()])), lambda: both.wait(90))
     judged(frames, served("a"), served("b"))
     assert frames.large == {"a": False, "b": False}

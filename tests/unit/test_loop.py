@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from headrace.epoch.calls import Basis, Call, Outdated
 from headrace.epoch.loop import Loop
 from headrace.errors import ChangesRejected, HomeBroken, KeyReused, LedgerNotWritten, ViewEvaluationError
 from tests.small_engine import Following, Host, picky, table, verdicts, view
+from tests.waiting import until
 
 
 def insert(number: int, n: int | None = 0, **parts: Any) -> Call:
@@ -302,22 +302,20 @@ def test_who_comes_while_an_epoch_runs_shares_the_next(host: Host, loop: Loop) -
 
     def slow() -> None:
         started.set()
-        assert go_on.wait(20)
+        assert go_on.wait(90)
 
     host.before_commit = slow
     calls = [insert(number) for number in range(6)]
     threads = [threading.Thread(target=loop.submit, args=(calls[0],))]
     threads[0].start()
-    assert started.wait(20)
+    assert started.wait(90)
     threads += [threading.Thread(target=loop.submit, args=(call,)) for call in calls[1:]]
     for thread in threads[1:]:
         thread.start()
-    until = time.monotonic() + 20
-    while len(loop._waiting) < 5 and time.monotonic() < until:  # pyright: ignore[reportPrivateUsage]
-        time.sleep(0.01)
+    until(lambda: len(loop._waiting) == 5)  # pyright: ignore[reportPrivateUsage]
     go_on.set()
     for thread in threads:
-        thread.join(20)
+        thread.join(90)
     assert [call.receipt.epoch for call in calls if call.receipt] == [1, 2, 2, 2, 2, 2]
     assert len(host.holds("v")) == 6
 

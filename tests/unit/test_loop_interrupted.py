@@ -83,15 +83,15 @@ def test_who_stops_waiting_for_a_turn_takes_the_call_out_of_the_line(host: Host,
     def hold() -> None:
         with loop.turn:
             taken.set()
-            assert go_on.wait(20)
+            assert go_on.wait(90)
 
     holder = in_thread(hold)
-    assert taken.wait(20)
+    assert taken.wait(90)
     in_thread(lambda: interrupt("wait_for"))
     with pytest.raises(KeyboardInterrupt) as told:
         loop.submit(insert(1))
     go_on.set()
-    holder.join(20)
+    holder.join(90)
     assert notes(told.value) == [NOTHING]
     # The caller tries again, and others come: the call is there once.
     assert loop.submit(insert(1)).epoch == 1
@@ -107,7 +107,7 @@ def test_who_stops_waiting_for_an_epoch_under_way_is_told_how_it_ended(
 
     def slow() -> None:
         started.set()
-        assert go_on.wait(20)
+        assert go_on.wait(90)
         if fails:
             raise LedgerNotWritten("the disk is full")
 
@@ -119,11 +119,11 @@ def test_who_stops_waiting_for_an_epoch_under_way_is_told_how_it_ended(
     host.before_commit = slow
     first, mine = loop.enter(insert(1)), loop.enter(insert(2))
     in_thread(lambda: verdict_of(loop, first))
-    assert started.wait(20)
+    assert started.wait(90)
     pressed = in_thread(press)
     with pytest.raises(KeyboardInterrupt) as raised:
         loop.wait_for(mine)
-    pressed.join(20)
+    pressed.join(90)
     assert notes(raised.value) == [told]
     assert held(host) == ({} if fails else {1: 1, 2: 1})
 
@@ -133,7 +133,7 @@ def test_a_second_ctrl_c_does_not_wait_for_the_epoch_and_says_so(host: Host, loo
 
     def slow() -> None:
         started.set()
-        assert go_on.wait(20)
+        assert go_on.wait(90)
 
     def press() -> None:
         interrupt("wait_for")
@@ -142,13 +142,13 @@ def test_a_second_ctrl_c_does_not_wait_for_the_epoch_and_says_so(host: Host, loo
     host.before_commit = slow
     first, mine = loop.enter(insert(1)), loop.enter(insert(2))
     runner = in_thread(lambda: loop.wait_for(first))
-    assert started.wait(20)
+    assert started.wait(90)
     pressed = in_thread(press)
     with pytest.raises(KeyboardInterrupt) as raised:
         loop.wait_for(mine)
-    pressed.join(20)
+    pressed.join(90)
     go_on.set()
-    runner.join(20)
+    runner.join(90)
     assert notes(raised.value) == ["whether this call is part of the next epoch is not known yet"]
 
 
@@ -197,7 +197,7 @@ def verdict_of(loop: Loop, call: Call) -> Any:
         except Exception as error:
             heard.append(error)
 
-    in_thread(settle).join(20)
+    in_thread(settle).join(90)
     assert heard, "it waits for ever"
     return heard[0]
 

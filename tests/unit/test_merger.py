@@ -11,6 +11,7 @@ import pytest
 from headrace.state.delta import consolidate, weights_of
 from headrace.state.store import Store
 from headrace.upkeep.merger import MANY_RUNS, Merger
+from tests.waiting import until
 
 SCHEMA = pa.schema([("c0", pa.int64())])
 
@@ -23,10 +24,7 @@ def store_of(runs: int) -> Store:
 
 
 def wait_until_merged(store: Store) -> None:
-    ends = time.monotonic() + 10
-    while len(store.snapshot().runs) > 1:
-        assert time.monotonic() < ends
-        time.sleep(0.01)
+    until(lambda: len(store.snapshot().runs) == 1)
 
 
 def test_a_store_is_merged_once_the_epoch_is_over() -> None:

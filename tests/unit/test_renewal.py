@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -53,7 +52,7 @@ class User:
 @pytest.fixture
 def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
     monkeypatch.setattr(session, "_FIRST_PAUSE", 0.01)
-    one = subprocess.Popen(["sleep", "60"])
+    one = subprocess.Popen(["sleep", "3600"])
     yield one
     one.kill()
     one.wait()
@@ -84,7 +83,7 @@ def test_nobody_is_asked_to_take_a_spark_that_has_ended(process: subprocess.Pope
     user = User(*[OSError("gone")] * 1000, tried=process.kill)
     bringing = threading.Thread(target=session._bring, args=(spark_of(process), WeakSet([user])))
     bringing.start()
-    bringing.join(20)
+    bringing.join(90)
     assert not bringing.is_alive()
 
 
@@ -104,7 +103,7 @@ def test_a_spark_that_cannot_be_started_is_tried_again_and_told(process: subproc
 def test_one_that_ends_before_it_is_brought_is_replaced_too(process: subprocess.Popen[bytes]) -> None:
     """Its users are known from its start, so its end is told to them although they never had it."""
     user, third = User(), spark_of(process)
-    short = subprocess.Popen(["sleep", "60"])
+    short = subprocess.Popen(["sleep", "3600"])
     first = Jvm(process, Guard(), Gateway("", 0, ""), 5.0, "1g")
     second = Jvm(short, Guard(), Gateway("", 0, ""), 5.0, "1g")
     session._users[first] = WeakSet([user])
@@ -123,7 +122,7 @@ def test_one_that_ends_before_it_is_brought_is_replaced_too(process: subprocess.
         return spark_of(short)
 
     session._replace(first, start_second)
-    assert replaced.wait(10)
+    assert replaced.wait(90)
     assert user.heard.count("lost") == 2
     assert user.heard[-1] is third
     for jvm in (first, second):
@@ -155,10 +154,8 @@ def test_a_home_that_cannot_go_on_yet_says_why_and_goes_on(
     users = WeakSet([renewal])
     for _ in range(10):
         renewal.lose_spark()
-        waited = time.monotonic()
         with pytest.raises(SparkLost):
             renewal.wait()
-        assert time.monotonic() - waited < 5
         session._bring(spark_of(process), users)
         assert not renewal.under_way
         assert renewal.failure is None
@@ -227,7 +224,7 @@ def test_a_broken_connection_is_told_as_the_end_of_spark(
     form: Callable[[Exception], Exception],
 ) -> None:
     """The process closes its connections a moment before it can be seen to have ended."""
-    monkeypatch.setattr(renew, "_ENDING_SECONDS", 20.0)
+    monkeypatch.setattr(renew, "_ENDING_SECONDS", 90.0)
     threading.Timer(0.2, process.kill).start()
     with pytest.raises(SparkLost, match="ended while it worked") as lost, renewal.working():
         raise form(broken)
@@ -297,12 +294,13 @@ def test_a_fault_of_the_query_stays_one_when_spark_has_ended(
 @pytest.mark.parametrize(
     "error", [told(OSError(28, "No space left on device")), told(MemoryError()), RuntimeError("new")]
 )
-def test_a_failure_of_the_machine_is_not_held_back_while_spark_lives(renewal: Renewal, error: Exception) -> None:
-    began = time.monotonic()
+def test_a_failure_of_the_machine_is_not_held_back_while_spark_lives(
+    renewal: Renewal, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(renew, "_ENDING_SECONDS", 3600.0)
     with pytest.raises(type(error)) as heard, renewal.working():
         raise error
     assert heard.value is error
-    assert time.monotonic() - began < 0.5 * renew._ENDING_SECONDS
 
 
 def loop_over(renewal: Renewal, host: Any) -> Any:
@@ -317,7 +315,7 @@ def test_a_call_that_another_took_has_the_verdict_of_its_epoch_although_spark_is
 
     def slow() -> None:
         started.set()
-        assert go_on.wait(20)
+        assert go_on.wait(90)
 
     host: Any = Host(table("t"), view("v", "t"))
     host.before_commit = slow
@@ -327,12 +325,12 @@ def test_a_call_that_another_took_has_the_verdict_of_its_epoch_although_spark_is
     loop.enter(taken)
     runner = threading.Thread(target=loop.receipt_of, args=(first,))
     runner.start()
-    assert started.wait(20)
+    assert started.wait(90)
     renewal.lose_spark()
     renewal._lost_at -= 100
     threading.Timer(0.3, go_on.set).start()
     assert loop.receipt_of(taken).epoch == 1
-    runner.join(20)
+    runner.join(90)
     # One that nobody has taken yet is taken by nobody any more.
     with pytest.raises(SparkLost):
         loop.receipt_of(loop.enter(late))
@@ -355,13 +353,19 @@ def test_callers_of_one_epoch_wait_once_for_what_became_of_spark(
     host.threads = THREADS
     host.follow = lambda work: Core.follow(host, work)
     calls = [loop.enter(Call({"t": [{"insert": {"id": one, "n": 0}}]})) for one in range(5)]
-    began = time.monotonic()
+    waits: list[float] = []
+
+    def wait(process: Any, within: float = 0.0) -> bool:
+        waits.append(within)
+        return process.poll() is not None
+
+    monkeypatch.setattr(renew, "has_ended", wait)
     heard: list[HeadraceError] = []
     for call in calls:
         with pytest.raises(WorkFailed, match="could not be worked out") as heard_of:
             loop.receipt_of(call)
         heard.append(heard_of.value)
-    assert time.monotonic() - began < 4 * renew._ENDING_SECONDS
+    assert waits.count(renew._ENDING_SECONDS) == 1
     assert len(heard) == 5
 
 
