@@ -131,7 +131,7 @@ def test_what_is_read_anew_while_standing_by_holds_after_the_home_is_taken_over(
         settings.write_text("serve_queries: 5\n")
         os.kill(os.getpid(), signal.SIGHUP)
         # Read before the home is taken over, when there is nothing to limit yet.
-        assert is_reading.wait(30)
+        assert is_reading.wait(90)
 
     stage.standing_by = standing_by
     code_of("serve", "--home", str(tmp_path), "--standby", "--port", "0", "--settings", str(settings))

@@ -79,7 +79,7 @@ def console(tmp_path: Path) -> Iterator[Console]:
 @pytest.mark.parametrize("access", [READER, WATCHER], ids=lambda one: one.who)
 def test_how_many_hidden_rows_change_is_not_told(console: Console, access: Access) -> None:
     console.access = access
-    with listening(console.app) as (server, _), httpx.Client(base_url=server.url, timeout=30) as client:
+    with listening(console.app) as (server, _), httpx.Client(base_url=server.url, timeout=90) as client:
         before = {one["name"]: one for one in client.get("/v1/graph").json()["relations"]}["customers"]
         with client.stream("GET", "/v1/live") as stream:
             lines = (json.loads(line[5:]) for line in stream.iter_lines() if line.startswith("data:"))
@@ -100,7 +100,7 @@ def test_how_many_hidden_rows_change_is_not_told(console: Console, access: Acces
 
 def test_who_reads_the_relation_itself_is_told_its_figures(console: Console) -> None:
     console.access = ADMIN
-    with listening(console.app) as (server, _), httpx.Client(base_url=server.url, timeout=30) as client:
+    with listening(console.app) as (server, _), httpx.Client(base_url=server.url, timeout=90) as client:
         console.add("customers", *range(40))
         found = {one["name"]: one for one in client.get("/v1/graph").json()["relations"]}["customers"]
     assert (found["rows"], found["rate"], found["changed_epoch"]) == (40, round(40 / 60, 3), console.home.epoch)
@@ -138,6 +138,6 @@ def test_what_a_view_remembers_does_not_count_hidden_rows(grants: list[str], tol
     access = Access("dashboard", tuple(read_grant(one) for one in grants))
     app.add_middleware(_Asked, console=cast("Any", SimpleNamespace(access=access)))
     name = "customers" if "read:customers=few" in grants else "few"
-    with listening(app) as (server, _), httpx.Client(base_url=server.url, timeout=30) as client:
+    with listening(app) as (server, _), httpx.Client(base_url=server.url, timeout=90) as client:
         found = client.get(f"/v1/relations/{name}").json()
     assert {one["name"]: one["rows"] for one in found["state"]} == told

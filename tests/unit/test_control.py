@@ -39,7 +39,7 @@ class Verbs:
 
     def wait(self) -> dict[str, Any]:
         self.entered.set()
-        assert self.let_go.wait(30)
+        assert self.let_go.wait(90)
         return {"waited": True}
 
     def all(self) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def test_one_question_does_not_hold_up_another(home: Path, verbs: Verbs) -> None
     answers: list[Any] = []
     slow = threading.Thread(target=lambda: answers.append(ask_owner(home, "wait")))
     slow.start()
-    assert verbs.entered.wait(30)
+    assert verbs.entered.wait(90)
     assert ask_owner(home, "backup", {"destination": "x"}) is not None
     assert answers == []
     verbs.let_go.set()
@@ -118,9 +118,9 @@ def test_closing_answers_what_was_asked_and_hangs_up_on_the_idle(home: Path, con
     answers: list[Any] = []
     slow = threading.Thread(target=lambda: answers.append(ask_owner(home, "wait")))
     slow.start()
-    assert verbs.entered.wait(30)
+    assert verbs.entered.wait(90)
     with socket.socket(socket.AF_UNIX) as idle:
-        idle.settimeout(30)
+        idle.settimeout(90)
         idle.connect(control.address)
         # An answer shows that the connection was taken; one that still waits in line would be reset instead.
         idle.sendall(b"nonsense\n")
@@ -130,8 +130,8 @@ def test_closing_answers_what_was_asked_and_hangs_up_on_the_idle(home: Path, con
         assert idle.recv(1) == b""
         assert closing.is_alive()
         verbs.let_go.set()
-        closing.join(30)
-    slow.join(30)
+        closing.join(90)
+    slow.join(90)
     assert answers == [{"waited": True}]
     assert not Path(control.address).parent.exists()
     with pytest.raises(HomeBusy, match="did not answer fold"):
@@ -155,7 +155,7 @@ def test_an_owner_that_hangs_up_in_the_middle_may_have_done_it(tmp_path: Path) -
         listening.start()
         with pytest.raises(HeadraceError, match="did not answer") as told:
             ask_owner(tmp_path, "fold")
-        listening.join(30)
+        listening.join(90)
     assert (told.value.code, told.value.transient) == ("not_known", False)
     ownership.release()
 
@@ -187,7 +187,7 @@ def test_an_owner_that_does_not_listen_yet_is_busy(tmp_path: Path) -> None:
 def test_an_owner_that_falls_silent_is_not_waited_for(tmp_path: Path, control: Control, verbs: Verbs) -> None:
     ownership: Ownership = take_ownership(tmp_path, timedelta(seconds=30))
     ownership.announce(control.address)
-    letting_go = threading.Thread(target=lambda: verbs.entered.wait(30) and ownership.release())
+    letting_go = threading.Thread(target=lambda: verbs.entered.wait(90) and ownership.release())
     letting_go.start()
     # It had been asked, so it may have done it: nobody must do it a second time without a look.
     with pytest.raises(HeadraceError, match="ended while it ran this") as told:

@@ -53,20 +53,20 @@ def test_a_file_that_is_being_written_holds_up_nobody_who_wants_another(
         writes.append(rows.num_rows)
         if rows.num_rows == 10:
             begun.set()
-            assert go_on.wait(60)
+            assert go_on.wait(90)
         write(rows, path, **options)
 
     monkeypatch.setattr(module.pq, "write_table", waiting)
     with ThreadPoolExecutor() as threads:
         asked = [threads.submit(files.of, slow) for _ in range(3)]
-        assert begun.wait(60)
+        assert begun.wait(90)
         try:
-            assert threads.submit(files.of, other).result(60).path.exists()
+            assert threads.submit(files.of, other).result(90).path.exists()
             assert files.new_path("fill").parent == tmp_path
             assert not any(one.done() for one in asked)
         finally:
             go_on.set()
-        (file,) = {one.result(60) for one in asked}
+        (file,) = {one.result(90) for one in asked}
     assert sorted(writes) == [10, 20]
     assert pq.read_table(file.path).num_rows == 10
 

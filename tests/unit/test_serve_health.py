@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +18,7 @@ from headrace.serving import health, problems
 from headrace.serving.auth import Guarded
 from headrace.serving.rehearsal import Rehearsal
 from headrace.serving.service import Service
+from tests.waiting import until
 
 HERE = "http://127.0.0.1:8080"
 
@@ -63,7 +63,7 @@ def test_it_is_told_while_every_thread_of_the_server_is_taken() -> None:
             try:
                 while limiter.available_tokens:
                     await asyncio.sleep(0.01)
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(90):
                     return [await _ready(_app(_home())), await _ready(_app(_home(closed=True)))]
             finally:
                 go_on.set()
@@ -117,18 +117,16 @@ def test_it_is_ready_once_everything_is_rehearsed() -> None:
 
     def wait() -> None:
         begun.set()
-        assert go_on.wait(30)
+        assert go_on.wait(90)
 
     app = _app(_home(), rehearsal=rehearsal)
     assert asyncio.run(_ready(app)).status_code == 200
     rehearsal.begin([wait, fail])
-    assert begun.wait(30)
+    assert begun.wait(90)
     told = asyncio.run(_ready(app))
     assert (told.status_code, told.json()["detail"]) == (503, "The first epoch and the first query are rehearsed.")
     go_on.set()
-    until = time.monotonic() + 30
-    while rehearsal.under_way and time.monotonic() < until:
-        time.sleep(0.01)
+    until(lambda: not rehearsal.under_way)
     assert asyncio.run(_ready(app)).status_code == 200
 
 

@@ -51,12 +51,12 @@ async def _sent(ring: KeyRing, token: str, meanwhile: Callable[[], None]) -> byt
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         slot = cast("OpenStream", _Slot())
-        await EventStream(events(), slot, 5.0, greeting=b"")(scope, receive, send)
+        await EventStream(events(), slot, 90.0, greeting=b"")(scope, receive, send)
 
     sent: list[bytes] = []
 
     async def receive() -> dict[str, Any]:
-        await asyncio.sleep(60)
+        await asyncio.sleep(600)
         return {"type": "http.disconnect"}
 
     async def send(message: Any) -> None:

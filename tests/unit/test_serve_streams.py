@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import statistics
 import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
@@ -24,9 +23,10 @@ from headrace.serving.problems import Refusal
 from headrace.serving.shared import Shared
 from headrace.serving.streams import Streams
 from headrace.state.delta import consolidate, weights_of
+from tests.costs import cost_of
 from tests.small_relations import SmallRelations
 
-PATIENCE = 30
+PATIENCE = 180
 
 
 class Server:
@@ -115,22 +115,24 @@ def test_a_reset_comes_with_its_columns_and_content_and_has_no_id_before_its_end
 
 
 def test_a_row_that_is_there_often_is_told_as_it_is_read(server: Server) -> None:
-    table = server.home.tables["t"]
-    often = consolidate(pa.table([[1], [10]], schema=table.store.schema), weights_of([50_000_000]))
-    table.store.apply(often)
+    def tell(name: str, weight: int) -> None:
+        server.home.define(name, "id", "n")
+        store = server.home.tables[name].store
+        store.apply(consolidate(pa.table([[1], [10]], schema=store.schema), weights_of([weight])))
 
-    async def work() -> None:
-        begun = time.process_time()
-        stream = server.listen("t")
-        for _ in range(3):
-            event = await next_event(stream)
-            assert (event["event"], event["data"]["last"]) == ("snapshot", False)
-            assert event["data"]["rows"] == [{"id": 1, "n": 10}] * 1000
-        chunk = json.loads(await anext(server.listen_as_feldera("t")))
-        assert len(chunk["json_data"]) == listening.ROWS_IN_CHUNK
-        assert time.process_time() - begun < 2.0
+        async def work() -> None:
+            stream = server.listen(name)
+            for _ in range(3):
+                event = await next_event(stream)
+                assert (event["event"], event["data"]["last"]) == ("snapshot", False)
+                assert event["data"]["rows"] == [{"id": 1, "n": 10}] * 1000
+            chunk = json.loads(await anext(server.listen_as_feldera(name)))
+            assert len(chunk["json_data"]) == listening.ROWS_IN_CHUNK
 
-    run(work)
+        run(work)
+
+    usual = cost_of(lambda: tell("seldom", 2 * listening.ROWS_IN_CHUNK + 10_000), 1, time.process_time)
+    assert cost_of(lambda: tell("often", 50_000_000), 1, time.process_time) < 10 * usual
 
 
 def test_a_hundred_listeners_cost_one_reading_and_one_text(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +146,8 @@ def test_a_hundred_listeners_cost_one_reading_and_one_text(server: Server, monke
         streams = [server.listen("t", 1) for _ in range(100)]
         for epoch in range(2, 12):
             waiting = [asyncio.ensure_future(next_event(one)) for one in streams]
-            await asyncio.sleep(0.02)
+            while len(server.streams._moved._waiters) < 100:  # pyright: ignore
+                await asyncio.sleep(0.005)
             await asyncio.to_thread(server.home.change, "t", [(epoch, epoch)])
             events = await asyncio.gather(*waiting)
             assert [event["id"] for event in events] == [str(epoch)] * 100
@@ -210,9 +213,13 @@ def test_a_stream_tells_how_far_it_is_while_others_are_busy(server: Server) -> N
 
     async def work() -> None:
         stream = server.listen("t", 2)
-        events = [await next_event(stream) for _ in range(3)]
-        assert [event["event"] for event in events] == ["progress"] * 3
-        epochs = [int(event["id"]) for event in events]
+        epochs: list[int] = []
+        while len(epochs) < 3:
+            event = await next_event(stream)
+            # It is alive where nothing was committed meanwhile.
+            if event:
+                assert event["event"] == "progress"
+                epochs.append(int(event["id"]))
         assert epochs == sorted(set(epochs))
         assert epochs[0] > 2
 
@@ -286,24 +293,30 @@ def test_a_listener_of_the_feldera_client_is_told_why_its_stream_ends(server: Se
     run(work)
 
 
-def test_an_event_comes_at_once_after_its_commit(server: Server) -> None:
-    seconds: list[float] = []
+def test_a_stream_that_waits_for_a_commit_does_not_look_for_it(server: Server) -> None:
+    looks: list[int] = []
+
+    class Readings:
+        following = server.home.following
+
+        @property
+        def epoch(self) -> int:
+            looks.append(server.home.epoch)
+            return looks[-1]
+
+    server.streams._readings = Readings()  # pyright: ignore
 
     async def work() -> None:
         stream = server.listen("t", 1)
-        for number in range(50):
+        for number in range(5):
             waiting = asyncio.ensure_future(next_event(stream))
-            await asyncio.sleep(0.005)
-            committed_at: list[float] = []
-            note = server.home.following.listen(lambda at=committed_at: at.append(time.monotonic()))
+            await asyncio.sleep(0.2)
             await asyncio.to_thread(server.home.change, "t", [(number, number)])
             await waiting
-            seconds.append(time.monotonic() - committed_at[0])
-            note()
 
     run(work)
-    # A look every 50 ms would make it 25 ms and more.
-    assert statistics.median(seconds) < 0.02
+    # Once before each wait, once when it is over, and once for its result.
+    assert len(looks) <= 5 * 4
 
 
 def test_texts_that_have_no_room_are_written_again() -> None:

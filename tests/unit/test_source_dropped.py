@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from headrace.errors import RelationNameError
 from tests.bare_home import BareHome
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -43,10 +43,7 @@ def test_an_empty_raw_table_goes_with_its_source(home: BareHome, tmp_path: Path)
 def test_what_came_stays(home: BareHome, tmp_path: Path) -> None:
     (tmp_path / "in" / "a.csv").write_text("id\n1\n")
     create(home, tmp_path / "in")
-    ends = time.monotonic() + 20
-    while home.query("SELECT * FROM t").num_rows == 0:
-        assert time.monotonic() < ends
-        time.sleep(0.02)
+    until(lambda: home.query("SELECT * FROM t").num_rows > 0)
     home.execute("DROP SOURCE s")
     assert home.query("SELECT * FROM s_raw").num_rows == 1
     home.execute("DROP TABLE s_raw")

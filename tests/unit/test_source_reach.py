@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import pytest
@@ -92,12 +91,10 @@ def test_an_avro_schema_that_unfolds_without_end_is_refused(fields: list[Any]) -
         twice = [{"name": "a", "type": schema}, {"name": "b", "type": f"R{number - 1}"}]
         schema = {"type": "record", "name": f"R{number}", "fields": twice}
     whole = {"type": "record", "name": "T", "fields": [{"name": "u", "type": ["null", schema]}]}
-    began = time.monotonic()
     for one in (schema, whole):
         avro = Avro(None, FormatOptions(), Registered(one))  # pyright: ignore[reportArgumentType]
         with pytest.raises(Undecodable, match="unfolds into more than"):
             avro.decode(Record(b"\0\0\0\0\1\0"))
-    assert time.monotonic() - began < 5
 
 
 def test_a_letter_that_is_edited_as_a_document_keeps_its_digits() -> None:

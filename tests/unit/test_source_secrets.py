@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -76,11 +75,10 @@ def test_what_is_no_small_file_of_text_is_no_secret(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     large.write_bytes(b"a" * 70_000)
     bytes_.write_bytes(b"\xff\xfe")
-    began = time.monotonic()
+    # A pipe would be waited for, and zeros are without end.
     for path in (pipe, Path("/dev/zero"), large, bytes_, tmp_path, Path("/nowhere\0")):
         with pytest.raises(SourceError, match="cannot be read"):
             looked_up({LISTED: f"file:{path}"})
-    assert time.monotonic() - began < 5
     kept = tmp_path / "kept"
     kept.write_text("abc\n")
     assert looked_up({LISTED: f"file:{kept}"}) == {LISTED: "abc"}

@@ -80,7 +80,7 @@ def test_nothing_is_asked_where_no_table_is_read_anew() -> None:
 def test_a_signal_by_kafka_moves_no_position() -> None:
     kafka: Any = pytest.importorskip("confluent_kafka")
     producer = kafka.Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "none", "log_level": 3})
-    broker = next(iter(producer.list_topics(timeout=10).brokers.values()))
+    broker = next(iter(producer.list_topics(timeout=90).brokers.values()))
     described = Description("s", f"{broker.host}:{broker.port}/shop.t", {"signal_topic": "signals"})
     assert KAFKA.snapshot is not None
     assert KAFKA.snapshot(described, ["public.t"], "1") == {}

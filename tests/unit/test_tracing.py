@@ -7,8 +7,8 @@ import itertools
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,6 +21,7 @@ from headrace import tracing
 from headrace.errors import HeadraceError
 from headrace.serving.traced import Traced
 from tests.bare_home import BareHome
+from tests.costs import cost_of
 from tests.small_engine import Host, table
 from tests.small_sources import runner_over, source_home
 from tests.trace_receiver import Receiver, receiving
@@ -160,7 +161,7 @@ def test_traces_are_sent_where_an_endpoint_is_set(environment: dict[str, str], w
     assert tracing.is_wanted(environment) is wanted
 
 
-def test_without_an_endpoint_nothing_of_it_is_loaded_and_a_span_costs_less_than_a_microsecond() -> None:
+def test_without_an_endpoint_nothing_of_it_is_loaded_and_a_span_costs_next_to_nothing() -> None:
     told = subprocess.run(
         [
             sys.executable,
@@ -176,16 +177,18 @@ def test_without_an_endpoint_nothing_of_it_is_loaded_and_a_span_costs_less_than_
     )
     assert told.stdout.strip() == "[]"
     assert tracing.traces() is None
-    best = min(_seconds_of_spans(1_000) for _ in range(50))
-    assert best < 1_000 * 1e-6
 
+    def begin_spans() -> None:
+        for _ in range(10_000):
+            with tracing.span("epoch", source="s"):
+                pass
 
-def _seconds_of_spans(count: int) -> float:
-    began = time.perf_counter()
-    for _ in range(count):
-        with tracing.span("epoch", source="s"):
-            pass
-    return time.perf_counter() - began
+    def begin_nothing() -> None:
+        for _ in range(10_000):
+            with nullcontext():
+                pass
+
+    assert cost_of(begin_spans) < 5 * cost_of(begin_nothing)
 
 
 def test_a_protocol_that_is_not_spoken_is_told(
@@ -203,14 +206,13 @@ def test_a_protocol_that_is_not_spoken_is_told(
 
 def test_an_endpoint_that_nobody_answers_holds_up_no_epoch(monkeypatch: pytest.MonkeyPatch, home: BareHome) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+    # For so long an export is tried again; an epoch that waited for it would not end.
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "600")
     monkeypatch.setattr(tracing, "_decided", False)
     monkeypatch.setattr(tracing, "_traces", None)
     tracing.begin_tracing()
     for number in range(20):
-        began = time.monotonic()
         home.apply({"t": [{"insert": {"id": number, "n": 1}}]})
-        assert time.monotonic() - began < 5
     sent = tracing.traces()
     assert sent is not None
     sent.close()

@@ -60,7 +60,7 @@ def test_a_view_runs_after_what_it_reads_and_only_if_that_changed() -> None:
 
 
 def test_views_that_do_not_read_each_other_run_side_by_side() -> None:
-    meeting = threading.Barrier(2, timeout=20)
+    meeting = threading.Barrier(2, timeout=90)
 
     def meet(epoch: Any) -> Delta:
         meeting.wait()
