@@ -13,11 +13,11 @@ def committed(servers: Any, topic: str, isolation: str = "read_committed") -> li
     settings = {"bootstrap.servers": servers.bootstrap, "group.id": "t", "isolation.level": isolation}
     consumer = confluent_kafka.Consumer({**settings, "enable.partition.eof": True, "enable.auto.commit": False})
     try:
-        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+        partitions = consumer.list_topics(topic, timeout=90).topics[topic].partitions
         consumer.assign([confluent_kafka.TopicPartition(topic, one, 0) for one in partitions])
         found: list[Any] = []
         ended: set[int] = set()
-        until = time.monotonic() + 60
+        until = time.monotonic() + 90
         while len(ended) < len(partitions):
             assert time.monotonic() < until
             message = consumer.poll(0.5)

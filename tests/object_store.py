@@ -18,7 +18,7 @@ from tests.stopped import Stopped
 
 BUCKET = "homes"
 _LOCK = Path(__file__).with_name("jars.lock")
-_PATIENCE = 60.0
+_PATIENCE = 180.0
 
 
 class ObjectStore(Stopped):

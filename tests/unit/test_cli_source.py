@@ -29,7 +29,8 @@ def relations(*rows: dict[str, Any]) -> dict[str, Any]:
 
 def made(folder: Path, monkeypatch: pytest.MonkeyPatch, *answers: dict[str, Any]) -> int:
     """Make a source whose home tells this of it, time after time."""
-    monkeypatch.setattr(source, "_ANSWER_SECONDS", 0.3)
+    # The last of several is waited for.
+    monkeypatch.setattr(source, "_ANSWER_SECONDS", 90 if len(answers) > 1 else 0.3)
     monkeypatch.setattr(source, "_LOOK_SECONDS", 0.01)
     left = list(answers)
     folder.mkdir()

@@ -7,6 +7,7 @@ import itertools
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -14,6 +15,7 @@ from types import SimpleNamespace
 
 import httpx
 import pytest
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 from starlette.types import Receive, Scope, Send
 
@@ -206,8 +208,9 @@ def test_a_protocol_that_is_not_spoken_is_told(
 
 def test_an_endpoint_that_nobody_answers_holds_up_no_epoch(monkeypatch: pytest.MonkeyPatch, home: BareHome) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
-    # For so long an export is tried again; an epoch that waited for it would not end.
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "600")
+    over = threading.Event()
+    # An epoch that waited for it would not end.
+    monkeypatch.setattr(OTLPSpanExporter, "export", lambda *_: over.wait(600))
     monkeypatch.setattr(tracing, "_decided", False)
     monkeypatch.setattr(tracing, "_traces", None)
     tracing.begin_tracing()
@@ -215,4 +218,5 @@ def test_an_endpoint_that_nobody_answers_holds_up_no_epoch(monkeypatch: pytest.M
         home.apply({"t": [{"insert": {"id": number, "n": 1}}]})
     sent = tracing.traces()
     assert sent is not None
+    over.set()
     sent.close()
