@@ -9,7 +9,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
-_PATIENCE = 90.0
+from tests.waiting import PATIENCE
 
 
 def produce(bootstrap: str, topic: str, values: Iterable[str]) -> None:
@@ -18,7 +18,7 @@ def produce(bootstrap: str, topic: str, values: Iterable[str]) -> None:
     failures: list[Any] = []
     for value in values:
         producer.produce(topic, value.encode(), on_delivery=lambda error, _: failures.append(error) if error else None)
-    assert producer.flush(_PATIENCE) == 0
+    assert producer.flush(PATIENCE) == 0
     assert failures == []
 
 
@@ -27,7 +27,7 @@ def read(bootstrap: str, topic: str, enough: Callable[[list[Message]], bool], si
     settings = {"bootstrap.servers": bootstrap, "group.id": "reading", "enable.auto.commit": False, "log_level": 2}
     consumer = Consumer({**settings, "auto.offset.reset": "earliest", "allow.auto.create.topics": False})
     found: list[Message] = []
-    until = time.monotonic() + _PATIENCE
+    until = time.monotonic() + PATIENCE
     try:
         consumer.assign([TopicPartition(topic, 0, since)])
         while not enough(found):

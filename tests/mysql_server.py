@@ -18,6 +18,7 @@ from headrace.local.mariadb import mariadb_answers
 from headrace.local.ports import HOST, free_port
 from headrace.local.server import Program, Server
 from tests.installed import installed
+from tests.waiting import PATIENCE
 
 VERSION = "8.0.12"
 # 33 MB, downloaded once.
@@ -67,7 +68,7 @@ def mysql_server(folder: Path) -> Generator[str]:
         f"--character-sets-dir={installation / 'share' / 'charsets'}",
         *(["--user=root"] if os.getuid() == 0 else []),
     ]
-    subprocess.run([*command, "--initialize-insecure"], check=True, capture_output=True, timeout=120)
+    subprocess.run([*command, "--initialize-insecure"], check=True, capture_output=True, timeout=PATIENCE)
     first.write_text(
         "SET sql_log_bin = 0;\n"
         "CREATE DATABASE shop;\n"

@@ -15,10 +15,10 @@ from headrace.spark.jvm import Guard, end
 from headrace.storage.objects import Bucket, ObjectPath
 from headrace.storage.scratch import Scratch
 from tests.stopped import Stopped
+from tests.waiting import PATIENCE
 
 BUCKET = "homes"
 _LOCK = Path(__file__).with_name("jars.lock")
-_PATIENCE = 180.0
 
 
 class ObjectStore(Stopped):
@@ -78,7 +78,7 @@ class ObjectStore(Stopped):
         self._scratch.close()
 
     def _port(self) -> int:
-        until = time.monotonic() + _PATIENCE
+        until = time.monotonic() + PATIENCE
         while time.monotonic() < until and self._process.poll() is None:
             started = re.search(r"ServerConnector.*\{127\.0\.0\.1:(\d+)\}", self._said.read_text(errors="replace"))
             if started and self._answers(int(started[1])):
@@ -88,7 +88,7 @@ class ObjectStore(Stopped):
 
     def _answers(self, port: int) -> bool:
         try:
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5).close()
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=PATIENCE).close()
         except urllib.error.HTTPError:
             return True
         except OSError:

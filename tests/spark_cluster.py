@@ -24,12 +24,12 @@ from headrace.spark.java import find_java
 from headrace.storage.scratch import Scratch
 from tests.ending_with_us import ending_with_us
 from tests.stopped import Stopped
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _OTHER_USER = "nobody"
-_PATIENCE = 60.0
 _APPLICATIONS = 2
 _REGISTERED = r"(Successfully registered) with master"
 _MASTER, _WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
@@ -146,7 +146,7 @@ class Cluster(Stopped):
 
     def _told(self, process: subprocess.Popen[bytes], said: Path, wanted: str) -> str:
         """What a process says about itself once it is ready."""
-        until = time.monotonic() + _PATIENCE
+        until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
             found = re.search(wanted, said.read_text(errors="replace"))
             if found is not None:

@@ -37,7 +37,7 @@ def hang_up_in_the_middle(connection: socket.socket) -> None:
 
 
 def say_nothing(connection: socket.socket) -> None:
-    """Take the request, and say nothing until the client hangs up."""
+    """Take the request, and say nothing until the other side hangs up."""
     with suppress(OSError):
         connection.recv(1)
 

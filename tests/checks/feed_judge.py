@@ -14,7 +14,7 @@ from typing import Any
 from tests.checks.feed_lives import Life, set_mood
 from tests.checks.feed_places import FILTER, KEYS_OF, Place
 
-_SETTLE_SECONDS = 120.0
+_SETTLE_SECONDS = 240.0
 Line = Mapping[str, Any]
 # The rows of each key.
 Rows = dict[str, list[Any]]

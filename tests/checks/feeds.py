@@ -45,8 +45,9 @@ from tests.checks.feed_servers import RealServers, Watch
 from tests.checks.jvm import Address, Keeper
 from tests.kafka_reading import committed
 
-_OPENING_SECONDS = 60.0
-_ENDING_SECONDS = 240.0
+_OPENING_SECONDS = 240.0
+# More than a judge waits until all is settled.
+_ENDING_SECONDS = 480.0
 
 
 @dataclass
@@ -174,7 +175,7 @@ class FeedsCheck:
                         ended = line.poll(_ENDING_SECONDS)
                         answer = line.recv() if ended else {"fault": "a life did not end"}
                         if kill_after is None:
-                            process.join(30)
+                            process.join(_OPENING_SECONDS)
         except EOFError:
             answer = {"fault": "a life ended by itself"}
         finally:

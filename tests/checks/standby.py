@@ -25,6 +25,7 @@ import httpx
 import headrace
 from headrace.local.ports import free_port
 from tests.ending_with_us import ending_with_us
+from tests.waiting import PATIENCE, until
 
 SQL = """
 CREATE TABLE marks (writer INT, number INT);
@@ -39,12 +40,15 @@ class Process:
 
     def __init__(self, home: Path, port: int, *options: str) -> None:
         self.port = port
+        # An owner that has ended is replaced at once, not when it was silent for so long: this check ends before.
+        environment = {**os.environ, "HEADRACE_OWNER_TIMEOUT": "PT1H"}
         command = [sys.executable, "-c", "from headrace.cli.main import run; run()", "serve", "--home", str(home)]
         self.process = subprocess.Popen(
             ending_with_us([*command, "--port", str(port), *options]),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
+            env=environment,
         )
 
     def said(self, word: str) -> str:
@@ -63,7 +67,7 @@ class Process:
     def end(self) -> None:
         if self.process.poll() is None:
             self.process.terminate()
-            self.process.wait(60)
+            self.process.wait(PATIENCE)
         self._hear_no_more()
 
     def _hear_no_more(self) -> None:
@@ -88,7 +92,7 @@ class Load:
             thread.join()
 
     def _write(self, writer: int) -> None:
-        with httpx.Client(timeout=30, trust_env=False) as client:
+        with httpx.Client(timeout=PATIENCE, trust_env=False) as client:
             for number in itertools.count():
                 if self._over.is_set():
                     return
@@ -109,8 +113,8 @@ class Load:
                     time.sleep(0.02)
 
 
-def run(rounds: int, seconds: float) -> bool:
-    """Kill the owner so many times; whether every gap was short and nothing was lost or doubled."""
+def run(rounds: int, seconds: float, limit: float = LIMIT_SECONDS) -> bool:
+    """Kill the owner so many times; whether no gap was longer than the limit and nothing was lost or doubled."""
     with tempfile.TemporaryDirectory(prefix="headrace-standby-") as folder:
         home = Path(folder) / "home"
         with headrace.open(str(home)) as hr:
@@ -128,9 +132,7 @@ def run(rounds: int, seconds: float) -> bool:
                 owner.kill()
                 standby.said("Serving")
                 served = time.monotonic() - killed_at
-                until = time.monotonic() + 60
-                while not any(at > killed_at + 0.01 for at, *_ in load.acknowledged) and time.monotonic() < until:
-                    time.sleep(0.01)
+                until(lambda killed_at=killed_at: any(at > killed_at + 0.01 for at, *_ in load.acknowledged))
                 gap = min(at for at, *_ in load.acknowledged if at > killed_at + 0.01) - killed_at
                 gaps.append(gap)
                 print(f"round {number + 1}: listening after {served:.2f} s, next write acknowledged after {gap:.2f} s")
@@ -150,7 +152,7 @@ def run(rounds: int, seconds: float) -> bool:
         f"{rounds} kills, {len(sent):,} acknowledged writes: longest gap {max(gaps):.2f} s, {len(lost)} lost, "
         f"{doubled} doubled, views {'right' if verdict.ok else 'WRONG'}; load average {os.getloadavg()[0]:.1f}"
     )
-    return not lost and not doubled and verdict.ok and max(gaps) <= LIMIT_SECONDS
+    return not lost and not doubled and verdict.ok and max(gaps) <= limit
 
 
 if __name__ == "__main__":

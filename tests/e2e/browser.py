@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from tests.waiting import PATIENCE
+
+_MILLISECONDS = PATIENCE * 1000
 CHROMIUM = shutil.which("chromium")
 MISSING = "there is no Chromium: apt-get install chromium"
 _FLAGS = (
@@ -22,7 +25,7 @@ def chromium() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=_FLAGS.split())
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=_FLAGS.split(), timeout=_MILLISECONDS)
         try:
             yield browser
         finally:
@@ -36,7 +39,7 @@ class Watched:
         self.url = url
         self.context = browser.new_context(viewport={"width": 1360, "height": 850}, **options)
         self.page = self.context.new_page()
-        self.page.set_default_timeout(30_000)
+        self.page.set_default_timeout(_MILLISECONDS)
         self.complaints: list[str] = []
         self.page.on("console", lambda said: self.complaints.append(said.text) if said.type == "error" else None)
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
@@ -59,9 +62,9 @@ class Watched:
         assert self.complaints == []
 
 
-def until(page: Any, expression: str, seconds: float = 30) -> None:
+def until(page: Any, expression: str) -> None:
     """Wait for something to be so; asked from outside, for the page's policy lets nobody evaluate text inside."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + PATIENCE
     while not page.evaluate(f"() => Boolean({expression})"):
         assert time.monotonic() < end, expression
         page.wait_for_timeout(50)

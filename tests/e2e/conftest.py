@@ -6,6 +6,7 @@ import atexit
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,13 @@ import pytest
 
 from tests.feed_database import Database
 from tests.relation_rows import rows_of
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# No time limit of the server ends before the patience of the tests, whatever the machine has to do beside them.
+LIMITS = dict.fromkeys(("serve_query_time", "serve_patience", "serve_body_time"), timedelta(seconds=PATIENCE))
 # Nothing reads parts and notes: their epochs need no Spark, so most tests use them.
 SHOP = """
 CREATE TABLE parts (id INT PRIMARY KEY, name STRING, price DECIMAL(10,2));
@@ -87,12 +91,12 @@ def running(hr: Any, processes: Any = None, **overrides: Any) -> Iterator[Served
     from headrace.settings import Settings
     from tests.servers import listening
 
-    app = build_app(hr, Settings(**overrides), processes or query_processes())
+    app = build_app(hr, Settings(**{**LIMITS, **overrides}), processes or query_processes())
     keys = overrides.get("api_keys")
     headers = {"Authorization": f"Bearer {keys[0]}"} if keys else {}
     with (
         listening(app) as (server, _),
-        httpx.Client(base_url=server.url, timeout=120, headers=headers) as client,
+        httpx.Client(base_url=server.url, timeout=PATIENCE, headers=headers) as client,
     ):
         yield Served(server.url, hr, client, app.state.service)
 

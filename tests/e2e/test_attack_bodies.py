@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from tests.e2e.conftest import Served
+from tests.waiting import PATIENCE
 
 ODD = "SELECT CAST(X'FF' AS STRING) AS s, date'-0044-03-15' AS d, timestamp'+290000-01-01 00:00:00' AS t"
 
@@ -164,11 +165,11 @@ def test_three_hundred_pushes_at_once(server_with: Callable[..., Any]) -> None:
     with server_with() as served:
 
         def send(number: int) -> int:
-            return httpx.post(
-                f"{served.url}/v1/ingress/parts?wait=true", content=f'{{"insert": {{"id": {number}}}}}', timeout=120
-            ).status_code
+            url, body = f"{served.url}/v1/ingress/parts?wait=true", f'{{"insert": {{"id": {number}}}}}'
+            return client.post(url, content=body).status_code
 
-        with ThreadPoolExecutor(100) as threads:
+        limits = httpx.Limits(max_connections=100)
+        with httpx.Client(timeout=PATIENCE, limits=limits) as client, ThreadPoolExecutor(100) as threads:
             statuses = list(threads.map(send, range(300)))
         assert set(statuses) <= {200, 429}
         assert len(served.rows("parts")) == statuses.count(200)

@@ -16,6 +16,7 @@ import pytest
 
 from headrace.face import home_of
 from tests.e2e.conftest import Served
+from tests.waiting import PATIENCE
 
 
 def _megabytes() -> float:
@@ -54,7 +55,7 @@ def test_a_handful_of_dense_bodies_takes_no_more_than_the_room(server_with: Call
     with server_with(serve_room_bytes=150_000_000) as served, ThreadPoolExecutor(8) as threads:
         before, most = _megabytes(), 0.0
         path = "/v1/ingress/notes?wait=true&update_format=raw"
-        sent = [threads.submit(httpx.post, f"{served.url}{path}", content=body, timeout=120) for _ in range(8)]
+        sent = [threads.submit(httpx.post, f"{served.url}{path}", content=body, timeout=PATIENCE) for _ in range(8)]
         while not all(one.done() for one in sent):
             most = max(most, _megabytes() - before)
             time.sleep(0.01)

@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from tests.e2e.conftest import Served
+from tests.waiting import PATIENCE
 
 KEY = "a-key-of-the-server"
 ROUTES = [
@@ -35,7 +36,7 @@ def test_nothing_but_a_key_opens_any_route(server_with: Callable[..., Any]) -> N
         {"Cookie": f"api_key={KEY}"},
         {"Authorization": "Bearer wrong", "X-API-Key": KEY},
     ]
-    with server_with(api_keys=(KEY,)) as served, httpx.Client(base_url=served.url) as client:
+    with server_with(api_keys=(KEY,)) as served, httpx.Client(base_url=served.url, timeout=PATIENCE) as client:
         # The console's page is the same for everyone; what it shows needs a key.
         for method, path in (one for one in ROUTES if one[1] != "/"):
             for headers in strangers:
@@ -83,7 +84,11 @@ def test_a_key_that_is_none_starts_no_server(key: str, tmp_path: Path) -> None:
     home = tmp_path / "home"
     command = [sys.executable, "-c", "from headrace.cli.main import run; run()", "serve", "--home", str(home)]
     ended = subprocess.run(
-        [*command, "--host", "0.0.0.0", "--api-key", key], capture_output=True, text=True, timeout=120, check=False
+        [*command, "--host", "0.0.0.0", "--api-key", key],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
     )
     assert ended.returncode == 1
     assert "an API key is" in ended.stderr

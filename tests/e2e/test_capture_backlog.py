@@ -36,7 +36,7 @@ def change(op: str, number: int, n: int = 0, text: str | None = "a") -> tuple[st
 
 
 def committed(hr: Any, count: int) -> None:
-    until(lambda: sum(shown(hr)[one] for one in ("applied", "stale", "dead")) >= count, 180)
+    until(lambda: sum(shown(hr)[one] for one in ("applied", "stale", "dead")) >= count)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import confluent_kafka.admin
 import psycopg
 import pytest
 
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 if TYPE_CHECKING:
     from headrace.local import Servers
@@ -79,8 +79,8 @@ def test_a_topic_that_was_made_anew_is_told_and_taken_from_its_beginning(home: A
     until(lambda: shown(home)["applied"] == 5)
     home.execute("PAUSE SOURCE s")
     admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": local_servers.bootstrap})
-    admin.delete_topics(["remade"])["remade"].result(30)
-    until(lambda: "remade" not in admin.list_topics(timeout=10).topics)
+    admin.delete_topics(["remade"])["remade"].result(PATIENCE)
+    until(lambda: "remade" not in admin.list_topics(timeout=PATIENCE).topics)
     local_servers.create_topic("remade")
     # More than were read before: the old offset is within it.
     produce(local_servers, "remade", [(None, put(100 + number)) for number in range(9)])
@@ -205,7 +205,7 @@ def test_a_topic_that_lost_what_comes_next_goes_on_from_what_it_has(home: Any, l
     produce(local_servers, "short", [(None, put(number)) for number in range(10, 20)])
     admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": local_servers.bootstrap})
     for removed in admin.delete_records([confluent_kafka.TopicPartition("short", 0, 15)]).values():
-        removed.result(30)
+        removed.result(PATIENCE)
     home.execute("RESUME SOURCE s")
     until(lambda: shown(home)["state"] == "Error")
     assert "no longer has what comes next" in shown(home)["error"]

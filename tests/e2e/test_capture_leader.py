@@ -15,7 +15,7 @@ from headrace.local.ports import HOST, free_port
 from headrace.local.properties import properties
 from headrace.local.server import Server
 from tests.e2e.test_capture_kafka import produce, put, rows, shown
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 if TYPE_CHECKING:
     from headrace.local import Servers
@@ -49,12 +49,12 @@ def test_records_are_taken_once_though_the_leader_of_their_partition_is_lost(
 ) -> None:
     kafka: Any = confluent_kafka.admin
     admin = kafka.AdminClient({"bootstrap.servers": local_servers.bootstrap})
-    until(lambda: {1, 2} <= set(admin.list_topics(timeout=10).brokers))
+    until(lambda: {1, 2} <= set(admin.list_topics(timeout=PATIENCE).brokers))
     topic = kafka.NewTopic("led", num_partitions=1, replica_assignment=[[2, 1]])
-    admin.create_topics([topic])["led"].result(30)
+    admin.create_topics([topic])["led"].result(PATIENCE)
 
     def leader() -> int:
-        return admin.list_topics("led", timeout=10).topics["led"].partitions[0].leader
+        return admin.list_topics("led", timeout=PATIENCE).topics["led"].partitions[0].leader
 
     until(lambda: leader() == 2)
     home.execute("CREATE TABLE bag (id INT, n INT); CREATE VIEW total AS SELECT count(*) AS n FROM bag")

@@ -25,7 +25,7 @@ from headrace.local.ports import HOST, free_port
 from headrace.local.server import Server
 from tests.bare_home import BareHome
 from tests.e2e.test_capture_kafka import put
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.java
 ITEMS = StructType([StructField("id", IntegerType(), False), StructField("n", IntegerType())])
@@ -97,10 +97,10 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         how = kafka.ScramCredentialInfo(kafka.ScramMechanism.SCRAM_SHA_256, 4096)
         upserted = kafka.UserScramCredentialUpsertion("reader", how, b"scram secret")
         for made in admin.alter_user_scram_credentials([upserted]).values():
-            made.result(30)
+            made.result(PATIENCE)
         topics = [kafka.NewTopic(name, 2, 1) for name in ("shop.items", "shop.parts", "other.items")]
         for made in admin.create_topics(topics).values():
-            made.result(30)
+            made.result(PATIENCE)
         produce(f"{HOST}:{port}", "shop.items", range(50))
         produce(f"{HOST}:{port}", "shop.parts", range(20))
         produce(f"{HOST}:{port}", "other.items", range(1000, 1005))

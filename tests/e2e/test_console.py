@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,11 +14,13 @@ import pytest
 
 from tests.e2e.browser import CHROMIUM, MISSING, Watched, chromium, until
 from tests.e2e.conftest import Served, running
+from tests.waiting import PATIENCE
+from tests.waiting import until as wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.skipif(CHROMIUM is None, reason=MISSING), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=MISSING)
 KEY = "a-key-for-the-console"
 PAGES = (
     "start",
@@ -58,7 +59,7 @@ def medallion(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, bro
         page = watched.page
         page.goto(served.url)
         page.get_by_role("button", name="Make the example").click()
-        page.wait_for_selector("#ready", timeout=240_000)
+        page.wait_for_selector("#ready")
         assert "48 hours left" in page.inner_text("main")
         watched.close()
         yield served
@@ -77,14 +78,21 @@ def test_the_overview_shows_what_flows_and_moves_with_a_push(medallion: Served, 
     assert page.locator("g.node.table").count() == 7
     assert page.locator("g.node.view").count() == 15
     assert page.locator("path.edge").count() > 25
-    # The first paint is that of the frame, which is plain HTML.
-    paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
-    assert paint < 5_000, "far more than it takes, on a machine with other work"
     before = medallion.client.get("/v1/graph").json()["epoch"]
     medallion.client.post("/v1/examples/medallion/push", json={}).raise_for_status()
     until(page, f"document.querySelector('.tile b').textContent == '{before + 1}'")
     page.locator("g.node", has_text="gold_order_status_summary").click()
     page.wait_for_url("**/#/view/gold_order_status_summary")
+
+
+def test_the_frame_of_the_console_needs_no_script(medallion: Served, browser: Any) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(medallion.url, timeout=PATIENCE * 1000)
+    assert page.locator("aside .brand").inner_text() == "Headrace"
+    assert page.locator("header #live").is_visible()
+    assert page.locator("main").inner_text() == "Loading"
+    context.close()
 
 
 def test_a_query_is_completed_run_and_kept(console: Watched) -> None:
@@ -150,7 +158,7 @@ def test_a_view_tells_its_rules_and_is_verified(console: Watched) -> None:
     assert "incremental" in rules
     assert "group by" in rules
     page.get_by_role("button", name="Verify now").click()
-    page.wait_for_selector("#verdict", timeout=120_000)
+    page.wait_for_selector("#verdict")
     assert "Equal to its full recompute" in page.inner_text("#verdict")
 
 
@@ -178,8 +186,9 @@ def test_the_board_moves_with_a_push(medallion: Served, console: Watched) -> Non
     epoch = int(page.get_attribute(".page", "data-epoch") or 0)
     before = page.inner_html("main")
     page.get_by_role("button", name="Push the next hour").click()
-    until(page, f"Number(document.querySelector('.page').dataset.epoch) > {epoch}")
+    # It goes by itself after some seconds.
     page.wait_for_selector(".toast")
+    until(page, f"Number(document.querySelector('.page').dataset.epoch) > {epoch}")
     assert page.inner_html("main") != before
     # A supplier that delivers after 10,000 days: whatever it supplies is about to run out.
     assert page.inner_text("#tile-alerts b") == "0"
@@ -199,12 +208,12 @@ def test_a_source_is_paused_and_a_letter_replayed(medallion: Served, console: Wa
     row.locator(".badge", has_text="Running").wait_for()
     row.get_by_role("button", name="Pause").click()
     row.locator(".badge", has_text="Paused").wait_for()
-    assert state_of(medallion, "arriving") == "Paused"
+    wait_until(lambda: medallion.client.get("/v1/sources/arriving").json()["state"] == "Paused")
     row.get_by_role("button", name="Resume").click()
     row.locator(".badge", has_text="Running").wait_for()
     arrive(folder, "2.ndjson", json.dumps({"insert": {**supplier(9102, "B"), "supplier_id": "not a number"}}))
     page = console.open("letters/arriving")
-    page.wait_for_selector("tr[data-letter]", timeout=60_000)
+    page.wait_for_selector("tr[data-letter]")
     page.get_by_role("button", name="Open", exact=True).click()
     page.locator("#payload").fill(json.dumps({"insert": supplier(9102, HOSTILE)}))
     page.locator("#replay").click()
@@ -301,7 +310,7 @@ def test_who_has_no_key_signs_in(medallion: Served, browser: Any) -> None:
 
 
 def asked(url: str, token: str) -> httpx.Response:
-    return httpx.get(f"{url}/v1/graph", headers={"Cookie": f"headrace_session={token}"})
+    return httpx.get(f"{url}/v1/graph", headers={"Cookie": f"headrace_session={token}"}, timeout=PATIENCE)
 
 
 def push(served: Served, table: str, change: dict[str, Any]) -> None:
@@ -317,13 +326,3 @@ def arrive(folder: Path, name: str, text: str) -> None:
     """A file that is whole when it is seen."""
     (folder / f".{name}").write_text(text + "\n")
     os.replace(folder / f".{name}", folder / name)
-
-
-def state_of(served: Served, name: str) -> str:
-    until = time.monotonic() + 10
-    while time.monotonic() < until:
-        found = served.client.get(f"/v1/sources/{name}").json()["state"]
-        if found == "Paused":
-            break
-        time.sleep(0.1)
-    return found

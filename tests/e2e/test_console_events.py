@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,8 +25,10 @@ from headrace.serving.oidc import OpenId
 from headrace.settings import Settings
 from tests.e2e.browser import CHROMIUM, MISSING, Watched, chromium, until
 from tests.small_events import SmallStore, event
+from tests.waiting import PATIENCE
+from tests.waiting import until as wait_until
 
-pytestmark = [pytest.mark.skipif(CHROMIUM is None, reason=MISSING), pytest.mark.timeout(120)]
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=MISSING)
 # How a key is made for which a page is there.
 FLAGS = {
     "start": "--admin '*'", "events": "--read STORE", "letters": "--read dead_letters", "runtime": "--observe",
@@ -103,12 +104,10 @@ def serving(store: SmallStore, credentials: Credentials) -> Generator[str, None,
     server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", lifespan="off"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    until = time.monotonic() + 20
-    while not server.started and time.monotonic() < until:
-        time.sleep(0.02)
+    wait_until(lambda: server.started)
     yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     server.should_exit = True
-    thread.join(20)
+    thread.join(PATIENCE)
 
 
 @pytest.fixture(scope="module")

@@ -14,11 +14,12 @@ from headrace.access.keys import create_key, set_stand_in
 from headrace.face import home_of
 from tests.e2e.browser import CHROMIUM, MISSING, Watched, chromium
 from tests.e2e.conftest import Served, running
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.skipif(CHROMIUM is None, reason=MISSING), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=MISSING)
 GRANTS = {
     "admin": ["admin:*"],
     "reader": ["read:*", "read:happened"],
@@ -144,7 +145,7 @@ def test_who_may_observe_sees_figures_and_moves_nothing(door: tuple[Served, dict
 
 def test_an_administrator_sees_all_and_the_jobs_of_spark(door: tuple[Served, dict[str, str]], browser: Any) -> None:
     served, keys = door
-    with httpx.Client(base_url=served.url, headers={"X-API-Key": keys["admin"]}, timeout=120) as client:
+    with httpx.Client(base_url=served.url, headers={"X-API-Key": keys["admin"]}, timeout=PATIENCE) as client:
         client.post("/v1/relations/public_people/verify", json={}).raise_for_status()
         jobs = client.get("/v1/jobs").json()["jobs"]
         assert jobs, "a full recompute is work for Spark"
@@ -160,7 +161,7 @@ def test_an_administrator_sees_all_and_the_jobs_of_spark(door: tuple[Served, dic
 
 def test_what_a_reader_is_told_names_nothing_that_it_may_not_read(door: tuple[Served, dict[str, str]]) -> None:
     served, keys = door
-    with httpx.Client(base_url=served.url, headers={"X-API-Key": keys["clerk"]}, timeout=120) as client:
+    with httpx.Client(base_url=served.url, headers={"X-API-Key": keys["clerk"]}, timeout=PATIENCE) as client:
         graph = client.get("/v1/graph").json()
         assert [(one["name"], one["rows"], one["columns"]) for one in graph["relations"]] == [
             ("people", 2, ["id", "name"]),

@@ -6,8 +6,8 @@ import json
 import re
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import yaml
 from headrace.local.ports import free_port
 from tests.e2e.conftest import Served
 from tests.ending_with_us import ending_with_us
+from tests.waiting import PATIENCE, until
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 needs_prometheus = pytest.mark.skipif(
@@ -38,7 +39,7 @@ def _expressions() -> dict[str, str]:
 def prometheus(server: Served, tmp_path: Path) -> Iterator[str]:
     """A Prometheus that has scraped the server twice, after it was used."""
     config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
-    config["global"]["scrape_interval"] = "1s"
+    config["global"] |= {"scrape_interval": "3s", "scrape_timeout": "3s"}
     (job,) = config["scrape_configs"]
     del job["authorization"]
     job["static_configs"] = [{"targets": [f"127.0.0.1:{server.port}"]}]
@@ -54,20 +55,22 @@ def prometheus(server: Served, tmp_path: Path) -> Iterator[str]:
         )
     url = f"http://127.0.0.1:{port}"
     try:
-        until = time.monotonic() + 60
-        while len(_asked(url, 'count_over_time(up{job="headrace"}[1m]) >= 3 and up == 1')) == 0:
-            assert time.monotonic() < until, (tmp_path / "log").read_text()[-2000:]
+
+        def has_scraped() -> bool:
+            assert process.poll() is None, (tmp_path / "log").read_text()[-2000:]
             server.push("items", '{"insert": {"id": 1, "name": "a", "price": 1}}')
-            time.sleep(0.5)
+            return bool(_asked(url, 'count_over_time(up{job="headrace"}[1m]) >= 3 and up == 1'))
+
+        until(has_scraped)
         yield url
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(PATIENCE)
 
 
 def _asked(url: str, expression: str) -> list[Any]:
     try:
-        answer = httpx.get(f"{url}/api/v1/query", params={"query": expression}, trust_env=False)
+        answer = httpx.get(f"{url}/api/v1/query", params={"query": expression}, trust_env=False, timeout=PATIENCE)
     except httpx.HTTPError:
         return []
     if answer.status_code == 503:
@@ -81,20 +84,28 @@ def test_every_expression_is_answered(server: Served, prometheus: str) -> None:
     told = server.client.get("/metrics").text
     known = set(re.findall(r"^# TYPE (\S+)", told, re.MULTILINE))
     known |= {f"{name}{end}" for name in set(known) for end in ("_total", "_bucket", "_sum", "_count", "_info")}
-    answered = {name: _asked(prometheus, expression) for name, expression in _expressions().items()}
-    for name, expression in _expressions().items():
+    expressions = _expressions()
+
+    def answered(name: str) -> bool:
+        return bool(_asked(prometheus, expressions[name]))
+
+    for name, expression in expressions.items():
         for figure in re.findall(r"\b(?:headrace|process)_[a-z0-9_]+", expression):
             assert figure in known, f"{name}: nobody tells {figure}"
+        # Prometheus takes it, whether or not there is an answer.
+        answered(name)
     # Of what every server has, there is an answer; of sources and feeds only where there are some.
     always = (
         "Time of an epoch A", "Time by stage, 95 % A", "Rows, by relation A", "State A", "Memory A", "Memory B",
         "How far views are behind A", "Requests, by status A", "Release A", "Since a relation changed A",
     )  # fmt: skip
+    # A scrape that failed, as on a machine that is busy, leaves everything without an answer until the next.
     for name in always:
-        assert answered[name], name
-    # Nothing is wrong with this server, so no alert holds.
+        until(partial(answered, name))
+    # Nothing is wrong with this server, so no alert holds; how fast it is depends on the machine.
     alerts = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text())["groups"][0]["rules"]
-    assert [rule["alert"] for rule in alerts if answered[rule["alert"]]] == []
+    for name in {rule["alert"] for rule in alerts} - {"HeadraceEpochsSlow"}:
+        until(lambda name=name: answered("Release A") and not answered(name))
 
 
 @needs_prometheus

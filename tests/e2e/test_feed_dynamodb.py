@@ -17,6 +17,7 @@ from headrace.feeds.dynamodb import DynamoSink
 from headrace.feeds.sink import EventsRefused, SinkEnded, SinkUnavailable
 from tests.feed_batches import ITEMS, batch_of, target_of
 from tests.feed_database import item
+from tests.waiting import PATIENCE
 
 LOCATION = "dynamodb://eu-north-1/items"
 
@@ -50,7 +51,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     host, port = server.get_host_and_port()
     made = Store(f"http://{host}:{port}")
     # Servers of one process share what they hold.
-    assert httpx.post(f"{made.url}/moto-api/reset").status_code == 200
+    assert httpx.post(f"{made.url}/moto-api/reset", timeout=PATIENCE).status_code == 200
     yield made
     for one in made.opened:
         one.close()

@@ -12,7 +12,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from tests.bare_home import BareHome
 from tests.feed_database import Database
 from tests.kafka_reading import committed
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 if TYPE_CHECKING:
     from headrace.local import Servers
@@ -64,7 +64,7 @@ def test_a_broker_that_was_put_back_to_an_older_copy_is_noticed(tmp_path: Path, 
         older = next(one for one in progress if b'"told": 2' in one.value())
         producer = confluent_kafka.Producer({"bootstrap.servers": local_servers.bootstrap})
         producer.produce("put_back.progress", older.value(), older.key(), 0)
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE) == 0
         hr.execute("RESUME CHANGEFEED f")
         until(lambda: shown(hr)["state"] == "Error")
         assert "does not hold what the feed has told" in shown(hr)["error"]

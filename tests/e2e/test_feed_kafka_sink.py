@@ -7,9 +7,11 @@ import signal
 import subprocess
 import sys
 import threading
-import time
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,6 +23,7 @@ from headrace.feeds.sink import EventsRefused, SinkUnavailable
 from tests.ending_with_us import ending_with_us
 from tests.kafka_reading import committed
 from tests.part_batches import batch, inserts, reset, target, with_gaps
+from tests.waiting import PATIENCE, until
 
 if TYPE_CHECKING:
     from headrace.local import Servers
@@ -51,18 +54,21 @@ def in_order_per_key(messages: list[Any]) -> bool:
     return True
 
 
-def delivered(delivery: Any, one: Any, seconds: float = 90) -> int:
+def delivered(delivery: Any, one: Any) -> int:
     """Deliver a batch as a runner does, again and again; how often it was not taken."""
-    until, failures = time.monotonic() + seconds, 0
-    while True:
-        try:
-            delivery.deliver(one)
-            return failures
-        except SinkUnavailable:
-            failures += 1
-            if time.monotonic() > until:
-                raise
-        time.sleep(0.2)
+    failures: list[str] = []
+    until(lambda: is_taken(delivery, one, failures))
+    return len(failures)
+
+
+def is_taken(delivery: Any, one: Any, failures: list[str]) -> bool:
+    """Deliver a batch once; False, and one failure more, if the sink was not available."""
+    try:
+        delivery.deliver(one)
+    except SinkUnavailable as error:
+        failures.append(str(error))
+        return False
+    return True
 
 
 def test_an_event_is_a_message_with_key_and_headers(servers: Servers) -> None:
@@ -158,33 +164,38 @@ def test_a_broker_that_is_killed_makes_no_duplicates_and_no_disorder(servers: Se
     plain = SINK.open(target(f"{servers.bootstrap}/killed"))
     servers.create_topic("killed_exact", partitions=3)
     exact = SINK.open(target(f"{servers.bootstrap}/killed_exact", exactly_once=True))
-    failures = {"plain": 0, "exact": 0}
+    batches = Counter[str](killed=0, killed_exact=0)
+    failures: dict[str, list[str]] = {name: [] for name in batches}
+    enough = threading.Event()
 
     def deliver(name: str, delivery: Any) -> None:
-        for first in range(1, 20_001, 500):
-            failures[name] += delivered(delivery, inserts(first, 500, keys=97))
-            time.sleep(0.02)
+        while not enough.is_set():
+            one = inserts(batches[name] * 500 + 1, 500, keys=97)
+            until(partial(is_taken, delivery, one, failures[name]))
+            batches[name] += 1
 
-    threads = [threading.Thread(target=deliver, args=one) for one in (("plain", plain), ("exact", exact))]
-    for thread in threads:
-        thread.start()
-    time.sleep(0.3)
-    servers.kill_broker()
-    time.sleep(9)
-    servers.kafka.start()
-    for thread in threads:
-        thread.join(120)
-        assert not thread.is_alive()
+    with ThreadPoolExecutor(2) as threads:
+        try:
+            delivering = [threads.submit(deliver, *one) for one in (("killed", plain), ("killed_exact", exact))]
+            until(lambda: all(batches.values()))
+            servers.kill_broker()
+            until(lambda: all(failures.values()))
+            servers.kafka.start()
+            before = batches.copy()
+            until(lambda: all(batches[name] > before[name] + 3 for name in before))
+        finally:
+            enough.set()
+        for one in delivering:
+            one.result(PATIENCE)
     for name, delivery in (("killed", plain), ("killed_exact", exact)):
         delivery.close()
         messages = committed(servers, name)
-        assert sorted(sequences(messages)) == list(range(1, 20_001)), name
+        assert sorted(sequences(messages)) == list(range(1, batches[name] * 500 + 1)), name
         assert in_order_per_key(messages), name
-    assert min(failures.values()) > 0
 
 
 CHILD = """
-import sys, time
+import signal, sys
 from headrace.feeds.kafka import KafkaSink
 from headrace.feeds.kafka_sending import Sending
 from tests.kafka_reading import committed
@@ -195,7 +206,7 @@ if at == "before commit":
     def wait(self, *given):
         real(self, *given)
         if self.producer_batches > 3:
-            print("now", flush=True); time.sleep(60)
+            print("now", flush=True); signal.pause()
     Sending.producer_batches = 0
     send = Sending.send
     def counted(self, *given):
@@ -207,7 +218,7 @@ mark = delivery.known_mark()
 for first in range(1 if mark is None else mark.sequence + 1, 3_001, 100):
     delivery.deliver(inserts(first, 100, keys=17))
     if at == "after commit" and first > 300:
-        print("now", flush=True); time.sleep(60)
+        print("now", flush=True); signal.pause()
 """
 
 
@@ -222,7 +233,7 @@ def test_a_producer_that_is_killed_around_its_commit_tells_each_event_once(serve
         assert child.stdout is not None
         assert child.stdout.readline() == "now\n"
         child.send_signal(signal.SIGKILL)
-        child.wait(30)
+        child.wait(PATIENCE)
         child.stdout.close()
     delivery = SINK.open(target(location, exactly_once=True))
     mark = delivery.known_mark()

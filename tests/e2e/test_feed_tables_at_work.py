@@ -127,7 +127,7 @@ def test_a_scan_that_is_cut_short_while_its_first_row_is_refused_loses_no_other(
 ) -> None:
     until(lambda: equal(home, database))
     until(lambda: feed(home)["lag"] == 0)
-    monkeypatch.setattr("headrace.feeds.blocked.pause_after", lambda _: 60.0)
+    monkeypatch.setattr("headrace.feeds.blocked.pause_after", lambda _: 3600.0)
     # The first row in the order of a scan, which is that of its identities, is one that PostgreSQL does not take.
     bad = [item(number, "a\0b") for number in range(1_000, 50_000)]
     low, _ = identity(rows_of(ITEMS, bad).columns, len(bad))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -20,6 +19,7 @@ import pytest
 import headrace
 from tests.e2e.conftest import emptied, running
 from tests.relation_rows import rows_of
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:feldera", "ignore::ResourceWarning")
 
@@ -64,15 +64,6 @@ def changes(*rows: dict[str, Any], kind: str = "insert") -> list[dict[str, Any]]
     return [{kind: row} for row in rows]
 
 
-def eventually(met: Callable[[], bool], seconds: float = 20) -> bool:
-    end = time.monotonic() + seconds
-    while not met():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.02)
-    return True
-
-
 def test_a_script_pushes_waits_queries_and_listens(pipeline: Any) -> None:
     listening = pipeline.listen("revenue")
     other = {**ORDER, "id": 2, "amount": Decimal("0.10"), "ordered_at": "2025-12-01 00:00:00"}
@@ -82,7 +73,7 @@ def test_a_script_pushes_waits_queries_and_listens(pipeline: Any) -> None:
         {"id": 1, "amount": Decimal("12.50"), "ordered_at": "2025-11-30T00:21:44.095001", "day": "2025-11-30"},
         {"id": 2, "amount": Decimal("0.10"), "ordered_at": "2025-12-01T00:00:00", "day": "2025-11-30"},
     ]
-    listening.wait_for_token(token, timeout_s=20)
+    listening.wait_for_token(token, timeout_s=PATIENCE)
     assert listening.to_dict() == [
         {
             "city": "Oslo",
@@ -94,7 +85,7 @@ def test_a_script_pushes_waits_queries_and_listens(pipeline: Any) -> None:
     ]
 
     token = pipeline.input_json("orders", changes({"id": 2}, kind="delete"), update_format="insert_delete")
-    listening.wait_for_token(token, timeout_s=20)
+    listening.wait_for_token(token, timeout_s=PATIENCE)
     heard = listening.to_dict()
     assert [(one["orders"], one["revenue"], one["insert_delete"]) for one in heard] == [
         (2, Decimal("12.60"), -1),
@@ -134,7 +125,7 @@ def test_tokens_tell_when_a_push_is_through(pipeline: Any, hr: headrace.Headrace
 def test_a_listener_hears_of_epochs_that_leave_its_view_alone(pipeline: Any) -> None:
     listening = pipeline.listen("inverse")
     token = pipeline.input_json("orders", ORDER, wait=False)
-    listening.wait_for_token(token, timeout_s=20)
+    listening.wait_for_token(token, timeout_s=PATIENCE)
     assert listening.to_dict() == []
 
 
@@ -143,7 +134,7 @@ def test_every_chunk_reaches_a_callback(pipeline: Any) -> None:
     pipeline.foreach_chunk("orders", lambda rows, number: heard.append((rows, number)))
     for i in range(3):
         pipeline.input_json("orders", {**ORDER, "id": i})
-    assert eventually(lambda: sum(len(rows) for rows, _ in heard) == 3)
+    until(lambda: sum(len(rows) for rows, _ in heard) == 3)
     numbers = [number for _, number in heard]
     assert numbers == sorted(set(numbers))
     assert [int(i) for rows, _ in heard for i in rows["id"]] == [0, 1, 2]
@@ -221,8 +212,8 @@ def test_statements_change_tables_and_are_counted(pipeline: Any) -> None:
     pipeline.execute("INSERT INTO orders VALUES (1, 'Oslo', 1.00, TIMESTAMP '2025-11-30 00:00:00', NULL)", wait=True)
     assert list(pipeline.query("INSERT INTO log VALUES ('a'), ('b')", wait=True)) == [{"count": 2}]
     pipeline.input_json("log", [{"line": "c"}])
-    pipeline.wait_for_completion(timeout_s=20)
-    pipeline.wait_for_idle(idle_interval_s=0.2, timeout_s=20, poll_interval_s=0.05)
+    pipeline.wait_for_completion(timeout_s=PATIENCE)
+    pipeline.wait_for_idle(idle_interval_s=0.2, timeout_s=PATIENCE, poll_interval_s=0.05)
     metrics = pipeline.stats().global_metrics
     assert metrics.total_input_records == metrics.total_completed_records == before + 4
     assert metrics.buffered_input_records == 0
@@ -327,14 +318,14 @@ def test_paused_and_stopped_hold_until_told_otherwise(pipeline: Any, hr: headrac
     listening = pipeline.listen("orders")
     pipeline.stop(force=True)
     assert pipeline.status() == PipelineStatus.STOPPED
-    assert eventually(lambda: listening.ended)
+    until(lambda: listening.ended)
     with pytest.raises(FelderaAPIError, match="the pipeline is stopped"):
         list(pipeline.query("SELECT 1"))
     pipeline.start_paused()
     assert pipeline.status() == PipelineStatus.PAUSED
     heard = pipeline.listen("orders")
     pipeline.resume()
-    heard.wait_for_token(pipeline.input_json("orders", {**ORDER, "id": 2}), timeout_s=20)
+    heard.wait_for_token(pipeline.input_json("orders", {**ORDER, "id": 2}), timeout_s=PATIENCE)
     assert [one["id"] for one in heard.to_dict()] == [2]
     assert len(rows_of(hr, "orders")) == 2
 
@@ -406,7 +397,7 @@ HOSTILE = [
 def test_what_a_stranger_sends_is_refused_and_changes_nothing(pipeline: Any, url: str, hr: headrace.Headrace) -> None:
     before = hr.epoch
     for method, path, body in HOSTILE:
-        answer = httpx.request(method, f"{url}/v0/pipelines/shop/{path}", content=body, timeout=60)
+        answer = httpx.request(method, f"{url}/v0/pipelines/shop/{path}", content=body, timeout=PATIENCE)
         assert 400 <= answer.status_code < 500, (path, answer.text)
         told = answer.json()
         assert told["message"], path

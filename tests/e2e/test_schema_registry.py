@@ -17,6 +17,7 @@ from headrace.capture.record import Record
 from headrace.errors import SourceUnavailable
 from tests.schema_registry import SchemaRegistry
 from tests.unit.test_formats_avro import ENVELOPE, KEYED, VALUE, event, row, written
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +30,7 @@ def test_records_are_read_by_the_schemas_of_a_registry(server: SchemaRegistry) -
     envelope = server.register("shop.things-value", json.dumps(ENVELOPE))
     plain = server.register("shop.rows-value", json.dumps(VALUE))
     assert envelope != plain
-    registry = Registry(RegistrySettings(server.url))
+    registry = Registry(RegistrySettings(server.url, timeout_seconds=PATIENCE))
     decoder = avro.decoder(KEYED, FormatOptions(), registry)
     contents = [
         event("c", None, row(1, "a", "1.50"), number=envelope),
@@ -63,7 +64,7 @@ def test_references_of_a_real_registry(server: SchemaRegistry) -> None:
     number = server.register(
         "person", json.dumps(outer), [{"name": "shop.Address", "subject": "address", "version": 1}]
     )
-    registry = Registry(RegistrySettings(server.url))
+    registry = Registry(RegistrySettings(server.url, timeout_seconds=PATIENCE))
     decoder = avro.decoder(KEYED, FormatOptions(), registry)
     whole = {**outer, "fields": [outer["fields"][0], {"name": "name", "type": ["null", inner]}]}
     message = decoder.decode(Record(written({"id": 1, "name": {"city": "Oslo"}}, whole, number)))
@@ -75,7 +76,7 @@ def test_references_of_a_real_registry(server: SchemaRegistry) -> None:
 def test_a_registry_that_ends_is_transient_and_known_schemas_go_on() -> None:
     with SchemaRegistry() as server:
         number = server.register("rows", json.dumps(VALUE))
-        registry = Registry(RegistrySettings(server.url, timeout_seconds=5))
+        registry = Registry(RegistrySettings(server.url, timeout_seconds=PATIENCE))
         decoder = avro.decoder(KEYED, FormatOptions(), registry)
         known = Record(written(row(1, "a", None), VALUE, number))
         assert decoder.decode(known).changes

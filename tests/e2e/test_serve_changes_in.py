@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import Served, emptied, running
+from tests.waiting import until
 
 
 def _inserts(*ids: int) -> str:
@@ -324,14 +324,16 @@ def test_a_wrong_address_is_told(server: Served, path: str, status: int) -> None
 
 
 def _outcome(server: Served, token: str) -> Any:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        answer = server.client.get("/v1/completion", params={"token": token})
-        if answer.status_code != 202:
-            return answer
-        assert answer.json()["status"] == "inprogress"
-        time.sleep(0.05)
-    raise AssertionError("no outcome")
+    def asked() -> Any:
+        return server.client.get("/v1/completion", params={"token": token})
+
+    def has_ended() -> bool:
+        answer = asked()
+        assert answer.status_code != 202 or answer.json()["status"] == "inprogress"
+        return answer.status_code != 202
+
+    until(has_ended)
+    return asked()
 
 
 def test_too_many_at_once_are_turned_away(server_with: Callable[..., Any]) -> None:

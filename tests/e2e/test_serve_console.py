@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import Served
+from tests.waiting import PATIENCE
 
 ROW = '{"insert": {"id": 1, "name": "a", "price": "1.50"}}'
 
@@ -104,9 +105,9 @@ def test_epochs_are_told_as_they_are_committed_with_their_rows(server: Served) -
 
     listening = threading.Thread(target=listen)
     listening.start()
-    assert begun.wait(20)
+    assert begun.wait(PATIENCE)
     epoch = server.push("items", ROW).json()["epoch"]
-    listening.join(20)
+    listening.join(PATIENCE)
     assert not listening.is_alive()
     (told,) = heard[-1]["epochs"]
     assert told["epoch"] == epoch

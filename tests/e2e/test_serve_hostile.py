@@ -16,7 +16,9 @@ from urllib.parse import quote
 import httpx
 import pytest
 
+from headrace.face import home_of
 from tests.e2e.conftest import Served
+from tests.waiting import PATIENCE, until
 
 INJECTIONS = [
     "parts'; DROP TABLE parts; --",
@@ -50,7 +52,7 @@ def test_a_body_of_a_hundred_megabytes_is_refused_and_its_sender_hears_it(server
 
 
 def test_a_body_that_claims_to_be_huge_is_refused_at_once(server: Served) -> None:
-    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as client:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as client:
         client.sendall(b"POST /v1/ingress/parts HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 99999999999\r\n\r\n")
         assert client.recv(100).startswith(b"HTTP/1.1 413")
 
@@ -112,17 +114,18 @@ def test_a_client_that_hangs_up_in_the_middle_of_its_body(server: Served) -> Non
     for _ in range(10):
         with socket.create_connection(("127.0.0.1", server.port)) as client:
             client.sendall(head + b'{"insert": {"id": 1}}\n')
-            _until(lambda: server.service.pushes.under_way > 0)
-    _until(lambda: server.service.pushes.under_way == 0)
+            until(lambda: server.service.pushes.under_way > 0)
+    until(lambda: server.service.pushes.under_way == 0)
     assert server.rows("parts") == []
 
 
 def test_a_client_that_stalls_loses_its_place(server_with: Callable[..., Any]) -> None:
     with server_with(serve_patience=timedelta(seconds=1), serve_pushes=1) as served:
-        with socket.create_connection(("127.0.0.1", served.port), timeout=30) as client:
+        with socket.create_connection(("127.0.0.1", served.port), timeout=PATIENCE) as client:
             client.sendall(b"POST /v1/ingress/parts HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\n{")
             assert client.recv(100).startswith(b"HTTP/1.1 408")
-        assert served.push("parts", '{"insert": {"id": 1}}').status_code == 200
+        # On a busy machine, this client may take as long as the one before to send its body.
+        until(lambda: served.push("parts", '{"insert": {"id": 1}}').status_code == 200)
 
 
 def test_changes_of_a_client_that_hung_up_after_its_body_are_not_lost(server: Served) -> None:
@@ -130,8 +133,8 @@ def test_changes_of_a_client_that_hung_up_after_its_body_are_not_lost(server: Se
     head = f"POST /v1/ingress/parts?wait=true HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n"
     with socket.create_connection(("127.0.0.1", server.port)) as client:
         client.sendall(head.encode() + body)
-        _until(lambda: server.service.pushes.under_way > 0 or bool(server.rows("parts")))
-    _until(lambda: len(server.rows("parts")) == 1)
+        until(lambda: server.service.pushes.under_way > 0 or bool(server.rows("parts")))
+    until(lambda: len(server.rows("parts")) == 1)
 
 
 def test_two_hundred_at_once(server: Served) -> None:
@@ -140,39 +143,46 @@ def test_two_hundred_at_once(server: Served) -> None:
     def push(number: int) -> httpx.Response:
         lines = "\n".join(json.dumps({"insert": {"id": number * 10 + i, "name": "p"}}) for i in range(10))
         bad = number % 10 == 0
-        with httpx.Client(base_url=server.url, timeout=300) as client:
-            return client.post("/v1/ingress/parts?wait=true", content=lines + ("\n{" if bad else ""))
+        return client.post("/v1/ingress/parts?wait=true", content=lines + ("\n{" if bad else ""))
 
-    with ThreadPoolExecutor(200) as many:
-        answers = list(many.map(push, range(200)))
+    limits = httpx.Limits(max_connections=200)
+    with (
+        httpx.Client(base_url=server.url, timeout=PATIENCE, limits=limits) as client,
+        ThreadPoolExecutor(200) as many,
+    ):
+        with home_of(server.hr).loop.turn:
+            asked = many.map(push, range(200))
+            until(lambda: server.service.pushes.under_way == 180)
+        answers = list(asked)
     assert {answer.status_code for answer in answers[::10]} == {422}
     taken = [answer for number, answer in enumerate(answers) if number % 10]
     assert {answer.status_code for answer in taken} == {200}
     assert len(server.rows("parts")) == 1800
     # Those that waited were taken together: far fewer epochs than calls.
     assert server.hr.epoch - begin == len({answer.json()["epoch"] for answer in taken})
-    assert server.hr.epoch - begin < 180
+    assert server.hr.epoch - begin < 20
 
 
 def test_a_flood_is_turned_away_and_nothing_that_was_accepted_is_lost(server_with: Callable[..., Any]) -> None:
     with server_with(serve_pushes=4) as served:
 
-        def push(number: int) -> tuple[int, int]:
-            with httpx.Client(base_url=served.url, timeout=300) as client:
-                refused = 0
-                while True:
-                    answer = client.post("/v1/ingress/parts", content=json.dumps({"insert": {"id": number}}))
-                    if answer.status_code == 202:
-                        return number, refused
-                    assert answer.status_code == 429, answer.text
-                    refused += 1
-                    time.sleep(0.1)
+        def push(number: int) -> int:
+            while True:
+                answer = client.post("/v1/ingress/parts", content=json.dumps({"insert": {"id": number}}))
+                if answer.status_code == 202:
+                    return number
+                assert answer.status_code == 429, answer.text
+                time.sleep(0.1)
 
-        with ThreadPoolExecutor(40) as many:
-            answers = list(many.map(push, range(100)))
-        _until(lambda: served.service.pushes.under_way == 0)
+        limits = httpx.Limits(max_connections=40)
+        with (
+            httpx.Client(base_url=served.url, timeout=PATIENCE, limits=limits) as client,
+            ThreadPoolExecutor(40) as many,
+        ):
+            sent = list(many.map(push, range(100)))
+        until(lambda: served.service.pushes.under_way == 0)
         assert {row["id"] for row in served.rows("parts")} == set(range(100))
-        assert len(answers) == 100
+        assert sent == list(range(100))
 
 
 def test_requests_that_are_no_http(server: Served) -> None:
@@ -182,7 +192,7 @@ def test_requests_that_are_no_http(server: Served) -> None:
         b"\r\n" * 1000,
         b"POST /v1/ingress/parts HTTP/9.9\r\n\r\n",
     ):
-        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as client:
             client.sendall(nonsense)
             client.settimeout(1)
             with contextlib.suppress(TimeoutError):
@@ -195,17 +205,11 @@ def test_the_server_does_not_wait_for_the_epoch(server: Served) -> None:
     pushing = threading.Thread(
         target=lambda: server.push("items", "\n".join(json.dumps({"insert": {"id": i}}) for i in range(500)))
     )
-    pushing.start()
-    slowest = 0.0
-    while pushing.is_alive():
-        asked_at = time.monotonic()
+    with home_of(server.hr).loop.turn:
+        pushing.start()
+        until(lambda: server.service.pushes.under_way == 1)
         assert server.client.get("/healthz").status_code == 200
-        slowest = max(slowest, time.monotonic() - asked_at)
-    assert slowest < 5
-
-
-def _until(true: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+        assert server.service.pushes.under_way == 1
+    while pushing.is_alive():
+        assert server.client.get("/healthz").status_code == 200
+    assert len(server.rows("items")) == 500

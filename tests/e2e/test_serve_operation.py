@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,14 +19,18 @@ import httpx
 import pytest
 
 from headrace.face import home_of
-from tests.e2e.conftest import Served
+from tests.e2e.conftest import LIMITS, Served
 from tests.ending_with_us import ending_with_us
+from tests.waiting import PATIENCE, until
 
 KEY = "a key of the server"
 
 
 def test_a_key_is_needed_where_there_is_one(server_with: Callable[..., Any]) -> None:
-    with server_with(api_keys=("first-key", "second-ö")) as served, httpx.Client(base_url=served.url) as stranger:
+    with (
+        server_with(api_keys=("first-key", "second-ö")) as served,
+        httpx.Client(base_url=served.url, timeout=PATIENCE) as stranger,
+    ):
         for path in ("/v1/completion?token=x", "/metrics", "/openapi.json", "/nowhere"):
             for headers in (
                 {},
@@ -147,21 +150,23 @@ def _schemathesis(
             "--url", server.url,
             "--max-examples", str(examples), "--checks", checks, "--exclude-path", "/v1/changes/{relation}",
             "--exclude-path", "/v1/live", "--exclude-path", "/v0/pipelines/{name}/egress/{relation}",
-            "--phases", "examples,coverage,fuzzing", "--no-color", "--request-timeout", "60",
+            "--phases", "examples,coverage,fuzzing", "--no-color", "--request-timeout", str(PATIENCE),
         ],
         capture_output=True,
         text=True,
-        timeout=590,
+        timeout=1_700,
         check=False,
         cwd=folder,
     )  # fmt: skip
 
 
+@pytest.mark.timeout(1_800)
 def test_schemathesis_finds_no_fault(server: Served, tmp_path: Path) -> None:
     ran = _schemathesis(server, tmp_path, 10)
     assert ran.returncode == 0, ran.stdout[-5000:] + ran.stderr[-2000:]
 
 
+@pytest.mark.timeout(1_800)
 def test_schemathesis_finds_no_fault_in_what_the_client_is_answered(
     server_with: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -171,6 +176,7 @@ def test_schemathesis_finds_no_fault_in_what_the_client_is_answered(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("document", ["/openapi.json", "/v0/openapi.json"])
 def test_schemathesis_finds_no_fault_in_many_tries(
     server_with: Callable[..., Any], tmp_path: Path, document: str
@@ -186,47 +192,57 @@ def test_calls_in_flight_finish_when_the_server_ends(server_with: Callable[..., 
         lines = "\n".join(json.dumps({"insert": {"id": i, "name": "x"}}) for i in range(200))
 
         def push() -> None:
-            with httpx.Client(base_url=served.url, timeout=120) as client:
+            with httpx.Client(base_url=served.url, timeout=PATIENCE) as client:
                 answers.append(client.post("/v1/ingress/items?wait=true", content=lines))
 
         def listen() -> None:
-            with httpx.Client(base_url=served.url, timeout=120) as client:
+            with httpx.Client(base_url=served.url, timeout=PATIENCE) as client:
                 answers.append(client.get("/v1/changes/parts"))
 
-        threads = [threading.Thread(target=push), threading.Thread(target=listen)]
+        def hold() -> None:
+            with home_of(served.hr).loop.turn:
+                held.set()
+                until(lambda: served.service.streams.ending)
+
+        # The push cannot come to its end before the server has begun to end.
+        held = threading.Event()
+        threads = [threading.Thread(target=one) for one in (hold, push, listen)]
         for thread in threads:
             thread.start()
-        deadline = time.monotonic() + 30
-        while not (served.service.pushes.under_way and served.service.streams.open):
-            assert time.monotonic() < deadline
+            assert held.wait(PATIENCE)
+        until(lambda: served.service.pushes.under_way and served.service.streams.open)
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE)
     assert [answer.status_code for answer in answers] == [200, 200]
     assert len(served.rows("items")) == 200
 
 
 def _command(*arguments: str) -> subprocess.Popen[str]:
+    limits = {f"HEADRACE_{name.upper()}": f"PT{limit.total_seconds():.0f}S" for name, limit in LIMITS.items()}
     return subprocess.Popen(
         ending_with_us([sys.executable, "-c", "from headrace.cli.main import run; run()", "serve", *arguments]),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "HEADRACE_SPARK_MEMORY": "1g"},
+        env={**os.environ, "HEADRACE_SPARK_MEMORY": "1g", **limits},
     )
 
 
 def _await_ready(url: str) -> None:
     """Once a server with relations has rehearsed a push and a query, it says so."""
-    until = time.monotonic() + 120
-    while (answer := httpx.get(f"{url}/readyz", timeout=60)).status_code != 200:
-        assert (answer.status_code, answer.json()["code"]) == (503, "not_ready")
-        assert time.monotonic() < until
-        time.sleep(0.1)
+
+    def is_ready() -> bool:
+        answer = httpx.get(f"{url}/readyz", timeout=PATIENCE)
+        if answer.status_code != 200:
+            assert (answer.status_code, answer.json()["code"]) == (503, "not_ready")
+        return answer.status_code == 200
+
+    until(is_ready)
 
 
 def test_other_machines_are_not_served_without_a_key(tmp_path: Path) -> None:
     command = _command("--host", "0.0.0.0", "--home", str(tmp_path / "home"))
-    out, err = command.communicate(timeout=300)
+    out, err = command.communicate(timeout=PATIENCE)
     assert command.returncode == 1
     assert "refusing to listen on 0.0.0.0 without an API key" in err
     assert out == ""
@@ -246,7 +262,9 @@ class Senders:
         changes = [{"insert": {"id": row_id}}]
         headers = {"X-API-Key": KEY, "Idempotency-Key": f"row {row_id}"}
         try:
-            answer = httpx.post(f"{url}/v1/epochs", json={"a": changes, "b": changes}, headers=headers, timeout=60)
+            answer = httpx.post(
+                f"{url}/v1/epochs", json={"a": changes, "b": changes}, headers=headers, timeout=PATIENCE
+            )
         except httpx.HTTPError:
             return False
         assert answer.status_code == 200, answer.text
@@ -274,14 +292,13 @@ def test_the_command_begins_is_killed_begins_again_and_ends(tmp_path: Path) -> N
         try:
             url = _url(command)
             assert url == f"http://127.0.0.1:{port}"
-            assert httpx.get(f"{url}/readyz", timeout=60).json() == {"status": "ready"}
-            assert httpx.get(f"{url}/metrics", timeout=60).status_code == 401
+            assert httpx.get(f"{url}/readyz", timeout=PATIENCE).json() == {"status": "ready"}
+            assert httpx.get(f"{url}/metrics", timeout=PATIENCE).status_code == 401
             for sql in ("CREATE TABLE a (id INT PRIMARY KEY)", "CREATE TABLE b (id INT)"):
-                made = httpx.post(f"{url}/v1/query", json={"sql": sql}, headers={"X-API-Key": KEY}, timeout=120)
+                made = httpx.post(f"{url}/v1/query", json={"sql": sql}, headers={"X-API-Key": KEY}, timeout=PATIENCE)
                 assert made.status_code == 200, made.text
             sending = [threads.submit(senders.send_on, url, sender * 10_000) for sender in range(8)]
-            while len(senders.acknowledged) < 100 and not any(one.done() for one in sending):
-                time.sleep(0.01)
+            until(lambda: len(senders.acknowledged) >= 100 or any(one.done() for one in sending))
         finally:
             command.kill()
         for one in sending:
@@ -301,7 +318,7 @@ def test_the_command_begins_is_killed_begins_again_and_ends(tmp_path: Path) -> N
             assert _ids(url, "a") == _ids(url, "b") == Counter(senders.sent)
             _reloads(command, url, tmp_path)
             command.send_signal(signal.SIGTERM)
-            _, err = command.communicate(timeout=120)
+            _, err = command.communicate(timeout=PATIENCE)
             assert command.returncode == 0, err
         finally:
             command.kill()
@@ -317,15 +334,12 @@ def _reloads(command: subprocess.Popen[str], url: str, project: Path) -> None:
 
     def status() -> int:
         body = {"sql": "SELECT count(*) AS the_count_of_all_rows FROM a"}
-        return httpx.post(f"{url}/v1/query", json=body, headers={"X-API-Key": KEY}, timeout=120).status_code
+        return httpx.post(f"{url}/v1/query", json=body, headers={"X-API-Key": KEY}, timeout=PATIENCE).status_code
 
     assert status() == 200
     write("serve_sql_characters: 20")
     command.send_signal(signal.SIGHUP)
-    until = time.monotonic() + 60
-    while status() != 413:
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    until(lambda: status() == 413)
     reload = [
         sys.executable,
         "-c",
@@ -335,12 +349,12 @@ def _reloads(command: subprocess.Popen[str], url: str, project: Path) -> None:
         str(project / "home"),
     ]
     write("serve_sql_characters: none of them")
-    refused = subprocess.run(reload, capture_output=True, text=True, timeout=120)
+    refused = subprocess.run(reload, capture_output=True, text=True, timeout=PATIENCE)
     assert refused.returncode == 1
     assert "serve_sql_characters" in refused.stderr
     assert status() == 413
     write("spark_memory: 3g")
-    told = subprocess.run(reload, capture_output=True, text=True, timeout=120)
+    told = subprocess.run(reload, capture_output=True, text=True, timeout=PATIENCE)
     assert told.returncode == 0, told.stderr
     assert "taken: serve_sql_characters; for the next start: spark_memory" in told.stdout
     assert status() == 200
@@ -354,5 +368,5 @@ def _url(command: subprocess.Popen[str]) -> str:
 
 def _ids(url: str, table: str) -> Counter[int]:
     asked = {"sql": f"SELECT * FROM {table}"}
-    answer = httpx.post(f"{url}/v1/query", json=asked, headers={"X-API-Key": KEY}, timeout=120)
+    answer = httpx.post(f"{url}/v1/query", json=asked, headers={"X-API-Key": KEY}, timeout=PATIENCE)
     return Counter(row["id"] for row in answer.json()["rows"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -18,6 +17,7 @@ from headrace.epoch.core import Core
 from headrace.errors import ChangesRejected, HeadraceError, ReadOnly
 from headrace.face import home_of
 from tests.changes import delete, insert, rows
+from tests.waiting import until
 
 SETUP = """
 CREATE TABLE t (id BIGINT PRIMARY KEY, g STRING, v INT);
@@ -376,8 +376,9 @@ def test_a_definition_moves_the_clock_for_all_who_read_it(home: Any) -> None:
     home.execute("CREATE VIEW coming AS SELECT id FROM t WHERE at > now()")
     # While the turn is held, nothing else makes an epoch.
     with home_of(home).loop.turn:
-        home.apply({"t": [insert(id=1, at=datetime.now(UTC) + timedelta(seconds=3))]})
-        time.sleep(5)
+        soon = datetime.now(UTC) + timedelta(seconds=3)
+        home.apply({"t": [insert(id=1, at=soon)]})
+        until(lambda: datetime.now(UTC) > soon)
         home.execute("CREATE VIEW other AS SELECT a FROM u")
         assert rows(home, "SELECT * FROM coming") == []
         assert home.verify().ok

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 
 import headrace
 from headrace.errors import FeedError, RelationNameError
-from tests.waiting import until
+from tests.waiting import await_end_of_thread, until
 
 
 def events(folder: Path) -> list[dict[str, Any]]:
@@ -73,7 +72,7 @@ def test_a_scan_then_changes_then_pause_resume_and_drop(shop: Any, tmp_path: Pat
     shop.execute("PAUSE CHANGEFEED f")
     assert feed(shop)["state"] == "Paused"
     shop.execute("INSERT INTO orders VALUES (9, 'Paris', 1.00)")
-    time.sleep(0.3)
+    await_end_of_thread("headrace-feed-f")
     assert len(events(out)) == 5
     shop.execute("RESUME CHANGEFEED f")
     until(lambda: len(events(out)) == 6)

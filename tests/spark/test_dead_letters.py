@@ -130,7 +130,7 @@ def test_one_percent_of_poison_delays_nobody_and_mended_it_ends_as_clean_input(h
     mended = [{"insert": {"id": place, "n": place % 50}} for place, one in enumerate(bad) if one != clean[place]]
     shop(home)
     LOG.extend(bad)
-    until(lambda: taken(home) == count, seconds=300)
+    until(lambda: taken(home) == count)
     told = conserved(home)
     assert (told["received"], told["dead"], told["state"]) == (count, count // 100, "Running")
     assert home.query("SELECT count(*) AS n FROM v").to_pylist() == [{"n": count - count // 100}]

@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 import headrace
 from headrace.face import home_of
 from tests.small_events import event, named
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -230,20 +231,20 @@ def test_a_python_fold_is_the_same_live_and_rebuilt(home: Any) -> None:
     store.append("Order", "o", [event("Paid", amount=1)])
     store.append("Account", "a1", [event("Closed")])
     last = store.append("Account", "a2", [event("Paid", amount=5)]).position
-    assert projection.follower.wait_for(last), projection.follower.error
+    assert projection.follower.wait_for(last, PATIENCE), projection.follower.error
     live = rows(home, "SELECT aggregate_id, median, n, version, position, state FROM medians ORDER BY aggregate_id")
     assert [(one["aggregate_id"], one["n"]) for one in live] == [("a0", 20), ("a2", 21)]
     assert projection.rebuild() == 2
     query = "SELECT aggregate_id, median, n, version, position, state FROM medians ORDER BY aggregate_id"
     assert rows(home, query) == live
     last = store.append("Account", "a1", [event("Paid", amount=3)]).position
-    assert projection.follower.wait_for(last), projection.follower.error
+    assert projection.follower.wait_for(last, PATIENCE), projection.follower.error
     assert len(rows(home, query)) == 3
     with pytest.raises(headrace.SystemTable):
         home.apply({"medians": [{"delete": {"aggregate_id": "a0"}}]})
     # Other code begins from nothing, and takes the place of the rows of the first in one epoch.
     projection = store.project("medians", "Account", "median INT, n INT", largest)
-    assert projection.follower.wait_for(last, 120), projection.follower.error
+    assert projection.follower.wait_for(last, PATIENCE), projection.follower.error
     assert [(one["n"], one["median"]) for one in rows(home, query)] == [(20, 27), (1, 3), (21, 29)]
     projection.drop()
     assert "medians" not in [one["name"] for one in home.execute("SHOW TABLES").to_pylist()]
@@ -267,11 +268,11 @@ def test_rows_of_an_outbox_become_events_once(spark: SparkSession, tmp_path: Pat
             hr.execute("ALTER TABLE outbox RENAME COLUMN payload TO body")
         bad = [row(5, payload="{"), row(6, type=None), row(7, id="r01", payload='{"n": "another"}')]
         done = hr.apply({"outbox": [{"insert": row(8, trace="x")}, *({"insert": one} for one in bad[:2])]})
-        assert follower.wait_for(done.epoch), follower.error
+        assert follower.wait_for(done.epoch, PATIENCE), follower.error
         # Rows that are gone or changed, and one that comes again with other content under an id of an event.
         hr.apply({"outbox": [{"delete": {"id": "r00"}}, {"delete": {"id": "r01"}}, {"insert": row(2, trace="sent")}]})
         done = hr.apply({"outbox": [{"insert": bad[2]}]})
-        assert follower.wait_for(done.epoch), follower.error
+        assert follower.wait_for(done.epoch, PATIENCE), follower.error
         found = store.read().to_pylist()
         assert [one["event_id"] for one in found] == ["r00", "r01", "r02", "r03", "r04", "r08"]
         assert found[-1]["metadata"] == '{"outbox":{"trace":"x"}}'
@@ -283,7 +284,7 @@ def test_rows_of_an_outbox_become_events_once(spark: SparkSession, tmp_path: Pat
         store = hr.events("events")
         follower = store.follow_outbox("outbox")
         done = hr.apply({"outbox": [{"insert": row(9)}]})
-        assert follower.wait_for(done.epoch), follower.error
+        assert follower.wait_for(done.epoch, PATIENCE), follower.error
         assert [one["position"] for one in store.read().to_pylist()] == list(range(1, 8))
         assert store.state("Order", "o1") == {"n": 9}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import shutil
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -117,11 +116,11 @@ def test_rows_that_are_there_often_are_read_as_often(home: Headrace, runs: list[
 
 
 def test_a_few_of_very_many_rows_are_read_at_once(home: Headrace) -> None:
-    held = {"t": (weighted(home, {1: 1_000_000_000, 2: 1}), home_of(home).core.catalog.table("t").schema)}
-    queries, begun = home_of(home).core.sessions.queries, time.monotonic()
+    # To read them all would take weeks.
+    held = {"t": (weighted(home, {1: 10**15, 2: 1}), home_of(home).core.catalog.table("t").schema)}
+    queries = home_of(home).core.sessions.queries
     assert queries.run("SELECT id FROM t WHERE id = 1", held, rows=5).to_pylist() == [{"id": 1}] * 5
     assert queries.run("SELECT * FROM t WHERE id > 1 LIMIT 3", held).to_pylist() == [{"id": 2, "n": 2}]
-    assert time.monotonic() - begun < 60
 
 
 @pytest.fixture

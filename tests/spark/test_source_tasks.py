@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headrace
+from tests.waiting import until
 
 ROWS, FILES, BOUND = 6_000, 3, 500
 TASKS, JOBS = 8, 2
@@ -47,6 +48,12 @@ def home(spark: SparkSession, tmp_path: Path) -> Iterator[Any]:
         yield hr
 
 
+def shown(home: Any) -> dict[str, Any]:
+    (told,) = home.execute("SHOW SOURCES").to_pylist()
+    assert told["state"] == "Running", told
+    return told
+
+
 def test_a_source_goes_on_though_tasks_are_killed(
     home: Any, spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -69,20 +76,14 @@ def test_a_source_goes_on_though_tasks_are_killed(
     killer.start()
     try:
         home.execute(f"CREATE SOURCE s INTO t FROM FILES '{folder}' WITH (max_records = {ROWS // FILES})")
-        ends = time.monotonic() + 90
-        while True:
-            (told,) = home.execute("SHOW SOURCES").to_pylist()
-            assert told["state"] == "Running", told
-            if told["applied"] == ROWS:
-                break
-            assert time.monotonic() < ends, told
-            time.sleep(0.02)
+        until(lambda: shown(home)["applied"] == ROWS)
     finally:
         ended.set()
         killer.join()
     assert killed["tasks"] >= TASKS, "else nothing is shown"
     assert killed["jobs"] >= JOBS
     assert "could not be worked out" in caplog.text
+    told = shown(home)
     assert (told["received"], told["dead"], told["stale"]) == (ROWS, 0, 0)
     assert home.query("SELECT count(*) AS n, count(DISTINCT event_id) AS d FROM s_raw").to_pylist() == [
         {"n": ROWS, "d": ROWS}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from pyspark.sql import SparkSession
 import headrace
 from headrace.errors import HeadraceError, SourceError
 from tests.growing_log import LOG, empty_log, tail  # noqa: F401 - the fixture is of this module too
-from tests.waiting import until
+from tests.waiting import await_end_of_thread, until
 
 WHERE = f"PYTHON '{tail.__module__}:tail'"
 
@@ -120,7 +119,7 @@ def test_pause_resume_and_drop(home: Any) -> None:
     home.execute("PAUSE SOURCE s")
     assert shown(home)["state"] == "Paused"
     LOG.append(put(2))
-    time.sleep(0.7)
+    await_end_of_thread("headrace-source-s")
     assert rows(home, "SELECT id FROM t") == [(1,)]
     home.execute("RESUME SOURCE s")
     until(lambda: shown(home)["applied"] == 2)

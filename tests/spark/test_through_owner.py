@@ -18,6 +18,7 @@ from headrace.cli.project import RUN_PROJECT, run_for_others
 from headrace.face import home_of
 from headrace.query_processes import for_others
 from headrace.query_processes.for_others import query_verb, reading_verbs
+from tests.waiting import PATIENCE
 
 SCRIPT = """
 CREATE TABLE t (id INT PRIMARY KEY, d DECIMAL(6,2), at TIMESTAMP);
@@ -140,4 +141,4 @@ def test_an_owner_stops_what_takes_too_long(home: Any) -> None:
     run = partial(for_others._run_here, home_of(home).core)
     endless = "SELECT count(*) AS n FROM range(10000000) a CROSS JOIN range(10000000) b"
     assert query_verb(run, seconds=0.5)(sql=endless).keys() == {"left"}
-    assert query_verb(run, seconds=60)(sql="SELECT 1 AS one").keys() == {"rows"}
+    assert query_verb(run, seconds=PATIENCE)(sql="SELECT 1 AS one").keys() == {"rows"}
