@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -249,10 +249,18 @@ def test_other_machines_are_not_served_without_a_key(tmp_path: Path) -> None:
     assert not (tmp_path / "home").exists()
 
 
+@pytest.fixture
+def client() -> Iterator[httpx.Client]:
+    """A client with the key."""
+    with httpx.Client(headers={"X-API-Key": KEY}, timeout=PATIENCE) as found:
+        yield found
+
+
 class Senders:
     """Who send rows to two tables at once, each under a key of its own, and what was acknowledged to them."""
 
-    def __init__(self) -> None:
+    def __init__(self, client: httpx.Client) -> None:
+        self._client = client
         self.sent: set[int] = set()
         self.acknowledged: dict[int, int] = {}
 
@@ -260,11 +268,9 @@ class Senders:
         """Whether it was acknowledged; False if nobody answered."""
         self.sent.add(row_id)
         changes = [{"insert": {"id": row_id}}]
-        headers = {"X-API-Key": KEY, "Idempotency-Key": f"row {row_id}"}
+        headers = {"Idempotency-Key": f"row {row_id}"}
         try:
-            answer = httpx.post(
-                f"{url}/v1/epochs", json={"a": changes, "b": changes}, headers=headers, timeout=PATIENCE
-            )
+            answer = self._client.post(f"{url}/v1/epochs", json={"a": changes, "b": changes}, headers=headers)
         except httpx.HTTPError:
             return False
         assert answer.status_code == 200, answer.text
@@ -279,7 +285,7 @@ class Senders:
 
 
 @pytest.mark.slow
-def test_the_command_begins_is_killed_begins_again_and_ends(tmp_path: Path) -> None:
+def test_the_command_begins_is_killed_begins_again_and_ends(client: httpx.Client, tmp_path: Path) -> None:
     """A process of its own, for a project: what it acknowledged is there once, and a signal closes the home."""
     home = tmp_path / "home"
     settings = f"{{api_keys: [{KEY}], serve_definitions: true}}"
@@ -287,7 +293,7 @@ def test_the_command_begins_is_killed_begins_again_and_ends(tmp_path: Path) -> N
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-    senders, arguments = Senders(), ("--project", str(tmp_path), "--port", str(port), "--json")
+    senders, arguments = Senders(client), ("--project", str(tmp_path), "--port", str(port), "--json")
     with _command(*arguments) as command, ThreadPoolExecutor(8) as threads:
         try:
             url = _url(command)
@@ -295,7 +301,7 @@ def test_the_command_begins_is_killed_begins_again_and_ends(tmp_path: Path) -> N
             assert httpx.get(f"{url}/readyz", timeout=PATIENCE).json() == {"status": "ready"}
             assert httpx.get(f"{url}/metrics", timeout=PATIENCE).status_code == 401
             for sql in ("CREATE TABLE a (id INT PRIMARY KEY)", "CREATE TABLE b (id INT)"):
-                made = httpx.post(f"{url}/v1/query", json={"sql": sql}, headers={"X-API-Key": KEY}, timeout=PATIENCE)
+                made = client.post(f"{url}/v1/query", json={"sql": sql})
                 assert made.status_code == 200, made.text
             sending = [threads.submit(senders.send_on, url, sender * 10_000) for sender in range(8)]
             until(lambda: len(senders.acknowledged) >= 100 or any(one.done() for one in sending))
