@@ -59,7 +59,7 @@ def medallion(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, bro
         page = watched.page
         page.goto(served.url)
         page.get_by_role("button", name="Make the example").click()
-        page.wait_for_selector("#ready")
+        page.wait_for_selector("#ready", timeout=2 * PATIENCE * 1000)
         assert "48 hours left" in page.inner_text("main")
         watched.close()
         yield served
