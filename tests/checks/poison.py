@@ -19,6 +19,7 @@ import httpx
 
 import headrace
 from headrace.face import home_of
+from tests.checks.jvm_loss import ANSWER_SECONDS, RENEWAL_SECONDS
 from tests.e2e.conftest import Served, running
 
 DEFINITIONS = """
@@ -29,7 +30,6 @@ CREATE VIEW w AS SELECT p.id, x FROM p LATERAL VIEW explode(sequence(1, n)) AS x
 """
 POISON = '{"insert": {"id": 1, "n": 300000000}}'
 SECONDS = 20.0
-RENEWAL_SECONDS = 180.0
 
 
 @dataclass
@@ -97,7 +97,7 @@ def check(hr: headrace.Headrace, served: Served) -> list[str]:
     refused_within = time.monotonic() - back_at - SECONDS
     over.set()
     for thread in threads:
-        thread.join(60)
+        thread.join(max(60.0, ANSWER_SECONDS))
     during = sum(begun <= at < told_at for at in honest.at)
     after = sum(at >= back_at for at in honest.at)
     print(
@@ -107,12 +107,12 @@ def check(hr: headrace.Headrace, served: Served) -> list[str]:
         f"{refused_within:.2f} s",
         flush=True,
     )
-    if again.status_code != 422 or refused_within > 5 or len(ended) > ends:
+    if again.status_code != 422 or refused_within > ANSWER_SECONDS / 2 or len(ended) > ends:
         wrong.append(f"the same push again was answered {again.status_code}, and Spark ended {len(ended) - ends} times")
     if ends > 2:
         wrong.append(f"Spark ended {ends} times")
-    # Two senders of three may be between two pushes; an epoch takes a few hundredths of a second.
-    if after < SECONDS:
+    # Two senders of three may be between two pushes; an epoch takes a few hundredths of a second on a quiet machine.
+    if after < SECONDS * 10 / ANSWER_SECONDS:
         wrong.append(f"only {after} honest changes were acknowledged in {SECONDS:.0f} s")
     if set(honest.refused) - {503}:
         wrong.append(f"honest changes were refused with {set(honest.refused)}")
