@@ -27,11 +27,13 @@ from pyspark.sql.types import (
 from headrace.catalog.catalog import Feed, Table
 from headrace.feeds.batch import Mark
 from headrace.intake.table import TableContract
+from headrace.serving.data import postgres
 from headrace.state.arrow_types import arrow_schema
 from headrace.state.store import Store
 from tests.data_api import Api, Readings
 from tests.feed_batches import batch_of
 from tests.feed_database import Database
+from tests.waiting import PATIENCE
 
 COLUMNS = StructType(
     [
@@ -96,6 +98,13 @@ class Desk:
     def close(self) -> None:
         self.straight.close()
         self.served.close()
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A PostgreSQL that takes long to answer on a busy machine is not given up."""
+    monkeypatch.setattr(postgres, "_CONNECT_SECONDS", PATIENCE)
+    monkeypatch.setattr(postgres, "_STATEMENT_MS", "0")
 
 
 @pytest.fixture
@@ -169,6 +178,7 @@ def test_what_postgresql_cannot_answer_comes_from_the_home(desk: Desk, monkeypat
     desk.database.run("UPDATE {}.headrace_feeds SET scan = NULL")
     assert len(desk.served.get("/v1/data/items").json()["data"]) == 5
     monkeypatch.setenv("DESK_DSN", "postgresql://nobody@127.0.0.1:1/postgres")
+    monkeypatch.setattr(postgres, "_CONNECT_SECONDS", 1.0)
     nowhere = Api(desk.readings, data_postgres="env:DESK_DSN")
     assert len(nowhere.get("/v1/data/items").json()["data"]) == 6
     nowhere.close()

@@ -76,9 +76,9 @@ def test_an_event_is_a_message_with_key_and_headers(servers: Servers) -> None:
     SINK.check(told)
     delivery = SINK.open(told)
     assert delivery.known_mark() is None
-    delivery.deliver(batch([("INSERT", 1, "ä"), ("UPDATE", 1, "b"), ("DELETE", 1, "b")], epoch=7))
+    delivered(delivery, batch([("INSERT", 1, "ä"), ("UPDATE", 1, "b"), ("DELETE", 1, "b")], epoch=7))
     delivery.resolved(Mark(7, 3, 3), 1_772_366_400.0)
-    delivery.deliver(reset(4))
+    delivered(delivery, reset(4))
     delivery.close()
     messages = committed(servers, "plain")
     events = [one for one in messages if one.key() is not None]
@@ -111,7 +111,7 @@ def test_a_topic_can_be_created_for_compaction(servers: Servers) -> None:
         f"{servers.bootstrap}/compacted", create_topic=True, partitions=1, replication=1, cleanup_policy="compact"
     )
     delivery = SINK.open(told)
-    delivery.deliver(batch([("INSERT", 1, "a"), ("DELETE", 1, "a")]))
+    delivered(delivery, batch([("INSERT", 1, "a"), ("DELETE", 1, "a")]))
     delivery.resolved(Mark(2, 1, 2), 0.0)
     delivery.close()
     messages = committed(servers, "compacted")
@@ -129,7 +129,7 @@ def test_a_message_that_is_too_large_is_refused_alone_and_holds_its_key(servers:
         delivery = SINK.open(target(f"{servers.bootstrap}/{name}", exactly_once=exactly_once))
         large = batch([("INSERT", 1, "a"), ("UPDATE", 1, "b" * 3_000), ("INSERT", 2, "c"), ("UPDATE", 1, "d")])
         with pytest.raises(EventsRefused) as refused:
-            delivery.deliver(large)
+            delivered(delivery, large)
         assert list(refused.value.refused) == [1]
         assert "max.message.bytes" in refused.value.refused[1]
         assert refused.value.held == {3}
@@ -198,7 +198,7 @@ CHILD = """
 import signal, sys
 from headrace.feeds.kafka import KafkaSink
 from headrace.feeds.kafka_sending import Sending
-from tests.kafka_reading import committed
+from tests.e2e.test_feed_kafka_sink import delivered
 from tests.part_batches import inserts, target
 location, at = sys.argv[1], sys.argv[2]
 if at == "before commit":
@@ -216,7 +216,7 @@ if at == "before commit":
 delivery = KafkaSink().open(target(location, exactly_once=True))
 mark = delivery.known_mark()
 for first in range(1 if mark is None else mark.sequence + 1, 3_001, 100):
-    delivery.deliver(inserts(first, 100, keys=17))
+    delivered(delivery, inserts(first, 100, keys=17))
     if at == "after commit" and first > 300:
         print("now", flush=True); signal.pause()
 """
@@ -240,7 +240,7 @@ def test_a_producer_that_is_killed_around_its_commit_tells_each_event_once(serve
     assert mark is not None
     assert mark.sequence > 300
     for first in range(mark.sequence + 1, 3_001, 100):
-        delivery.deliver(inserts(first, 100, keys=17))
+        delivered(delivery, inserts(first, 100, keys=17))
     delivery.close()
     messages = committed(servers, "murdered")
     assert sorted(sequences(messages)) == list(range(1, 3_001))
@@ -251,7 +251,7 @@ def test_a_producer_that_is_killed_around_its_commit_tells_each_event_once(serve
 def test_a_second_owner_ends_the_first(servers: Servers) -> None:
     location = f"{servers.bootstrap}/owned"
     old = SINK.open(target(location, exactly_once=True, fence=1))
-    old.deliver(inserts(1, 10))
+    delivered(old, inserts(1, 10))
     new = SINK.open(target(location, exactly_once=True, fence=2))
     assert new.known_mark() == inserts(1, 10).after
     for _ in range(2):
@@ -269,7 +269,7 @@ def test_a_second_owner_ends_the_first(servers: Servers) -> None:
 
 def test_a_commit_whose_answer_was_lost_is_looked_up(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
     delivery: Any = SINK.open(target(f"{servers.bootstrap}/unanswered", exactly_once=True))
-    delivery.deliver(inserts(1, 10))
+    delivered(delivery, inserts(1, 10))
     real = delivery._commit
 
     def lost(*given: Any) -> None:
@@ -283,7 +283,7 @@ def test_a_commit_whose_answer_was_lost_is_looked_up(servers: Servers, monkeypat
         delivery.deliver(inserts(11, 10))
     monkeypatch.undo()
     # The batch comes again, longer by now.
-    delivery.deliver(inserts(11, 15))
+    delivered(delivery, inserts(11, 15))
     delivery.close()
     assert sequences(committed(servers, "unanswered")) == list(range(1, 26))
 
@@ -293,17 +293,17 @@ def test_events_that_wait_are_told_once_over_a_restart(servers: Servers) -> None
     delivery: Any = SINK.open(told)
     delivery._topic = replace(delivery._topic, most_bytes=2_000)
     with pytest.raises(EventsRefused):
-        delivery.deliver(batch([("INSERT", 1, "a"), ("INSERT", 2, "b" * 3_000), ("INSERT", 3, "c")]))
+        delivered(delivery, batch([("INSERT", 1, "a"), ("INSERT", 2, "b" * 3_000), ("INSERT", 3, "c")]))
     # The runner holds 5, which has the key of 2; its mark stays before 2.
     before = Mark(2, 0, 1)
     more = batch([("INSERT", 4, "d"), ("UPDATE", 2, "e"), ("INSERT", 6, "f")], 4)
-    delivery.deliver(with_gaps(more, [5], before))
+    delivered(delivery, with_gaps(more, [5], before))
     delivery.close()
     again: Any = SINK.open(told)
     assert again.known_mark() == before
     # All after the mark comes again; the topic takes the large one by now.
-    again.deliver(batch([("INSERT", 2, "b" * 3_000), ("INSERT", 3, "c"), ("INSERT", 4, "d")], 2))
-    again.deliver(batch([("UPDATE", 2, "e"), ("INSERT", 6, "f")], 5))
+    delivered(again, batch([("INSERT", 2, "b" * 3_000), ("INSERT", 3, "c"), ("INSERT", 4, "d")], 2))
+    delivered(again, batch([("UPDATE", 2, "e"), ("INSERT", 6, "f")], 5))
     assert again.known_mark() == Mark(6, 1, 6)
     again.close()
     assert sequences(committed(servers, "waiting")) == [1, 3, 4, 6, 2, 5]
@@ -314,11 +314,11 @@ def test_progress_is_forgotten_with_its_feed_and_found_far_back(servers: Servers
     first = target(f"{servers.bootstrap}/shared", "one", exactly_once=True)
     other = target(f"{servers.bootstrap}/shared", "two", exactly_once=True)
     delivery = SINK.open(first)
-    delivery.deliver(inserts(1, 5))
+    delivered(delivery, inserts(1, 5))
     delivery.close()
     delivery = SINK.open(other)
     for number in range(1, 300):
-        delivery.deliver(inserts(number, 1))
+        delivered(delivery, inserts(number, 1))
     delivery.close()
     found = read_progress(first, "shared.progress")
     assert found is not None

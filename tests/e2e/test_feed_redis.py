@@ -68,10 +68,10 @@ def test_a_hash_for_each_key(store: Store) -> None:
 
 def test_nested_values_prefix_and_ttl(store: Store) -> None:
     columns = StructType([StructField("id", IntegerType(), False), StructField("tags", ArrayType(StringType()))])
-    delivery = store.open(columns, options={"key_prefix": "shop[1]:", "ttl": "100"})
+    delivery = store.open(columns, options={"key_prefix": "shop[1]:", "ttl": "100000"})
     delivery.deliver(batch_of([("INSERT", {"id": 1, "tags": ["a", "b"]})], columns=columns))
     assert store.items() == {'shop[1]:items:{"id":1}': {"id": "1", "tags": '["a","b"]'}}
-    assert 0 < store.client.ttl('shop[1]:items:{"id":1}') <= 100
+    assert 0 < store.client.ttl('shop[1]:items:{"id":1}') <= 100_000
     delivery.begin_scan(columns)
     delivery.end_scan(Mark(5, 0, 1))
     assert store.items() == {}
