@@ -52,5 +52,10 @@ def asking(pool: Pool) -> Iterator[ThreadPoolExecutor]:
 
 
 def running(pool: Pool) -> int:
-    """How many queries are in a process."""
-    return sum(len(process.running) for process in pool._processes)
+    """Return how many processes are busy."""
+    return sum(process.asker is not None for process in pool._processes)
+
+
+def waiting(pool: Pool) -> int:
+    """Return how many queries wait for a process."""
+    return len(pool._queue)

@@ -256,9 +256,9 @@ class Settings(BaseSettings):
     serve_query_processes: int = Field(
         default=3,
         ge=1,
-        description="Processes in which the server runs queries, at most. The first is started by the first query that "
-        "needs Spark, another one while queries that take long have all others. So with three, two queries that never "
-        "end leave one for the next.",
+        description="Processes in which the server runs queries, at most; each runs one query at a time, and further "
+        "queries wait for one. The first is started by the first query that needs Spark, another one when a query runs "
+        "or waits for more than a second and no process is free.",
     )
     serve_streams: int = Field(
         default=256,

@@ -1,17 +1,13 @@
 """A query process without Spark, which does what the text of a question tells it; run by tests of its supervision.
 
 echo X         the rows [X]                       pid        the number of this process
-wait S         the rows [] after S seconds, or a stopped query
+until G        the number of this process once there is a file G, or a stopped query
 hang           no answer, whatever is said        die        end for want of memory
-fall G         do so once there is a file G       fall G once F    so, and make a file F; if there is one, hang
-late G         its number, once there is a file G
-hang once F    so, if there is no file F yet      again F    so the first time, until it is stopped, noted in F
-die once F     do so, if there is no file F yet   fill       take 300 MB and more
-vanish         be killed, nobody knows by whom    vanish once F
+vanish         be killed, nobody knows by whom    vanish once F    do so, if there is no file F yet
+fill           take 300 MB and more               environment      the names of the variables of this process
 lie            an answer that says it is longer than may be
 noise          an answer that is none
 names          the names and row counts of the relations of the question
-environment    the names of the variables of this process
 """
 
 from __future__ import annotations
@@ -22,7 +18,6 @@ import socket
 import struct
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -34,78 +29,61 @@ from headrace.query_processes.question import Question, QuestionReader
 from headrace.query_processes.wire import Message, WireBroken, receive, send, to_bytes
 
 
-def wait_for(path: Path) -> None:
+def is_there(path: Path, stopped: threading.Event) -> bool:
+    """Wait for a file, or until this is stopped."""
     while not path.exists():
-        time.sleep(0.02)
+        if stopped.wait(0.02):
+            return False
+    return True
 
 
 def main() -> None:
     wire = socket.socket(fileno=int(sys.argv[-1]))
     if "broken" in sys.argv:
-        os._exit(3)
+        os._exit(1)
     receive(wire, 0)
     send(wire, Message({"ready": True, "jvm": None}))
-    reader, stopped, speaking = QuestionReader(), dict[int, threading.Event](), threading.Lock()
+    reader, stopped, filled = QuestionReader(), threading.Event(), list[bytes]()
 
-    def answer(number: int, question: Question) -> None:
+    def answer(question: Question, stopped: threading.Event) -> None:
         verb, *arguments = question.sql.split()
-        if verb in ("die", "vanish") and (arguments[:1] != ["once"] or not Path(arguments[1]).exists()):
+        if verb == "die":
+            os._exit(OUT_OF_MEMORY)
+        if verb == "vanish" and not (arguments and Path(arguments[1]).exists()):
             if arguments:
                 Path(arguments[1]).touch()
-            if verb == "vanish":
-                os.kill(os.getpid(), signal.SIGKILL)
-            os._exit(OUT_OF_MEMORY)
-        if verb == "fall":
-            if arguments[1:] and Path(arguments[2]).exists():
-                return
-            wait_for(Path(arguments[0]))
-            if arguments[1:]:
-                Path(arguments[2]).touch()
-            os._exit(OUT_OF_MEMORY)
-        if verb == "late":
-            wait_for(Path(arguments[0]))
-        if verb == "again" and not (asked := Path(f"{arguments[0]}.asked")).exists():
-            asked.touch()
-            stopped[number].wait()
-            Path(arguments[0]).write_text(str(os.getpid()))
-        if verb == "hang" and not (arguments and Path(arguments[1]).exists()):
-            if arguments:
-                Path(arguments[1]).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        if verb == "hang":
             return
         if verb == "fill":
             filled.append(b"x" * 300_000_000)
             return
-        if verb == "wait" and stopped[number].wait(float(arguments[0])):
-            answered = Message({"answer": number, "error": error_to_json(QueryStopped("stopped"))})
+        if verb == "lie":
+            wire.sendall(struct.pack(">IQ", 20, 2**60))
+        elif verb == "noise":
+            wire.sendall(b"\0\0\0\x05\0\0\0\0\0\0\0\0{{{{{")
+        elif verb == "until" and not is_there(Path(arguments[0]), stopped):
+            send(wire, Message({"error": error_to_json(QueryStopped("stopped"))}))
         else:
             rows = {
                 "echo": lambda: arguments,
                 "pid": lambda: [str(os.getpid())],
-                "late": lambda: [str(os.getpid())],
+                "until": lambda: [str(os.getpid())],
                 "environment": lambda: sorted(os.environ),
                 "names": lambda: [f"{name} {one.rows.num_rows}" for name, (one, _) in question.relations.items()],
             }.get(verb, list)()
-            answered = Message({"answer": number}, [to_bytes(pa.table({"x": pa.array(rows, pa.string())}))])
-        with speaking:
-            if verb == "lie":
-                wire.sendall(struct.pack(">IQ", 20, 2**60))
-            elif verb == "noise":
-                wire.sendall(b"\0\0\0\x05\0\0\0\0\0\0\0\0{{{{{")
-            else:
-                send(wire, answered)
+            send(wire, Message({}, [to_bytes(pa.table({"x": pa.array(rows, pa.string())}))]))
 
-    filled: list[bytes] = []
     while True:
         try:
             message = receive(wire, 2**30)
         except WireBroken:
             os._exit(0)
         if "stop" in message.head:
-            stopped[message.head["stop"]].set()
+            stopped.set()
             continue
-        number = message.head["ask"]
-        stopped[number] = threading.Event()
-        threading.Thread(target=answer, args=(number, reader.read(message)), daemon=True).start()
+        stopped = threading.Event()
+        threading.Thread(target=answer, args=(reader.read(message), stopped), daemon=True).start()
 
 
 if __name__ == "__main__":

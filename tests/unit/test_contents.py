@@ -99,8 +99,8 @@ def test_files_that_are_there_for_what_a_process_was_told_are_counted(tmp_path: 
     kept = [contents.of(_of_small_runs(n)) for n in range(3)]
     sizes = [sum(file.path.stat().st_size for file in content.files) for content in kept]
     assert min(sizes) > 100_000
-    for number, content in enumerate(kept):
-        with writer.writing(number, Question("rows", "SELECT 1", {"t": (content, schema)})):
+    for content in kept:
+        with writer.writing(Question("rows", "SELECT 1", {"t": (content, schema)})):
             pass
     assert sum(sizes) <= writer._bytes < 2 * sum(sizes)
 

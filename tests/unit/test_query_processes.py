@@ -1,4 +1,4 @@
-"""Query processes and who looks after them, with a process of our own that hangs, dies and lies as it is told."""
+"""Query processes and their queue, with a process of our own that hangs, dies and lies as it is told."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,62 +17,28 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import HeadraceError, QueryError, QueryStopped, WorkFailed
-from headrace.query_processes import pool as query_processes
+from headrace.query_processes import pool as module
 from headrace.query_processes.child import Child, ProcessLost
 from headrace.query_processes.pool import Stop
 from headrace.query_processes.question import Question
 from headrace.query_processes.wire import Message, receive, send, to_bytes
 from headrace.reading.frames import Content
-from tests.query_pool import PROGRAM, Pool, asking, running
+from tests.query_pool import PROGRAM, Pool, asking, running, waiting
 from tests.waiting import until
 
 pytestmark = pytest.mark.thorough
+# Far more than any of this takes on a busy machine.
+SECONDS = 120
 
 
-def test_a_process_is_started_when_first_needed_and_used_again(pool_of: Callable[..., Pool]) -> None:
-    pool = pool_of()
-    assert pool.pids() == []
-    (pid,) = pool.ask("pid")
-    assert pool.ask("pid") == [pid]
-    assert [int(pid)] == pool.pids()
-    assert pool.ask("echo a b") == ["a", "b"]
+@pytest.fixture(autouse=True)
+def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test starts with a pool that does not grow by itself, however slow the machine is."""
+    monkeypatch.setattr(module, "_LONG_SECONDS", 3600.0)
 
 
-def test_relations_are_told_once_and_forgotten_in_time(pool_of: Callable[..., Pool], monkeypatch: Any) -> None:
-    monkeypatch.setattr("headrace.query_processes.question._KEPT_COUNT", 2)
-    pool = pool_of()
-    one, two, three = (Content((), None, pa.table({"c0": pa.array(range(n), pa.int64())})) for n in (1, 2, 3))
-    assert pool.ask("names", a=one, b=two) == ["a 1", "b 2"]
-    assert pool.ask("names", b=one) == ["b 1"]
-    assert pool.ask("names", a=two, b=one, c=three) == ["a 2", "b 1", "c 3"]
-    for content, count in ((one, 1), (two, 2), (three, 3), (two, 2)):
-        assert pool.ask("names", t=content) == [f"t {count}"]
-
-
-def test_a_query_is_stopped_and_its_process_goes_on(pool_of: Callable[..., Pool]) -> None:
-    pool = pool_of()
-    before = pool.ask("pid")
-    stop = Stop()
-    threading.Timer(0.3, stop.stop).start()
-    with pytest.raises(QueryStopped):
-        pool.ask("wait 60", stop)
-    assert pool.ask("pid") == before
-
-
-def test_a_query_that_does_not_stop_ends_its_process_and_the_next_is_answered(pool_of: Callable[..., Pool]) -> None:
-    pool = pool_of(most=1)
-    before = pool.ask("pid")
-    with asking(pool) as threads:
-        stop = Stop()
-        hanging = threads.submit(pool.ask, "hang", stop)
-        innocent = threads.submit(pool.ask, "wait 3")
-        time.sleep(0.5)
-        stop.stop()
-        with pytest.raises(QueryStopped):
-            hanging.result(120)
-        # It was in the process that was ended, and is answered all the same.
-        assert innocent.result(120) == []
-    assert pool.ask("pid") != before
+def killed(pid: int) -> None:
+    os.killpg(pid, signal.SIGKILL)
 
 
 STARTS = """
@@ -91,75 +56,337 @@ def starting(begun: Path, then: str) -> tuple[str, ...]:
     return (sys.executable, "-c", STARTS.format(begun=str(begun), then=then, program=PROGRAM))
 
 
-def test_a_process_that_is_killed_while_it_starts_is_started_again(
+def test_a_process_is_started_when_first_needed_and_used_again(pool_of: Callable[..., Pool]) -> None:
+    pool = pool_of()
+    assert pool.pids() == []
+    (pid,) = pool.ask("pid")
+    assert pool.ask("pid") == [pid]
+    assert [int(pid)] == pool.pids()
+    assert pool.ask("echo a b") == ["a", "b"]
+
+
+def test_a_process_has_one_query_and_the_others_wait_in_order(pool_of: Callable[..., Pool], tmp_path: Path) -> None:
+    pool = pool_of(most=1)
+    order: list[int] = []
+
+    def ask(number: int) -> None:
+        pool.ask(f"until {tmp_path / 'go'}")
+        order.append(number)
+
+    with asking(pool) as threads:
+        asked = [threads.submit(ask, 0)]
+        until(lambda: running(pool) == 1)
+        for number in range(1, 4):
+            asked.append(threads.submit(ask, number))
+            until(lambda number=number: waiting(pool) == number)
+        assert running(pool) == 1
+        assert len(pool.pids()) == 1
+        (tmp_path / "go").touch()
+        for one in asked:
+            one.result(SECONDS)
+    assert order == [0, 1, 2, 3]
+
+
+def test_askers_take_turns(pool_of: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pool = pool_of(most=2)
+    with asking(pool) as threads:
+        stop = Stop("greedy")
+        endless = threads.submit(pool.ask, "hang", stop)
+        until(lambda: running(pool) == 1)
+        monkeypatch.setattr(module, "_LONG_SECONDS", 0.0)
+        first = threads.submit(pool.ask, f"until {tmp_path / 'first'}", Stop("greedy"))
+        until(lambda: running(pool) == 2)
+        greedy = threads.submit(pool.ask, f"until {tmp_path / 'last'}", Stop("greedy"))
+        until(lambda: waiting(pool) == 1)
+        modest = threads.submit(pool.ask, "echo x", Stop("modest"))
+        until(lambda: waiting(pool) == 2)
+        (tmp_path / "first").touch()
+        # It came last, and had nothing.
+        assert modest.result(SECONDS) == ["x"]
+        assert not greedy.done()
+        (tmp_path / "last").touch()
+        assert len(greedy.result(SECONDS) + first.result(SECONDS)) == 2
+        stop.stop()
+        with pytest.raises(QueryStopped):
+            endless.result(SECONDS)
+
+
+def test_another_process_is_made_ready_beside_a_long_query_and_ended_when_it_is_idle(
+    pool_of: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pool = pool_of(most=2)
+    (first,) = pool.ask("pid")
+    with asking(pool) as threads:
+        long = threads.submit(pool.ask, f"until {tmp_path / 'go'}")
+        until(lambda: running(pool) == 1)
+        monkeypatch.setattr(module, "_LONG_SECONDS", 0.0)
+        until(lambda: any(process.free for process in pool._processes))
+        assert pool.ask("pid") != [first]
+        (tmp_path / "go").touch()
+        assert long.result(SECONDS) == [first]
+    monkeypatch.setattr(module, "_LONG_SECONDS", 3600.0)
+    monkeypatch.setattr(module, "_IDLE_SECONDS", 0.0)
+    until(lambda: len(pool.pids()) == 1)
+    assert pool.ask("pid") == [str(pid) for pid in pool.pids()]
+
+
+def test_there_are_never_more_processes_than_may_be(
+    pool_of: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(module, "_LONG_SECONDS", 0.0)
+    begun = tmp_path / "begun"
+    pool = pool_of(most=2, program=starting(begun, "pass"))
+    with asking(pool) as threads:
+        asked = [threads.submit(pool.ask, f"until {tmp_path / 'go'}") for _ in range(6)]
+        until(lambda: running(pool) == 2)
+        assert waiting(pool) == 4
+        assert len(pool.pids()) == 2
+        (tmp_path / "go").touch()
+        assert len({tuple(one.result(SECONDS)) for one in asked}) == 2
+    assert len(begun.read_text().split()) == 2
+
+
+def test_relations_are_told_once_and_forgotten_in_time(pool_of: Callable[..., Pool], monkeypatch: Any) -> None:
+    monkeypatch.setattr("headrace.query_processes.question._KEPT_COUNT", 2)
+    pool = pool_of()
+    one, two, three = (Content((), None, pa.table({"c0": pa.array(range(n), pa.int64())})) for n in (1, 2, 3))
+    assert pool.ask("names", a=one, b=two) == ["a 1", "b 2"]
+    assert pool.ask("names", b=one) == ["b 1"]
+    assert pool.ask("names", a=two, b=one, c=three) == ["a 2", "b 1", "c 3"]
+    for content, count in ((one, 1), (two, 2), (three, 3), (two, 2)):
+        assert pool.ask("names", t=content) == [f"t {count}"]
+
+
+def test_a_query_is_stopped_and_its_process_goes_on(
+    pool_of: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(module, "_STOP_SECONDS", 3600.0)
+    pool = pool_of()
+    before = pool.ask("pid")
+    with asking(pool) as threads:
+        stop = Stop()
+        asked = threads.submit(pool.ask, f"until {tmp_path / 'never'}", stop)
+        until(lambda: running(pool) == 1)
+        stop.stop()
+        with pytest.raises(QueryStopped):
+            asked.result(SECONDS)
+    assert pool.ask("pid") == before
+
+
+def test_a_query_that_waits_is_stopped(pool_of: Callable[..., Pool], tmp_path: Path) -> None:
+    pool = pool_of(most=1)
+    with asking(pool) as threads:
+        long = threads.submit(pool.ask, f"until {tmp_path / 'go'}")
+        until(lambda: running(pool) == 1)
+        stop = Stop()
+        next_one = threads.submit(pool.ask, "echo x", stop)
+        until(lambda: waiting(pool) == 1)
+        stop.stop()
+        with pytest.raises(QueryStopped):
+            next_one.result(SECONDS)
+        assert waiting(pool) == 0
+        (tmp_path / "go").touch()
+        assert len(long.result(SECONDS)) == 1
+
+
+def test_a_process_that_does_not_stop_its_query_is_replaced(
+    pool_of: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_STOP_SECONDS", 3600.0)
+    pool = pool_of(most=1)
+    (before,) = pool.ask("pid")
+    with asking(pool) as threads:
+        stop = Stop()
+        hanging = threads.submit(pool.ask, "hang", stop)
+        until(lambda: running(pool) == 1)
+        stop.stop()
+        with pytest.raises(QueryStopped):
+            hanging.result(SECONDS)
+        # Nobody is sent into it meanwhile.
+        next_one = threads.submit(pool.ask, "pid")
+        until(lambda: waiting(pool) == 1)
+        assert pool.pids() == [int(before)]
+        assert running(pool) == 1
+        monkeypatch.setattr(module, "_STOP_SECONDS", 0.0)
+        assert next_one.result(SECONDS) != [before]
+
+
+def test_a_query_that_uses_much_of_the_processor_gives_way(
+    pool_of: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(module, "_HEAVY_PROCESSOR_SECONDS", -1.0)
+    pool = pool_of()
+    (pid,) = pool.ask("pid")
+    before = os.getpriority(os.PRIO_PROCESS, int(pid))
+    with asking(pool) as threads:
+        heavy = threads.submit(pool.ask, f"until {tmp_path / 'go'}")
+        until(lambda: os.getpriority(os.PRIO_PROCESS, int(pid)) > before)
+        (tmp_path / "go").touch()
+        assert heavy.result(SECONDS) == [pid]
+
+
+def test_a_query_that_needs_too_much_memory_hears_so_at_once_and_nobody_else_does(
+    pool_of: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    begun = tmp_path / "begun"
+    monkeypatch.setattr(module, "_LONG_SECONDS", 0.0)
+    pool = pool_of(program=starting(begun, "pass"))
+    with asking(pool) as threads:
+        beside = threads.submit(pool.ask, f"until {tmp_path / 'go'}")
+        until(lambda: running(pool) == 1)
+        with pytest.raises(QueryError, match="more memory than a query may have"):
+            pool.ask("die")
+        # It was not asked again: that would have ended another process.
+        until(lambda: any(process.free for process in pool._processes))
+        assert len(begun.read_text().split()) == 3
+        assert pool.ask("echo x") == ["x"]
+        (tmp_path / "go").touch()
+        assert len(beside.result(SECONDS)) == 1
+
+
+def test_more_memory_than_allowed_ends_a_process(pool_of: Callable[..., Pool]) -> None:
+    pool = pool_of(resident=350_000_000)
+    with pytest.raises(QueryError, match="more memory"):
+        pool.ask("fill")
+    assert pool.ask("echo x") == ["x"]
+
+
+def test_a_query_whose_process_is_killed_by_others_is_asked_again(pool_of: Callable[..., Pool], tmp_path: Path) -> None:
+    pool = pool_of()
+    (before,) = pool.ask("pid")
+    with asking(pool) as threads:
+        asked = threads.submit(pool.ask, f"until {tmp_path / 'go'}")
+        until(lambda: running(pool) == 1)
+        killed(int(before))
+        (tmp_path / "go").touch()
+        assert asked.result(SECONDS) != [before]
+    assert pool.ask(f"vanish once {tmp_path / 'gone'}") == []
+
+
+def test_a_query_is_asked_again_once(pool_of: Callable[..., Pool], tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    pool = pool_of(program=starting(begun, "pass"))
+    with pytest.raises(WorkFailed, match="ended while it worked") as error:
+        pool.ask("vanish")
+    assert error.value.transient
+    assert pool.ask("echo x") == ["x"]
+    assert len(begun.read_text().split()) == 3
+
+
+def test_a_process_that_is_killed_again_and_again_while_it_starts_only_makes_the_query_wait(
+    pool_of: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(module, "_LONGEST_PAUSE_SECONDS", 0.1)
+    begun, times = tmp_path / "begun", 2 * module._FAILED_STARTS
+    pool = pool_of(program=starting(begun, f"if count <= {times}: import time; time.sleep(3600)"))
+    with asking(pool) as threads:
+        asked = threads.submit(pool.ask, "echo x")
+        for number in range(1, times + 1):
+            until(lambda number=number: begun.exists() and begun.read_text().count(" ") == number)
+            killed(int(begun.read_text().split()[-1]))
+        assert asked.result(SECONDS) == ["x"]
+
+
+def test_a_slow_start_only_makes_the_query_wait_until_it_is_stopped(
     pool_of: Callable[..., Pool], tmp_path: Path
 ) -> None:
     begun = tmp_path / "begun"
-    pool = pool_of(program=starting(begun, "if count == 1: import time; time.sleep(300)"))
+    pool = pool_of(program=starting(begun, "import time; time.sleep(3600)"))
     with asking(pool) as threads:
-        asked = threads.submit(pool.ask, "echo x")
+        stop = Stop()
+        asked = threads.submit(pool.ask, "echo x", stop)
         until(lambda: begun.exists() and begun.read_text().endswith(" "))
-        os.killpg(int(begun.read_text()), signal.SIGKILL)
-        assert asked.result(120) == ["x"]
+        assert not asked.done()
+        stop.stop()
+        with pytest.raises(QueryStopped):
+            asked.result(SECONDS)
 
 
-def test_starts_that_fail_beside_a_process_that_lives_are_not_repeated_at_once(
+def test_a_program_that_does_not_start_is_no_endless_wait(pool_of: Callable[..., Pool], tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    pool = pool_of(program=starting(begun, "if count <= 3: sys.exit(7)"))
+    with pytest.raises(WorkFailed, match="could not be run") as error:
+        pool.ask("echo x")
+    assert error.value.transient
+    assert "ended with 7" in error.value.detail
+    assert len(begun.read_text().split()) == 3
+    # It is tried again for those who ask later.
+    until(lambda: _answered(pool) == ["x"])
+
+
+def test_starts_that_fail_beside_a_process_that_lives_refuse_nobody(
     pool_of: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(query_processes, "_LONG_SECONDS", 0.1)
+    monkeypatch.setattr(module, "_LONG_SECONDS", 0.0)
+    monkeypatch.setattr(module, "_PAUSE_SECONDS", 0.1)
     begun = tmp_path / "begun"
     pool = pool_of(program=starting(begun, "if count > 1: sys.exit(1)"))
     (first,) = pool.ask("pid")
     with asking(pool) as threads:
-        stop = Stop()
-        long = threads.submit(pool.ask, "wait 300", stop)
-        until(lambda: len(begun.read_text().split()) == 3)
-        time.sleep(2)
-        assert len(begun.read_text().split()) == 3
-        # Nor is anybody refused for it.
-        assert pool.ask("pid") == [first]
-        stop.stop()
-        with pytest.raises(QueryStopped):
-            long.result(120)
+        long = threads.submit(pool.ask, f"until {tmp_path / 'go'}")
+        until(lambda: running(pool) == 1)
+        behind = threads.submit(pool.ask, "pid")
+        until(lambda: pool._failures > module._FAILED_STARTS)
+        assert not behind.done()
+        (tmp_path / "go").touch()
+        assert long.result(SECONDS) == behind.result(SECONDS) == [first]
+
+
+def test_a_process_that_cannot_be_made_is_no_endless_wait(pool_of: Callable[..., Pool]) -> None:
+    with pytest.raises(WorkFailed, match="could not be run") as error:
+        pool_of(program=("/nowhere/python",)).ask("echo x")
+    assert "No such file" in error.value.detail
 
 
 def test_who_waits_when_all_is_closed_is_told_that(pool_of: Callable[..., Pool]) -> None:
-    pool = pool_of()
-    pool.ask("echo warm")
+    pool = pool_of(most=1)
     with asking(pool) as threads:
-        waiting = [threads.submit(pool.ask, text) for text in ("hang", "wait 60")]
-        time.sleep(0.5)
+        asked = [threads.submit(pool.ask, "hang")]
+        until(lambda: running(pool) == 1)
+        asked.append(threads.submit(pool.ask, "echo x"))
+        until(lambda: waiting(pool) == 1)
         pool.close()
-        for one in waiting:
+        for one in asked:
             with pytest.raises(WorkFailed, match="no more queries are answered") as error:
-                one.result(20)
+                one.result(SECONDS)
             assert error.value.transient
     with pytest.raises(WorkFailed, match="no more queries are answered"):
         pool.ask("echo x")
 
 
-def test_nobody_is_sent_into_a_process_that_is_being_ended(
-    pool_of: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pool = pool_of()
+def test_a_process_that_is_being_ended_is_not_asked(pool_of: Callable[..., Pool], monkeypatch: Any) -> None:
+    pool = pool_of(most=1)
     (before,) = pool.ask("pid")
     (process,) = pool._processes
     ended, wait = threading.Event(), process.child._process.wait
-    monkeypatch.setattr(process.child._process, "wait", lambda *seconds: ended.wait(60) and wait(*seconds))
-    killing = threading.Thread(target=process.child.kill, args=("idle",))
-    killing.start()
+    monkeypatch.setattr(process.child._process, "wait", lambda *seconds: ended.wait(SECONDS) and wait(*seconds))
     try:
-        time.sleep(0.2)
-        assert not process.ready
+        process.child.kill("idle")
+        assert not process.free
         assert not process.child.ended.is_set()
-        number, answer = process.child.ask(Question("rows", "echo x", {}))
-        assert number
-        with pytest.raises(ProcessLost):
-            answer.result(20)
+        with pytest.raises(ProcessLost) as lost:
+            process.child.ask(Question("rows", "echo x", {})).result(SECONDS)
+        assert lost.value.ending == "unasked"
     finally:
         ended.set()
-        killing.join()
     assert pool.ask("pid") != [before]
+
+
+def test_a_query_is_not_lost_by_processes_that_ended_before_they_were_asked(
+    pool_of: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = pool_of()
+    ask, left = Child.ask, [3]
+
+    def ask_ended(child: Child, question: Question) -> Any:
+        if left[0]:
+            left[0] -= 1
+            child.kill("unknown")
+        return ask(child, question)
+
+    monkeypatch.setattr(Child, "ask", ask_ended)
+    assert pool.ask("echo x") == ["x"]
+    assert left == [0]
 
 
 @pytest.mark.parametrize("kind", ["lie", "noise"])
@@ -169,128 +396,6 @@ def test_a_process_that_lies_is_ended(pool_of: Callable[..., Pool], kind: str) -
     with pytest.raises(WorkFailed):
         pool.ask(kind)
     assert pool.ask("pid") != before
-
-
-def test_a_query_behind_a_long_one_goes_elsewhere(
-    pool_of: Callable[..., Pool], monkeypatch: Any, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(query_processes, "_LONG_SECONDS", 0.3)
-    monkeypatch.setattr(query_processes, "_BESIDE_SECONDS", 0.5)
-    pool = pool_of()
-    first = pool.ask("pid")
-    with asking(pool) as threads:
-        stop = Stop()
-        long = threads.submit(pool.ask, "wait 300", stop)
-        until(lambda: running(pool) == 1)
-        # Not answered beside the long one, it is asked again in the process that is made ready meanwhile.
-        stopped = tmp_path / "stopped"
-        assert threads.submit(pool.ask, f"again {stopped}").result(120) == []
-        # Where it was first, it hears of that a moment later.
-        until(lambda: stopped.exists() and stopped.read_text() != "")
-        assert stopped.read_text() == first[0]
-        assert pool.ask("pid") != first
-        stop.stop()
-        with pytest.raises(QueryStopped):
-            long.result(120)
-
-
-def test_a_query_goes_where_fewest_are(pool_of: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside another it would share whatever becomes of that one."""
-    pool = pool_of()
-    with pytest.raises(QueryError, match="more memory"):
-        pool.ask("die")
-    until(lambda: len(pool.pids()) == 2 and all(process.ready for process in pool._processes))
-    monkeypatch.setattr(query_processes, "_LONG_SECONDS", 300.0)
-    with asking(pool) as threads:
-        stop = Stop()
-        other = threads.submit(pool.ask, "wait 300", stop)
-        until(lambda: running(pool) == 1)
-        (taken,) = (process.child.pid for process in pool._processes if process.running)
-        assert [pool.ask("pid") for _ in range(3)] == [[str(pid)] for pid in pool.pids() if pid != taken] * 3
-        stop.stop()
-        with pytest.raises(QueryStopped):
-            other.result(120)
-
-
-def test_two_are_started_at_once_when_two_are_wanted(pool_of: Callable[..., Pool], tmp_path: Path) -> None:
-    begun = tmp_path / "begun"
-    go = tmp_path / "go"
-    wait = f"import time\nwhile count > 1 and not os.path.exists({str(go)!r}): time.sleep(0.05)"
-    pool = pool_of(program=starting(begun, wait))
-    with pytest.raises(QueryError, match="more memory"):
-        pool.ask("die")
-    until(lambda: len(begun.read_text().split()) == 3)
-    go.touch()
-    assert pool.ask("echo x") == ["x"]
-
-
-def test_a_process_that_goes_on_with_a_query_that_was_moved_is_ended(
-    pool_of: Callable[..., Pool], monkeypatch: Any, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(query_processes, "_LONG_SECONDS", 0.3)
-    monkeypatch.setattr(query_processes, "_BESIDE_SECONDS", 0.5)
-    pool = pool_of()
-    (first,) = pool.ask("pid")
-    with asking(pool) as threads:
-        stop = Stop()
-        older = threads.submit(pool.ask, "wait 300", stop)
-        until(lambda: running(pool) == 1)
-        moved = threads.submit(pool.ask, f"hang once {tmp_path / 'asked'}")
-        # It counts as crowded as long as it is there, and nobody is sent into it.
-        assert moved.result(120) == []
-        assert pool.ask("pid") != [first]
-        stop.stop()
-        with pytest.raises(QueryStopped):
-            older.result(120)
-        until(lambda: int(first) not in pool.pids())
-    assert pool.ask("pid") != [first]
-
-
-def test_what_does_not_stop_is_ended_however_many_ask_meanwhile(pool_of: Callable[..., Pool]) -> None:
-    pool = pool_of()
-    (first,) = pool.ask("pid")
-    over = threading.Event()
-
-    def ask_on() -> None:
-        while not over.is_set():
-            pool.ask("wait 0.5")
-
-    with asking(pool) as threads:
-        asked = [threads.submit(ask_on) for _ in range(3)]
-        try:
-            stop = Stop()
-            threading.Timer(0.3, stop.stop).start()
-            with pytest.raises(QueryStopped):
-                pool.ask("hang", stop)
-            until(lambda: int(first) not in pool.pids())
-        finally:
-            over.set()
-        for one in asked:
-            one.result(120)
-
-
-def test_a_process_that_has_not_stopped_a_query_yet_is_not_the_next_ones(
-    pool_of: Callable[..., Pool], monkeypatch: Any
-) -> None:
-    monkeypatch.setattr(query_processes, "_STOP_SECONDS", 0.3)
-    monkeypatch.setattr(query_processes, "_DRAIN_SECONDS", 300.0)
-    pool = pool_of()
-    (first,) = pool.ask("pid")
-    with asking(pool) as threads:
-        beside, stop = Stop(), Stop()
-        long = threads.submit(pool.ask, "wait 300", beside)
-        threading.Timer(0.3, stop.stop).start()
-        with pytest.raises(QueryStopped):
-            pool.ask("hang", stop)
-        time.sleep(1)
-        assert pool.ask("pid") != [first]
-        # Who was in it is left there, and it is ended after them.
-        assert not long.done()
-        assert int(first) in pool.pids()
-        beside.stop()
-        with pytest.raises(QueryStopped):
-            long.result(60)
-        until(lambda: int(first) not in pool.pids())
 
 
 def test_queries_are_answered_once_there_are_threads_again(pool_of: Callable[..., Pool]) -> None:
@@ -353,18 +458,7 @@ def test_what_was_never_sent_was_not_told(pool_of: Callable[..., Pool], monkeypa
             pool.ask("names", a=small, b=large)
     assert pool.ask("names", a=small) == ["a 1"]
     assert pool.ask("pid") == before
-    assert not pool._processes[0].child._answers
-
-
-def test_a_process_that_was_ready_has_not_failed_to_start(pool_of: Callable[..., Pool]) -> None:
-    pool = pool_of()
-    child = Child(pool.allowance, PROGRAM)
-    assert child.ready.wait(60)
-    child.kill("idle")
-    assert child.ended.wait(60)
-    pool._processes.append(query_processes._Process(child))
-    pool._look_after()
-    assert pool._failures == 0
+    assert pool.ask("echo x") == ["x"]
 
 
 def test_a_process_knows_no_keys_of_its_owner(pool_of: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -375,20 +469,6 @@ def test_a_process_knows_no_keys_of_its_owner(pool_of: Callable[..., Pool], monk
     assert not {"HEADRACE_API_KEYS", "AWS_SECRET_ACCESS_KEY"}.intersection(names)
 
 
-def test_a_program_that_does_not_start_is_no_endless_wait(pool_of: Callable[..., Pool]) -> None:
-    asked_at = time.monotonic()
-    with pytest.raises(HeadraceError, match="could not be run"):
-        pool_of(program=(*PROGRAM, "broken")).ask("echo x")
-    assert time.monotonic() - asked_at < 20
-
-
-def test_a_process_that_cannot_be_made_is_no_endless_wait(pool_of: Callable[..., Pool]) -> None:
-    asked_at = time.monotonic()
-    with pytest.raises(HeadraceError, match="could not be run"):
-        pool_of(program=("/nowhere/python",)).ask("echo x")
-    assert time.monotonic() - asked_at < 20
-
-
 def test_a_process_ends_when_nobody_is_at_the_other_side() -> None:
     """Held for the real worker by the tests of the server; here for the stand-in, on which the others lean."""
     ours, theirs = socket.socketpair()
@@ -397,4 +477,4 @@ def test_a_process_ends_when_nobody_is_at_the_other_side() -> None:
     send(ours, Message({}))
     assert receive(ours, 0).head["ready"]
     ours.close()
-    assert process.wait(20) == 0
+    assert process.wait(SECONDS) == 0

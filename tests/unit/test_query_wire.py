@@ -32,9 +32,9 @@ def test_what_is_told_travels_once(monkeypatch: pytest.MonkeyPatch) -> None:
     folder = File(Path("/b"), weighted=True, parts=(Part(Path("/b/part"), 7, "digest", 9),))
     content = Content((File(Path("/a.parquet")), folder), gone, rows, File(Path("/rest")))
     monkeypatch.setattr(Content, "size", 1)
-    with writer.writing(1, Question("rows", "SELECT 1", {"t": (content, ONE)}, 3, 4, 10)) as first:
+    with writer.writing(Question("rows", "SELECT 1", {"t": (content, ONE)}, 3, 4, 10)) as first:
         pass
-    with writer.writing(2, Question("plan", "SELECT 2", {"u": (content, ONE)})) as again:
+    with writer.writing(Question("plan", "SELECT 2", {"u": (content, ONE)})) as again:
         pass
     assert len(first.parts) == 2
     assert not again.parts
@@ -59,7 +59,7 @@ def test_what_a_change_asks_travels_whole() -> None:
     types = (DecimalType(10, 2), ArrayType(StringType(), True))
     asked = Question("changes", "SELECT 1", {}, 3, 4, None, types, pieces, ("a", "ä b"))
     over, other = socket.socketpair()
-    with over, other, QuestionWriter().writing(1, asked) as message:
+    with over, other, QuestionWriter().writing(asked) as message:
         send(over, message)
         assert QuestionReader().read(receive(other, 0)) == asked
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import signal
 import socket
@@ -11,8 +10,8 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, InvalidStateError
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -25,7 +24,7 @@ PROGRAM = (sys.executable, "-m", "headrace.query_processes.worker")
 _SEND_SECONDS = 10
 _WATCH_SECONDS = 0.2
 _ANSWER_ROOM = 1024 * 1024
-# Epochs come first, then a process that starts or has queries that are soon answered: where they want the processor
+# Epochs come first, then a process that starts or has a query that is soon answered: where they want the processor
 # together, each of its threads gets a third of what an epoch's gets. One with a long query gives way to both: a
 # thirtieth. Not less: it would never be answered on a machine that has other work.
 NICENESS = 5
@@ -36,18 +35,17 @@ _ENVIRONMENT = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR", "JAVA_
 
 # The code that a query process ends with, as its JVM does, when there is no more memory.
 OUT_OF_MEMORY = 3
-# For want of memory; since a query in it did not stop; since it had nothing to do; since it is not to be believed; with
-# all others; or by itself, or by whomever.
+# For want of memory; since its query did not stop; since it had nothing to do; since it is not to be believed; with all
+# others; or by itself, or by whomever.
 Ending = Literal["memory", "stopped", "idle", "disbelieved", "closed", "unknown"]
 
 
 class ProcessLost(Exception):
-    """The query process ended before it answered; `alone` if nothing else in it can have been the cause."""
+    """The query process ended before it answered, or before it was asked."""
 
-    def __init__(self, ending: Ending, alone: bool) -> None:
+    def __init__(self, ending: Ending | Literal["unasked"]) -> None:
         super().__init__(f"the query process ended: {ending}")
         self.ending = ending
-        self.alone = alone
 
 
 @dataclass(frozen=True)
@@ -58,30 +56,30 @@ class Allowance:
     bytes: int
     cores: int
     jars: Path
-    slots: int = 32
     resident: int = 0
 
     def begin(self) -> Message:
-        """What it is told of that."""
-        head = {"memory": self.memory, "bytes": self.bytes, "cores": self.cores, "slots": self.slots}
-        return Message({**head, "jars": str(self.jars)})
+        """Return the first message to the process."""
+        return Message({"memory": self.memory, "bytes": self.bytes, "cores": self.cores, "jars": str(self.jars)})
 
 
 class Child:
-    """A query process; `ready` once it can be asked, `ending` when it ends, `ended` when that is done."""
+    """A query process; `ready` once it can be asked, `ending` when it ends, `ended` when it has.
+
+    It is asked one question at a time.
+    """
 
     def __init__(self, allowance: Allowance, program: Sequence[str] = PROGRAM) -> None:
         self._allowance = allowance
         self._wire, theirs = socket.socketpair()
         self._wire.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _SEND_SECONDS, 0))
         self._questions = QuestionWriter()
-        self._speaking = threading.Lock()
-        self._numbers = itertools.count(1)
-        self._answers: dict[int, Future[Message]] = {}
+        self._answer: Future[Message] | None = None
         self._lock = threading.Lock()
         self._jvm: int | None = None
-        self._stopped_any = False
         self.ending: Ending | None = None
+        # Less than zero if a signal ended it.
+        self.exit_code = 0
         self.ready = threading.Event()
         self.ended = threading.Event()
         try:
@@ -114,37 +112,33 @@ class Child:
         """The number of the process."""
         return self._process.pid
 
-    def ask(self, question: Question) -> tuple[int, Future[Message]]:
-        """Put a question; its number, and what will be answered, or `ProcessLost`."""
-        number, answer = next(self._numbers), Future[Message]()
-        with self._lock:
-            self._answers[number] = answer
+    def ask(self, question: Question) -> Future[Message]:
+        """Put a question; its answer, or `ProcessLost`, comes once the process works on nothing any more."""
+        answer = self._answer = Future[Message]()
         if self.ending is not None:
-            self._lose(number, ProcessLost("idle", alone=False))
-            return number, answer
+            self._settle(ProcessLost("unasked"))
+            return answer
         try:
-            with self._speaking, self._questions.writing(number, question) as message:
+            with self._questions.writing(question) as message:
                 send(self._wire, message)
         except WireBroken:
+            self._settle(ProcessLost("unasked"))
             self.kill("unknown")
         except BaseException:
             # It was not asked.
-            with self._lock:
-                self._answers.pop(number, None)
+            self._answer = None
             raise
-        return number, answer
+        return answer
 
-    def stop(self, number: int) -> None:
-        """Have the process stop working on a question; it may take its time, or never do it."""
-        self._stopped_any = True
+    def stop(self) -> None:
+        """Have the process stop working on its question; it may take its time, or never do it."""
         try:
-            with self._speaking:
-                send(self._wire, Message({"stop": number}))
+            send(self._wire, Message({"stop": True}))
         except WireBroken:
             self.kill("unknown")
 
     def kill(self, ending: Ending) -> None:
-        """Have the process and its JVM end now; whoever waits for an answer hears that it is lost, and why."""
+        """Have the process and its JVM end now; the answer that is waited for is lost, for this reason."""
         with self._lock:
             if self.ending is None:
                 self.ending = ending
@@ -172,30 +166,29 @@ class Child:
             self._jvm = receive(self._wire, 0).head.get("jvm")
             self.ready.set()
             while True:
-                message = receive(self._wire, self._allowance.bytes + _ANSWER_ROOM)
-                with self._lock:
-                    answer = self._answers.pop(message.head.get("answer", 0), None)
-                if answer is not None:
-                    _set_outcome(lambda answer=answer, message=message: answer.set_result(message))
+                self._settle(receive(self._wire, self._allowance.bytes + _ANSWER_ROOM))
         except WireBroken:
             pass
         finally:
             self.kill("unknown")
             # One that was ending by itself has said so before it could be killed.
-            if self._process.wait() == OUT_OF_MEMORY and self.ending == "unknown":
+            self.exit_code = self._process.wait()
+            if self.exit_code == OUT_OF_MEMORY and self.ending == "unknown":
                 self.ending = "memory"
             self._wire.close()
             self.ended.set()
-            waiting = list(self._answers)
-            for number in waiting:
-                alone = len(waiting) == 1 and not self._stopped_any
-                self._lose(number, ProcessLost(self.ending or "unknown", alone))
+            self._settle(ProcessLost(self.ending or "unknown"))
 
-    def _lose(self, number: int, lost: ProcessLost) -> None:
+    def _settle(self, outcome: Message | ProcessLost) -> None:
+        """Give the answer that is waited for its outcome, unless it has one."""
         with self._lock:
-            answer = self._answers.pop(number, None)
-        if answer is not None:
-            _set_outcome(lambda: answer.set_exception(lost))
+            answer, self._answer = self._answer, None
+        if answer is None:
+            return
+        if isinstance(outcome, ProcessLost):
+            answer.set_exception(outcome)
+        else:
+            answer.set_result(outcome)
 
     def _watch(self) -> None:
         """Kill the process when it takes more of the machine's memory than it may."""
@@ -203,11 +196,6 @@ class Child:
             if sum(map(resident_bytes, self._pids())) > self._allowance.resident:
                 self.kill("memory")
                 return
-
-
-def _set_outcome(set_outcome: Callable[[], None]) -> None:
-    with contextlib.suppress(InvalidStateError):
-        set_outcome()
 
 
 def _environment(own: Mapping[str, str]) -> dict[str, str]:

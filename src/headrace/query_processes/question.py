@@ -52,22 +52,21 @@ class QuestionWriter:
         self._bytes = 0
 
     @contextmanager
-    def writing(self, number: int, question: Question) -> Generator[Message, None, None]:
+    def writing(self, question: Question) -> Generator[Message, None, None]:
         """The question as a message, to be sent inside, one after the other; what was not sent is not known."""
         known, size = self._known.copy(), self._bytes
         try:
-            yield self._message(number, question)
+            yield self._message(question)
         except BaseException:
             self._known, self._bytes = known, size
             raise
 
-    def _message(self, number: int, question: Question) -> Message:
+    def _message(self, question: Question) -> Message:
         relations: dict[str, Any] = {}
         parts: list[bytes] = []
         for name, (content, schema) in question.relations.items():
             relations[name] = self._relation(content, schema, parts)
         head = {
-            "ask": number,
             "kind": question.kind,
             "sql": question.sql,
             "line": question.line,

@@ -33,10 +33,10 @@ def too_large_a_change(most: int) -> ResultTooLarge:
 
 
 def lost() -> WorkFailed:
-    """Its process ended more than once, and nobody here knows why."""
+    """Its process ended twice, and nobody here knows why."""
     return WorkFailed(
         "the query's process ended while it worked",
-        detail="It was asked again, alone, and that process ended too. Nothing else was touched.",
+        detail="It was asked again in another process, and that process ended too. Nothing else was touched.",
         hint="ask again later; the log of the server or of the machine tells why",
     )
 
@@ -48,10 +48,10 @@ def closed() -> WorkFailed:
     )
 
 
-def not_run() -> WorkFailed:
-    """No process is there that could run it."""
+def not_run(reason: str) -> WorkFailed:
+    """No process can be started that could run it."""
     return WorkFailed(
         "the query could not be run",
-        detail="The process that runs queries ends again and again, or does not start.",
-        hint="ask again later; the server's log tells why",
+        detail=f"The process that runs queries does not start: {reason.rstrip('.')}.",
+        hint="ask again later; the server's log tells more",
     )

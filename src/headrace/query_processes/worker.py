@@ -1,12 +1,11 @@
 """A query process: `python -m headrace.query_processes.worker N`, where N is the number of an inherited socket.
 
-It starts a Spark of its own, says that it is ready, and answers questions, several at once, until the other side of
+It starts a Spark of its own, says that it is ready, and answers questions, one after the other, until the other side of
 the socket is gone; then it ends at once, and its JVM with it.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import select
 import signal
@@ -15,8 +14,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager, suppress
+import traceback
+from collections.abc import Mapping
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -24,7 +24,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from headrace.errors import HeadraceError, ResultTooLarge, WorkFailed
+from headrace.errors import HeadraceError, ResultTooLarge, SetupError, WorkFailed
 from headrace.plans.catalyst import Catalyst
 from headrace.plans.failures import FAILURES, causes
 from headrace.query_processes.child import NICENESS, OUT_OF_MEMORY
@@ -48,6 +48,7 @@ from headrace.storage.scratch import Scratch
 _LOOK_SECONDS = 0.3
 _REHEARSAL = "SELECT word, sum(id) AS n FROM rehearsed WHERE id > 0 GROUP BY word ORDER BY n DESC"
 _ENDING_SECONDS = 1.0
+CANNOT_START = 1
 _STOP_AGAIN_SECONDS = 0.2
 _SETTLE_SECONDS = 0.02
 # What Spark names when it refuses to collect more than it may.
@@ -59,7 +60,7 @@ _MOST_ASKED_BYTES = 4 * 1024 * 1024 * 1024
 
 
 class Worker:
-    """Answers what it is asked over one socket."""
+    """Answers what it is asked over one socket: one thread listens, and another one works."""
 
     def __init__(self, wire: socket.socket, spark: SparkSession, scratch: Scratch, most_bytes: int) -> None:
         self._wire = wire
@@ -69,70 +70,78 @@ class Worker:
             raise WireBroken("Spark has ended before it was asked")
         self._jvm = jvm.process
         threading.Thread(target=_end_with_jvm, args=(jvm,), daemon=True).start()
-        self._files = Files(scratch.path)
+        self._queries = Queries(Frames(Catalyst(large_session(spark)), Files(scratch.path)))
         self._most_bytes = most_bytes
-        self._speaking = threading.Lock()
-        self._asked: dict[int, Stoppable] = {}
-        # A session for each query that runs at the same time: one whose analysis never ends holds up no other.
-        self._idle: SimpleQueue[tuple[str, Queries]] = SimpleQueue()
-        self._numbers = itertools.count()
+        self._asked: SimpleQueue[tuple[Question, Stoppable]] = SimpleQueue()
+        # Of the question that is worked on.
+        self._stoppable: Stoppable | None = None
 
     def begin(self) -> None:
         """Say that it is there, without a rehearsal that whoever waits for it would wait for too."""
         send(self._wire, Message({"ready": True, "jvm": self._jvm.pid}))
-        threading.Thread(target=self._begun, daemon=True).start()
+        threading.Thread(target=self._work, daemon=True).start()
 
-    def _begun(self) -> None:
-        """Rehearse, or let who waited be answered."""
-        time.sleep(_LOOK_SECONDS)
-        if not self._asked:
+    def listen(self) -> None:
+        """Take questions until the other side is gone."""
+        questions = QuestionReader()
+        while True:
+            message = receive(self._wire, _MOST_ASKED_BYTES)
+            stoppable = self._stoppable
+            if "stop" not in message.head:
+                self._stoppable = Stoppable(self._spark.sparkContext)
+                self._asked.put((questions.read(message), self._stoppable))
+            elif stoppable is not None:
+                threading.Thread(target=self._stop, args=(stoppable,), daemon=True).start()
+
+    def _stop(self, stoppable: Stoppable) -> None:
+        """Stop a question, and what it begins while it is being stopped."""
+        while self._stoppable is stoppable:
+            stoppable.stop()
+            time.sleep(_STOP_AGAIN_SECONDS)
+
+    def _work(self) -> None:
+        """Answer one question after the other; rehearse first, if nobody waited for this process."""
+        try:
+            first = self._asked.get(timeout=_LOOK_SECONDS)
+        except Empty:
             self._rehearse()
+        else:
+            self._answer(*first)
+        while True:
+            self._answer(*self._asked.get())
 
     def _rehearse(self) -> None:
         """Have Spark load what every query needs."""
         held = Content((), None, pa.table({"c0": pa.array([1, 2, 3]), "c1": pa.array(["a", "b", "a"])}))
         schema = StructType([StructField("id", LongType()), StructField("word", StringType())])
-        with suppress(HeadraceError, *FAILURES), self._queries() as queries:
-            queries.run(_REHEARSAL, {"rehearsed": (held, schema)}, rows=2)
+        with suppress(HeadraceError, *FAILURES):
+            self._queries.run(_REHEARSAL, {"rehearsed": (held, schema)}, rows=2)
 
-    def listen(self) -> None:
-        """Answer until the other side is gone."""
-        questions = QuestionReader()
-        while True:
-            message = receive(self._wire, _MOST_ASKED_BYTES)
-            number: int = message.head.get("stop") or message.head["ask"]
-            if "stop" in message.head:
-                asked = self._asked.get(number)
-                if asked is not None:
-                    threading.Thread(target=self._stop, args=(number, asked), daemon=True).start()
-                continue
-            question = questions.read(message)
-            stoppable = self._asked[number] = Stoppable(self._spark.sparkContext)
-            threading.Thread(target=self._answer, args=(number, question, stoppable), daemon=True).start()
-
-    def _stop(self, number: int, stoppable: Stoppable) -> None:
-        """Stop a question, and what it begins while it is being stopped."""
-        while number in self._asked:
-            stoppable.stop()
-            time.sleep(_STOP_AGAIN_SECONDS)
-
-    def _answer(self, number: int, question: Question, stoppable: Stoppable) -> None:
+    def _answer(self, question: Question, stoppable: Stoppable) -> None:
         """Answer a question once nothing of it runs any more: until then its owner knows that this process is busy."""
         try:
-            with self._queries() as queries, stoppable.working():
-                answer = self._answered(number, question, queries)
+            with stoppable.working():
+                answer = self._answered(question)
         except HeadraceError as error:
-            answer = Message({"answer": number, "error": error_to_json(self._blamed(error))})
+            answer = Message({"error": error_to_json(self._blamed(error))})
         except FAILURES as error:
-            answer = Message({"answer": number, "error": error_to_json(self._blamed(query_error(error)))})
+            answer = Message({"error": error_to_json(self._blamed(query_error(error)))})
         except Exception as error:
             # Unforeseen; but whoever asked need not wait until the time is over to hear of it.
             failed = WorkFailed("the query failed", detail=f"{type(error).__name__}: {error}.", hint="ask again")
-            answer = Message({"answer": number, "error": error_to_json(failed)})
-        finally:
-            self._asked.pop(number, None)
-        with self._speaking:
-            send(self._wire, answer)
+            answer = Message({"error": error_to_json(failed)})
+        # Spark calls a job cancelled, or failed, whose tasks may still be at their last row.
+        while self._running_tasks():
+            time.sleep(_SETTLE_SECONDS)
+        self._stoppable = None
+        send(self._wire, answer)
+
+    def _running_tasks(self) -> int:
+        """Return how many tasks run in this Spark, whose only question has them all."""
+        with suppress(*FAILURES):
+            context: Any = self._spark.sparkContext
+            return int(context._jsc.sc().taskScheduler().rootPool().runningTasks())
+        return 0
 
     def _blamed(self, error: HeadraceError) -> HeadraceError:
         """The error as the asker should hear it: who lacks memory here has asked for too much."""
@@ -144,47 +153,22 @@ class Worker:
             time.sleep(_ENDING_SECONDS)
         return too_much_memory() if "memory" in error.detail.lower() else error
 
-    def _answered(self, number: int, question: Question, queries: Queries) -> Message:
+    def _answered(self, question: Question) -> Message:
         if question.kind == "plan":
-            frame = queries.frame(question.sql, question.relations, question.line, question.column)
-            return Message({"answer": number, "plan": frame._jdf.queryExecution().toString()})
+            frame = self._queries.frame(question.sql, question.relations, question.line, question.column)
+            return Message({"plan": frame._jdf.queryExecution().toString()})
         try:
-            content = to_bytes(_rows(question, queries))
+            content = to_bytes(_rows(question, self._queries))
         except (HeadraceError, *FAILURES) as error:
             if _is_over_bound(error):
                 raise self._too_much(question) from None
             raise
         if len(content) > self._most_bytes:
             raise self._too_much(question)
-        return Message({"answer": number}, [content])
+        return Message({}, [content])
 
     def _too_much(self, question: Question) -> ResultTooLarge:
         return (too_large_a_change if question.kind == "changes" else too_many_bytes)(self._most_bytes)
-
-    @contextmanager
-    def _queries(self) -> Generator[Queries, None, None]:
-        try:
-            pool, queries = self._idle.get_nowait()
-        except Empty:
-            pool = f"query-{next(self._numbers)}"
-            queries = Queries(Frames(Catalyst(large_session(self._spark)), self._files))
-        # Tasks are handed out in turn to the pools; within one, the first query would have them all.
-        self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", pool)
-        try:
-            yield queries
-        finally:
-            # Spark calls a job cancelled, or failed, whose tasks may still be at their last row.
-            while self._running(pool):
-                time.sleep(_SETTLE_SECONDS)
-            self._idle.put((pool, queries))
-
-    def _running(self, pool: str) -> int:
-        """How many tasks of a pool run."""
-        with suppress(*FAILURES):
-            context: Any = self._spark.sparkContext
-            found = context._jsc.sc().getPoolForName(pool)
-            return int(found.get().runningTasks()) if found.isDefined() else 0
-        return 0
 
 
 def _rows(question: Question, queries: Queries) -> pa.Table:
@@ -211,7 +195,7 @@ def _spark(begin: Mapping[str, Any]) -> SparkSession:
         spark_master=None,
         spark_options={},
         spark_memory=begin["memory"],
-        spark_cores=begin["slots"],
+        spark_cores=begin["cores"],
         jars=begin["jars"],
         pause_garbage_collection=True,
     )
@@ -224,9 +208,6 @@ def _spark(begin: Mapping[str, Any]) -> SparkSession:
             "spark.jars": None,
             "spark.sql.extensions": None,
             "spark.sql.catalog.spark_catalog": None,
-            # More slots than processors, so that one query's long tasks leave some to others.
-            "spark.default.parallelism": str(begin["cores"]),
-            "spark.scheduler.mode": "FAIR",
             _RESULT_BOUND: str(begin["bytes"]),
         },
     )
@@ -272,6 +253,13 @@ def main(descriptor: int) -> None:
         worker.listen()
     except WireBroken:
         pass
+    except SetupError:
+        # Here no Spark can be started: the code says that nobody has killed this process.
+        traceback.print_exc()
+        scratch.close()
+        os._exit(CANNOT_START)
+    except Exception:
+        traceback.print_exc()
     finally:
         scratch.close()
         _end()

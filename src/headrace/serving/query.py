@@ -158,7 +158,8 @@ async def answer(
     `refuse` may refuse the statement once it is read. Changes are made once under a key, if they have one.
     """
     refuse_long(sql, service.settings.serve_sql_characters)
-    stop, access = Stop(), access_in(request.scope)
+    access = access_in(request.scope)
+    stop = Stop(f"{access.who} {'' if request.client is None else request.client.host}")
 
     def read() -> PreparedStatement[tuple[pa.Table | Receipt | None, int]]:
         with _LONG_TURN if len(sql) > _LONG else nullcontext():
