@@ -53,7 +53,7 @@ def asking(pool: Pool) -> Iterator[ThreadPoolExecutor]:
 
 def running(pool: Pool) -> int:
     """Return how many processes are busy."""
-    return sum(process.asker is not None for process in pool._processes)
+    return sum(process.busy for process in pool._processes)
 
 
 def waiting(pool: Pool) -> int:

@@ -39,11 +39,13 @@ def heavy(name: str, sql: str) -> Asked:
 
 
 def refused(name: str, sql: str) -> Asked:
-    return Asked(name, sql, frozenset({REFUSED}))
+    """Refused in any case; its time may be over before, since it waits for the processes that its asker has ended."""
+    return Asked(name, sql, frozenset({REFUSED, TIMED_OUT}))
 
 
 def answered(name: str, sql: str) -> Asked:
-    return Asked(name, sql, frozenset({ANSWERED}))
+    """Answered, or out of time for the same reason."""
+    return Asked(name, sql, frozenset({ANSWERED, TIMED_OUT}))
 
 
 def end_of(answer: httpx.Response) -> str:

@@ -27,7 +27,7 @@ import httpx
 
 from tests.checks.hostile import Siege, told
 from tests.ending_with_us import ending_with_us
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 DEFINITIONS = (
     "CREATE TABLE orders (id BIGINT PRIMARY KEY, city STRING, amount DECIMAL(10,2))",
@@ -199,6 +199,15 @@ def serving(home: Path, key: str, log: Path) -> Any:
         process.communicate()
 
 
+def hostile_key(client: httpx.Client, home: Path) -> str:
+    """Make a key for those who do harm: askers are told apart by their keys, and share what there is."""
+    command = [*_HEADRACE, "key", "create", "hostile", "--admin", "*", "--home", str(home), "--json"]
+    made = subprocess.run(command, capture_output=True, text=True, timeout=_START, check=True)
+    key = json.loads(made.stdout)["key"]
+    until(lambda: client.get("/v1/epochs", headers={"Authorization": f"Bearer {key}"}).status_code != 401)
+    return key
+
+
 def p95(seconds: list[float]) -> float:
     return sorted(seconds)[int(len(seconds) * 0.95)] if seconds else float("nan")
 
@@ -228,7 +237,7 @@ def besiege(seconds: float, folder: Path, timed: bool = True) -> list[str]:
             print(_figures("alone", honest), flush=True)
             honest.forget()
             memory = Memory(process.pid, own, hostile_stop)
-            siege = Siege(url, key, hostile_stop)
+            siege = Siege(url, hostile_key(client, home), hostile_stop)
             memory.start()
             siege.start()
             time.sleep(seconds)

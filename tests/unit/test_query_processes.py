@@ -87,28 +87,51 @@ def test_a_process_has_one_query_and_the_others_wait_in_order(pool_of: Callable[
     assert order == [0, 1, 2, 3]
 
 
-def test_askers_take_turns(pool_of: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_no_asker_has_all_processes_where_several_ask(
+    pool_of: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LONG_SECONDS", 0.0)
+    monkeypatch.setattr(module, "_STOP_SECONDS", 0.0)
     pool = pool_of(most=2)
+    (first,) = pool.ask("pid", Stop("modest"))
     with asking(pool) as threads:
-        stop = Stop("greedy")
-        endless = threads.submit(pool.ask, "hang", stop)
-        until(lambda: running(pool) == 1)
-        monkeypatch.setattr(module, "_LONG_SECONDS", 0.0)
-        first = threads.submit(pool.ask, f"until {tmp_path / 'first'}", Stop("greedy"))
+        stops = [Stop("greedy") for _ in range(3)]
+        endless = [threads.submit(pool.ask, "hang", stop) for stop in stops]
+        until(lambda: running(pool) == 1 and waiting(pool) == 2)
+        (second,) = pool.ask("pid", Stop("modest"))
+        assert second != first
+        # The process that is started in place of the one that the first of them ends is for the second, and so on.
+        (process,) = (process for process in pool._processes if process.busy)
+        killed(process.child.pid)
+        until(lambda: process not in pool._processes and running(pool) == 1 and waiting(pool) == 2)
+        assert [pool.ask("pid", Stop("modest")) for _ in range(3)] == [[second]] * 3
+        for stop in stops:
+            stop.stop()
+        for asked in endless:
+            with pytest.raises(QueryStopped):
+                asked.result(SECONDS)
+        assert pool.ask("pid", Stop("modest")) == [second]
+
+
+def test_an_asker_waits_for_a_further_process_beside_one_that_is_left_to_another(
+    pool_of: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LONG_SECONDS", 0.0)
+    pool = pool_of(most=3)
+    pool.ask("echo x", Stop("modest"))
+    with asking(pool) as threads:
+        stops = [Stop("greedy"), Stop("greedy")]
+        endless = [threads.submit(pool.ask, "hang", stops[0])]
+        until(lambda: any(process.free for process in pool._processes))
+        (own,) = pool.ask("pid", Stop("modest"))
+        endless.append(threads.submit(pool.ask, "hang", stops[1]))
         until(lambda: running(pool) == 2)
-        greedy = threads.submit(pool.ask, f"until {tmp_path / 'last'}", Stop("greedy"))
-        until(lambda: waiting(pool) == 1)
-        modest = threads.submit(pool.ask, "echo x", Stop("modest"))
-        until(lambda: waiting(pool) == 2)
-        (tmp_path / "first").touch()
-        # It came last, and had nothing.
-        assert modest.result(SECONDS) == ["x"]
-        assert not greedy.done()
-        (tmp_path / "last").touch()
-        assert len(greedy.result(SECONDS) + first.result(SECONDS)) == 2
-        stop.stop()
-        with pytest.raises(QueryStopped):
-            endless.result(SECONDS)
+        assert len(pool.pids()) == 3
+        assert pool.ask("pid", Stop("modest")) == [own]
+        for stop, asked in zip(stops, endless, strict=True):
+            stop.stop()
+            with pytest.raises(QueryStopped):
+                asked.result(SECONDS)
 
 
 def test_another_process_is_made_ready_beside_a_long_query_and_ended_when_it_is_idle(
@@ -214,10 +237,10 @@ def test_a_process_that_does_not_stop_its_query_is_replaced(
 def test_a_query_that_uses_much_of_the_processor_gives_way(
     pool_of: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(module, "_HEAVY_PROCESSOR_SECONDS", -1.0)
     pool = pool_of()
     (pid,) = pool.ask("pid")
     before = os.getpriority(os.PRIO_PROCESS, int(pid))
+    monkeypatch.setattr(module, "_HEAVY_PROCESSOR_SECONDS", -1.0)
     with asking(pool) as threads:
         heavy = threads.submit(pool.ask, f"until {tmp_path / 'go'}")
         until(lambda: os.getpriority(os.PRIO_PROCESS, int(pid)) > before)

@@ -6,8 +6,10 @@ that runs out of memory says which query needed too much.
 
 The first process is started by the first query. Another one is started when a query runs or waits for long and no
 process is free, so that the next query finds one; a process that ends is replaced, and one that is left over for long
-is ended. Nothing but a start that fails by itself makes the queue refuse a query: a slow start, and one that is killed,
-only make it wait until it is stopped.
+is ended. Where several askers ask, none of them has all processes: however much one asks, the others find one.
+
+Nothing but a start that fails by itself makes the queue refuse a query: a slow start, and one that is killed, only make
+it wait until it is stopped.
 """
 
 from __future__ import annotations
@@ -40,6 +42,8 @@ _HEAVY_PROCESSOR_SECONDS = 5.0
 _STOP_PROCESSOR_SECONDS = 2.0
 _STOP_SECONDS = 5.0
 _IDLE_SECONDS = 60.0
+# For so long after its last query an asker has one process left to it by the others.
+_SHARE_SECONDS = 600.0
 # The pause after a start that failed; each further one doubles it.
 _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 10.0
 # So many processes in a row that end by themselves before they are ready tell of a broken installation.
@@ -49,7 +53,7 @@ _log = logging.getLogger("headrace.reading")
 
 
 class Stop:
-    """The wish of an asker that its query be stopped; askers take turns when several wait for a process."""
+    """The wish of an asker that its query be stopped; those who name no asker count as one."""
 
     def __init__(self, asker: str = "") -> None:
         self.asker = asker
@@ -76,13 +80,15 @@ class _Waiting:
 
 @dataclass(eq=False)
 class _Process:
-    """A process, and the asker of the query in it; `since` is when that query came or went.
+    """A process, and when the query in it came, or the last one went.
 
-    `used` is how much of the processor the process had used when the query came, or was stopped.
+    `asker` has, or last had, a query in it, or in the process that it replaces. `used` is how much of the processor the
+    process had used when the query came, or was stopped.
     """
 
     child: Child
-    asker: str | None = None
+    asker: str
+    busy: bool = False
     since: float = 0.0
     used: float = 0.0
     stopped_at: float | None = None
@@ -96,8 +102,12 @@ class _Process:
         return not self.child.ready.is_set() and self.child.ending is None
 
     @property
+    def ready(self) -> bool:
+        return self.child.ready.is_set() and self.child.ending is None
+
+    @property
     def free(self) -> bool:
-        return self.child.ready.is_set() and self.child.ending is None and self.asker is None
+        return self.ready and not self.busy
 
 
 class QueryProcesses:
@@ -112,6 +122,9 @@ class QueryProcesses:
         self._processes: list[_Process] = []
         # How many processes there should be.
         self._wanted = 1
+        # When each asker last asked, and the askers whose queries ended processes that are not replaced yet.
+        self._asked_at: dict[str, float] = {}
+        self._owing: list[str] = []
         self._tending: threading.Thread | None = None
         self._closed = False
         # The starts in a row that failed by themselves, and why the last of them did.
@@ -172,6 +185,7 @@ class QueryProcesses:
         waiting = _Waiting(stop.asker)
         with self._changed:
             self._tend()
+            self._note_asker(stop.asker)
             self._queue.append(waiting)
             self._changed.notify_all()
             try:
@@ -179,10 +193,9 @@ class QueryProcesses:
                     stop.refuse()
                     self._refuse()
                     free = [process for process in self._processes if process.free]
-                    if free and self._first() is waiting:
-                        # The process that was used last is the warmest, and lets the others become idle.
-                        process = max(free, key=lambda one: (not one.slow, one.is_warm, one.since))
-                        process.asker, process.since = stop.asker, time.monotonic()
+                    if free and self._next() is waiting:
+                        process = max(free, key=lambda one: self._suits(one, stop.asker))
+                        process.asker, process.busy, process.since = stop.asker, True, time.monotonic()
                         process.used, process.is_warm = process.child.processor_seconds(), True
                         return process
                     self._changed.wait(_LOOK_SECONDS)
@@ -190,10 +203,32 @@ class QueryProcesses:
                 self._queue.remove(waiting)
                 self._changed.notify_all()
 
-    def _first(self) -> _Waiting:
-        """Return the next in the queue: of the askers with the fewest queries in processes, the first that came."""
-        asking = [process.asker for process in self._processes]
-        return min(self._queue, key=lambda waiting: asking.count(waiting.asker))
+    def _note_asker(self, asker: str) -> None:
+        now = time.monotonic()
+        self._asked_at = {one: at for one, at in self._asked_at.items() if now - at < _SHARE_SECONDS}
+        if asker:
+            self._asked_at[asker] = now
+
+    def _suits(self, process: _Process, asker: str) -> tuple[Any, ...]:
+        """Return how well a process suits an asker: its own suits best, and another's worst.
+
+        Of the rest it is the one that was used last: it is warm, and the others may become idle.
+        """
+        return process.asker == asker, not process.asker, not process.slow, process.is_warm, process.since
+
+    def _next(self) -> _Waiting | None:
+        """Return the next in the queue: of the askers with the fewest processes, the first that came.
+
+        An asker has the processes that its queries are in, and those that start in place of processes that its queries
+        ended. Where there are several askers, one that has a process takes no other if that leaves none to the rest.
+        """
+        had = [process.asker for process in self._processes if not process.free] + self._owing
+        first = min(self._queue, key=lambda waiting: had.count(waiting.asker))
+        if first.asker not in had or all(asker == first.asker for asker in self._asked_at):
+            return first
+        ready = [process for process in self._processes if process.ready]
+        left = sum(process.free or process.asker != first.asker for process in ready)
+        return first if left > 1 else None
 
     def _refuse(self) -> None:
         """Raise if no process is there, and none will be."""
@@ -224,7 +259,9 @@ class QueryProcesses:
 
     def _release(self, process: _Process) -> None:
         with self._changed:
-            process.asker, process.since, process.stopped_at = None, time.monotonic(), None
+            # A process that has ended with its query is not free again.
+            process.busy = process.child.ending is not None
+            process.since, process.stopped_at = time.monotonic(), None
             self._changed.notify_all()
 
     def _tend(self) -> None:
@@ -261,12 +298,15 @@ class QueryProcesses:
                 self._processes.remove(process)
                 if not process.child.ready.is_set():
                     self._note_failed_start(process.child.exit_code)
+                if process.busy or not process.child.ready.is_set():
+                    self._owing.append(process.asker)
             elif process.child.ready.is_set():
                 if not process.has_started:
                     process.has_started, process.since = True, now
                     self._failures, self._pause, self._start_at = 0, _PAUSE_SECONDS, None
-                if process.asker is not None or process.slow:
+                if process.busy or process.slow:
                     self._look_after_query(process, now)
+        del self._owing[max(0, self._wanted - len(self._processes)) :]
         free = sorted((process for process in self._processes if process.free), key=lambda one: one.since)
         if len(free) > 1 and now - free[0].since > _IDLE_SECONDS:
             free[0].child.kill("idle")
@@ -275,7 +315,7 @@ class QueryProcesses:
     def _look_after_query(self, process: _Process, now: float) -> None:
         """Have a heavy query give way, and end a process that does not stop its query."""
         used = process.child.processor_seconds() - process.used
-        is_heavy = process.asker is not None and process.stopped_at is None and used > _HEAVY_PROCESSOR_SECONDS
+        is_heavy = process.busy and process.stopped_at is None and used > _HEAVY_PROCESSOR_SECONDS
         if is_heavy != process.slow:
             process.slow = not process.child.give_way(is_heavy) or is_heavy
         if process.stopped_at is not None:
@@ -287,8 +327,10 @@ class QueryProcesses:
         """Return whether another process is to be started now."""
         now = time.monotonic()
         if len(self._processes) == self._wanted < self._most:
-            is_next_served = any(process.free or process.starting for process in self._processes)
-            begun = [process.since for process in self._processes if process.asker is not None]
+            # Where a process is free, and the next may not have it, another one is wanted as well.
+            can_be_served = not self._queue or self._next() is not None
+            is_next_served = any(process.starting or (process.free and can_be_served) for process in self._processes)
+            begun = [process.since for process in self._processes if process.busy]
             is_long = any(now - since > _LONG_SECONDS for since in (*begun, *(one.since for one in self._queue)))
             self._wanted += is_long and not is_next_served
         # After a start that failed the next one is for those who wait.
@@ -298,7 +340,7 @@ class QueryProcesses:
     def _start(self) -> None:
         """Start another process, while nobody who asks waits for that alone."""
         try:
-            process = _Process(Child(self.allowance, self._program))
+            child = Child(self.allowance, self._program)
         except (OSError, RuntimeError) as error:
             # Out of processes, threads, memory or files: queries that wait hear of it now, and it is tried again later.
             _log.exception("a query process could not be started")
@@ -306,7 +348,7 @@ class QueryProcesses:
                 self._note_failed_start(None, getattr(error, "strerror", None) or str(error))
         else:
             with self._changed:
-                self._processes.append(process)
+                self._processes.append(_Process(child, self._owing.pop(0) if self._owing else ""))
 
     def _note_failed_start(self, code: int | None, reason: str = "") -> None:
         """Have the next start wait, and count a start that failed by itself; a process that was killed did not."""
