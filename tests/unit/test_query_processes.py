@@ -67,24 +67,19 @@ def test_a_process_is_started_when_first_needed_and_used_again(pool_of: Callable
 
 def test_a_process_has_one_query_and_the_others_wait_in_order(pool_of: Callable[..., Pool], tmp_path: Path) -> None:
     pool = pool_of(most=1)
-    order: list[int] = []
-
-    def ask(number: int) -> None:
-        pool.ask(f"until {tmp_path / 'go'}")
-        order.append(number)
-
+    go = [tmp_path / f"go{number}" for number in range(4)]
     with asking(pool) as threads:
-        asked = [threads.submit(ask, 0)]
+        asked = [threads.submit(pool.ask, f"until {go[0]}")]
         until(lambda: running(pool) == 1)
         for number in range(1, 4):
-            asked.append(threads.submit(ask, number))
+            asked.append(threads.submit(pool.ask, f"until {go[number]}"))
             until(lambda number=number: waiting(pool) == number)
         assert running(pool) == 1
         assert len(pool.pids()) == 1
-        (tmp_path / "go").touch()
-        for one in asked:
-            one.result(SECONDS)
-    assert order == [0, 1, 2, 3]
+        # Only the query that is in the process can end.
+        for number in range(4):
+            go[number].touch()
+            asked[number].result(SECONDS)
 
 
 def test_no_asker_has_all_processes_where_several_ask(

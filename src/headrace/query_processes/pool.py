@@ -298,7 +298,7 @@ class QueryProcesses:
                 self._processes.remove(process)
                 if not process.child.ready.is_set():
                     self._note_failed_start(process.child.exit_code)
-                if process.busy or not process.child.ready.is_set():
+                elif process.busy:
                     self._owing.append(process.asker)
             elif process.child.ready.is_set():
                 if not process.has_started:
