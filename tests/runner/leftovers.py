@@ -1,4 +1,4 @@
-"""Leftovers of a run: files in the checkout that git does not know, and processes that outlive their tests."""
+"""Leftovers of a run: new or changed files in the checkout, and processes that outlive their tests."""
 
 from __future__ import annotations
 
@@ -9,29 +9,22 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-# What Python, pytest, Hypothesis and the linters keep between runs.
-_CACHES = ("__pycache__", ".pytest_cache", ".hypothesis", ".ruff_cache", ".import_linter_cache")
+# What git, the environment, Python, pytest, Hypothesis and the linters keep in a checkout.
+_KEPT = {".git", ".venv", "__pycache__", ".pytest_cache", ".hypothesis", ".ruff_cache", ".import_linter_cache"}
 _PROC = Path("/proc")
 
 
 def checkout_files(root: Path) -> set[str]:
-    """Return what git reports as changed, untracked or ignored, caches excepted; nothing outside a checkout."""
-    if not (root / ".git").exists():
-        return set()
-    command = [
-        "git",
-        "-C",
-        str(root),
-        "status",
-        "--porcelain",
-        "-z",
-        "--untracked-files=normal",
-        "--ignored=traditional",
-    ]
-    listed = subprocess.run(command, capture_output=True, check=True).stdout.decode(errors="surrogateescape")
-    # A renamed file has a second entry for its old name, without a status before it.
-    paths = {entry[3:] for entry in listed.split("\0") if entry[2:3] == " "}
-    return {path for path in paths if not any(part in _CACHES for part in Path(path).parts)}
+    """Return the files and folders below a folder, and "changed: NAME" for each file that differs from its commit."""
+    found: set[str] = set()
+    for folder, folders, files in os.walk(root):
+        folders[:] = [name for name in folders if name not in _KEPT]
+        found.update(str((Path(folder) / name).relative_to(root)) for name in (*folders, *files))
+    if (root / ".git").exists():
+        command = ["git", "-C", str(root), "diff", "--name-only", "-z", "HEAD"]
+        changed = subprocess.run(command, capture_output=True, check=False).stdout
+        found.update(f"changed: {name}" for name in changed.decode(errors="surrogateescape").split("\0") if name)
+    return found
 
 
 def processes_with(mark: str) -> dict[int, str]:

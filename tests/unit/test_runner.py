@@ -89,15 +89,19 @@ def test_half_a_line_is_read_when_it_is_whole(tmp_path: Path) -> None:
     assert results.by_test["t"].seconds == 0.5
 
 
-def test_what_git_does_not_know_is_left_over(tmp_path: Path) -> None:
-    assert checkout_files(tmp_path) == set()
-    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+def test_new_and_changed_files_are_left_over(tmp_path: Path) -> None:
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=t", "-c", "user.email=t@example.com"]
+    (tmp_path / "kept").write_text("1")
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "add", "."], check=True)
+    subprocess.run([*git, "commit", "-qm", "first"], check=True)
     before = checkout_files(tmp_path)
+    assert before == {"kept"}
     (tmp_path / "__pycache__").mkdir()
     (tmp_path / "__pycache__" / "a.pyc").touch()
     (tmp_path / "first:a\nsecond").mkdir()
-    (tmp_path / "first:a\nsecond" / "log").touch()
-    assert checkout_files(tmp_path) - before == {"first:a\nsecond/"}
+    (tmp_path / "kept").write_text("2")
+    assert checkout_files(tmp_path) - before == {"first:a\nsecond", "changed: kept"}
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="environments are listed by Linux only")
