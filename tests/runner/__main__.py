@@ -30,8 +30,10 @@ ROOT = Path(__file__).parents[2]
 _TURN_SECONDS = 1.0
 _REPORT_SECONDS = 60.0
 _LEFTOVER_SECONDS = 60.0
-# pytest's exit codes for "some tests failed" and "no test was selected"; the results say more.
-_EXPECTED_CODES = (0, 1, 5)
+# pytest's exit codes.
+_PASSED, _FAILED, _NOTHING_SELECTED = 0, 1, 5
+# More failures than these are no accident, and are not run again.
+_MOST_REPEATED = 10
 # Twice the longest tier on two quiet cores.
 _LONGEST_SECONDS = 80 * 60.0
 
@@ -42,6 +44,8 @@ class LaneProcess:
     def __init__(self, name: str, arguments: Sequence[str], folder: Path, root: Path) -> None:
         self.name = name
         self.log = folder / f"{name}.log"
+        self.has_failed = False
+        self.may_be_empty = "-k" in arguments
         self.reader = PhaseReader(folder / f"{name}.results")
         command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.runner.plugin", *arguments]
         environment = {**os.environ, FILE: str(folder / f"{name}.results"), "TMPDIR": str(folder)}
@@ -55,7 +59,11 @@ class LaneProcess:
     def failure(self) -> str:
         """Why the process itself failed, apart from its tests; empty if it did not."""
         code = self.process.poll()
-        if code in _EXPECTED_CODES:
+        if (
+            code == _PASSED
+            or (code == _FAILED and self.has_failed)
+            or (code == _NOTHING_SELECTED and self.may_be_empty)
+        ):
             return ""
         lines = self.log.read_text(errors="replace").splitlines()[-40:]
         return "\n".join([f"pytest of {self.name} ended with code {code}:", *lines])
@@ -74,7 +82,9 @@ def run_lanes(
             time.sleep(_TURN_SECONDS)
             for lane in list(running):
                 has_ended = lane.process.poll() is not None
-                results.add(lane.reader.new_phases())
+                phases = list(lane.reader.new_phases())
+                lane.has_failed = lane.has_failed or any(phase.outcome == "failed" for phase in phases)
+                results.add(phases)
                 if has_ended:
                     running.remove(lane)
                     ended.append(lane)
@@ -83,9 +93,11 @@ def run_lanes(
                 reported_at = time.monotonic()
                 names = ", ".join(lane.name for lane in running)
                 failed = len(results.of("failed"))
-                print(f"{len(results.by_test)} tests, {failed} failed so far; running: {names}", flush=True)
+                done = sum(result.ended for result in results.by_test.values())
+                print(f"{done} of {len(results.by_test)} tests, {failed} failed; running: {names}", flush=True)
             if time.monotonic() - started_at > seconds:
                 names = ", ".join(lane.name for lane in running)
+                results.fail_unended()
                 return results, [f"the run was ended after {seconds:.0f} s, before: {names}"]
     finally:
         for lane in running:
@@ -96,6 +108,7 @@ def run_lanes(
             except subprocess.TimeoutExpired:
                 lane.process.kill()
                 lane.process.wait()
+    results.fail_unended()
     return results, [failure for lane in ended if (failure := lane.failure)]
 
 
@@ -114,7 +127,10 @@ def run_tier(tier: Tier, folder: Path) -> tuple[bool, int]:
     results, problems = run_lanes([(lane.name, lane.arguments()) for lane in tier.lanes], folder)
     first = results.of("failed")
     unsteady = []
-    if first:
+    if problems or len(first) > _MOST_REPEATED:
+        for result in first:
+            print_failure(result)
+    elif first:
         print(f"{len(first)} failed; each is run once more", flush=True)
         repeated, further = run_again([result.test for result in first], folder)
         problems += further

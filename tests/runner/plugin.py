@@ -1,4 +1,4 @@
-"""pytest plugin that writes each phase of each test to the file named by HEADRACE_TEST_RESULTS."""
+"""pytest plugin that writes the selected tests and each of their phases to the file named by HEADRACE_TEST_RESULTS."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ import pytest
 from tests.runner.results import Outcome, Phase
 
 FILE = "HEADRACE_TEST_RESULTS"
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Append the tests that are going to run, so that a test that never ran is noticed."""
+    for item in session.items:
+        _append(Phase(item.nodeid, "collected", "passed", 0.0))
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -13,7 +13,7 @@ Outcome = Literal["passed", "failed", "skipped"]
 
 @dataclass(frozen=True)
 class Phase:
-    """The set-up, call or tear-down of one test."""
+    """The collection, set-up, call or tear-down of one test."""
 
     test: str
     when: str
@@ -68,6 +68,15 @@ class Results:
         """Add phases to the results of their tests."""
         for phase in phases:
             self.by_test.setdefault(phase.test, Result(phase.test)).add(phase)
+
+    def fail_unended(self) -> None:
+        """Turn the tests that were selected and did not end into failures."""
+        for result in self.by_test.values():
+            if not result.ended:
+                result.outcome, result.text = (
+                    "failed",
+                    "E  the test did not end: its process ended before it\n" + result.text,
+                )
 
     def of(self, outcome: Outcome) -> list[Result]:
         """Return the results with an outcome."""

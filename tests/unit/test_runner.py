@@ -76,6 +76,36 @@ def test_a_process_that_fails_by_itself_makes_the_run_red(tmp_path: Path) -> Non
     assert [problem.splitlines()[0] for problem in problems] == ["pytest of lane ended with code 7:"]
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("suite", "failed", "problem"),
+    [
+        ("import os\ndef test_a(): os._exit(0)\ndef test_b(): assert False", ["test_a", "test_b"], ""),
+        (
+            "import os\ndef test_a(): pass\ndef test_b(): os._exit(1)\ndef test_c(): pass",
+            ["test_b", "test_c"],
+            "code 1",
+        ),
+        (
+            "import pytest\ndef test_a(): pytest.exit('enough', returncode=0)\ndef test_b(): pass",
+            ["test_a", "test_b"],
+            "",
+        ),
+        ("import atexit, os\ndef test_a(): atexit.register(os._exit, 1)", [], "code 1"),
+        ("", [], "code 5"),
+        ("def test_a(:", ["test_suite.py"], "code 2"),
+    ],
+    ids=["ends with 0", "ends with 1", "pytest.exit", "ends with 1 after the tests", "no tests", "syntax error"],
+)
+def test_a_test_that_did_not_end_and_a_process_that_fails_make_the_run_red(
+    tmp_path: Path, suite: str, failed: list[str], problem: str
+) -> None:
+    (tmp_path / "test_suite.py").write_text(suite)
+    results, problems = run_lanes([("lane", ["test_suite.py"])], tmp_path, root=tmp_path)
+    assert [result.test.rpartition("::")[2] for result in results.of("failed")] == failed
+    assert [problem in found for found in problems] == ([True] if problem else [])
+
+
 def test_half_a_line_is_read_when_it_is_whole(tmp_path: Path) -> None:
     file = tmp_path / "results"
     reader = PhaseReader(file)
