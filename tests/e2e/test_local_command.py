@@ -108,7 +108,9 @@ def test_servers_in_the_background(folder: Path) -> None:
     assert not folder.exists()
 
 
-@pytest.mark.parametrize("way", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "way", [signal.SIGINT, *(pytest.param(way, marks=pytest.mark.slow) for way in (signal.SIGTERM, signal.SIGHUP))]
+)
 def test_servers_in_the_foreground_end_in_good_order(folder: Path, way: signal.Signals) -> None:
     process, dsn = in_foreground(folder)
     process.send_signal(way)

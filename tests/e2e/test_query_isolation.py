@@ -13,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from headrace.query_processes.child import Child
 from headrace.query_processes.question import Question
 from tests.e2e.conftest import Served, query_processes
@@ -53,6 +55,7 @@ def test_a_query_that_cannot_be_stopped_is_ended_and_the_next_is_answered(server
     assert push(server, 2) < SECONDS
 
 
+@pytest.mark.slow
 def test_a_process_answers_what_was_stopped_when_nothing_of_it_runs_any_more() -> None:
     child = Child(query_processes().allowance)
     try:
@@ -79,6 +82,7 @@ def _worked(child: Child) -> None:
     _until(lambda: child.processor_seconds() - used > 6)
 
 
+@pytest.mark.slow
 def test_a_query_that_takes_all_memory_is_refused_and_others_are_answered(server: Served) -> None:
     push(server, 1)
     with ThreadPoolExecutor(2) as askers:
@@ -142,6 +146,7 @@ def test_a_change_of_too_many_bytes_is_refused(server: Served) -> None:
     assert counted(server) == 0
 
 
+@pytest.mark.slow
 def test_no_epoch_waits_for_a_change_that_never_ends(server: Served) -> None:
     push(server, 1)
     with ThreadPoolExecutor(2) as askers:
@@ -173,6 +178,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.slow
 def test_query_processes_end_with_their_owner_however_it_ends() -> None:
     with subprocess.Popen(ending_with_us([sys.executable, "-c", OWNER]), stdout=subprocess.PIPE, text=True) as owner:
         try:

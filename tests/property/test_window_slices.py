@@ -176,6 +176,7 @@ LARGE = {
 }
 
 
+@pytest.mark.slow
 def test_a_large_partition_is_never_read_whole(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

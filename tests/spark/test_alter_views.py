@@ -14,6 +14,7 @@ from tests.altered_tables import Reopen, agree, everywhere, refused
 from tests.changes import delete, insert, rows
 
 
+@pytest.mark.slow
 def test_a_wider_type_rebuilds_what_reads_it(reopen: Reopen) -> None:
     hr = reopen()
     hr.execute("""
