@@ -42,6 +42,12 @@ def test_tear_down(broken): pass
 """
 
 
+@pytest.fixture(autouse=True)
+def no_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start the pytest processes of these tests without the plugins that are installed: those take seconds to load."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+
+
 @pytest.mark.thorough
 def test_failures_are_run_again_and_skips_name_their_package(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
