@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 from pyspark.sql.types import LongType, StructField, StructType
@@ -29,15 +30,17 @@ PROGRAM = (
     str(Path(headrace.__file__).parent),
     str(Path(__file__).with_name("unit") / "query_child.py"),
 )
+_NUMBERS = count(1)
 ONE = StructType([StructField("a", LongType())])
 
 
 class Pool(QueryProcesses):
-    """Query processes, asked by a line of text."""
+    """Query processes, asked by a line of text; each time by another asker, unless the stop names one."""
 
     def ask(self, text: str, stop: Stop | None = None, **relations: Content) -> list[str]:
         given = {name: (content, ONE) for name, content in relations.items()}
-        return self.rows(Question("rows", text, given), stop or Stop()).column(0).to_pylist()
+        stop = stop or Stop(f"asker {next(_NUMBERS)}")
+        return self.rows(Question("rows", text, given), stop).column(0).to_pylist()
 
 
 @contextmanager

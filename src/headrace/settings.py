@@ -225,7 +225,8 @@ class Settings(BaseSettings):
     serve_queries: int = Field(
         default=8,
         ge=1,
-        description="Queries that the server runs at once; more are answered 429.",
+        description="Queries that the server runs at once; more are answered 429. One key and address has at most "
+        "three quarters of them.",
     )
     serve_sql_characters: int = Field(
         default=128 * 1024,

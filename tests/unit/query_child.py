@@ -18,14 +18,14 @@ import socket
 import struct
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from headrace.errors import QueryStopped
-from headrace.query_processes.child import OUT_OF_MEMORY
 from headrace.query_processes.error_forms import error_to_json
-from headrace.query_processes.question import Question, QuestionReader
 from headrace.query_processes.wire import Message, WireBroken, receive, send, to_bytes
 
 
@@ -37,18 +37,41 @@ def is_there(path: Path, stopped: threading.Event) -> bool:
     return True
 
 
+def counts_of_relations() -> Callable[[Message], dict[str, int]]:
+    """Return a function that reads the relations of each question and returns how many rows they have."""
+    reader: Any = None
+
+    def count(message: Message) -> dict[str, int]:
+        # Imported here, since it takes most of a second, and few tests need it.
+        from headrace.query_processes.question import QuestionReader
+
+        nonlocal reader
+        reader = reader or QuestionReader()
+        question = reader.read(message)
+        return {name: content.rows.num_rows for name, (content, _) in question.relations.items()}
+
+    return count
+
+
+def exit_code_without_memory() -> int:
+    """Return the code with which a query process ends that has too little memory."""
+    from headrace.query_processes.child import OUT_OF_MEMORY
+
+    return OUT_OF_MEMORY
+
+
 def main() -> None:
     wire = socket.socket(fileno=int(sys.argv[-1]))
     if "broken" in sys.argv:
         os._exit(1)
     receive(wire, 0)
     send(wire, Message({"ready": True, "jvm": None}))
-    reader, stopped, filled = QuestionReader(), threading.Event(), list[bytes]()
+    stopped, filled, counts = threading.Event(), list[bytes](), counts_of_relations()
 
-    def answer(question: Question, stopped: threading.Event) -> None:
-        verb, *arguments = question.sql.split()
+    def answer(message: Message, stopped: threading.Event) -> None:
+        verb, *arguments = message.head["sql"].split()
         if verb == "die":
-            os._exit(OUT_OF_MEMORY)
+            os._exit(exit_code_without_memory())
         if verb == "vanish" and not (arguments and Path(arguments[1]).exists()):
             if arguments:
                 Path(arguments[1]).touch()
@@ -70,7 +93,7 @@ def main() -> None:
                 "pid": lambda: [str(os.getpid())],
                 "until": lambda: [str(os.getpid())],
                 "environment": lambda: sorted(os.environ),
-                "names": lambda: [f"{name} {one.rows.num_rows}" for name, (one, _) in question.relations.items()],
+                "names": lambda: [f"{name} {count}" for name, count in counts(message).items()],
             }.get(verb, list)()
             send(wire, Message({}, [to_bytes(pa.table({"x": pa.array(rows, pa.string())}))]))
 
@@ -83,7 +106,7 @@ def main() -> None:
             stopped.set()
             continue
         stopped = threading.Event()
-        threading.Thread(target=answer, args=(reader.read(message), stopped), daemon=True).start()
+        threading.Thread(target=answer, args=(message, stopped), daemon=True).start()
 
 
 if __name__ == "__main__":

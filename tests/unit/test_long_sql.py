@@ -132,8 +132,9 @@ def _app(settings: Settings) -> FastAPI:
     return app
 
 
-async def _ask(app: FastAPI, sql: str) -> httpx.Response:
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
+async def _ask(app: FastAPI, sql: str, address: str = "127.0.0.1") -> httpx.Response:
+    transport = httpx.ASGITransport(app, client=(address, 123))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         return await client.post("/v1/query", json={"sql": sql})
 
 
@@ -197,3 +198,30 @@ def test_no_more_are_read_at_once_than_run_at_once(monkeypatch: pytest.MonkeyPat
         return answers
 
     assert [one.json()["code"] for one in asyncio.run(ask())] == ["too_busy", *["one_statement"] * 3]
+
+
+def test_one_asker_leaves_a_quarter_of_the_slots_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, go_on = threading.Semaphore(0), threading.Event()
+
+    def read(sql: str) -> list[Any]:
+        reading.release()
+        assert go_on.wait(90)
+        return parse(sql)
+
+    monkeypatch.setattr(query, "parse", read)
+
+    async def ask() -> list[httpx.Response]:
+        app = _app(Settings(serve_queries=4))
+        first = [asyncio.ensure_future(_ask(app, ";")) for _ in range(3)]
+        for _ in first:
+            assert await asyncio.to_thread(reading.acquire, timeout=90)
+        refused = await asyncio.wait_for(_ask(app, ";"), 90)
+        other = asyncio.ensure_future(_ask(app, ";", "127.0.0.2"))
+        assert await asyncio.to_thread(reading.acquire, timeout=90)
+        go_on.set()
+        return [refused, await other, *(await asyncio.gather(*first))]
+
+    refused, *answered = asyncio.run(ask())
+    assert (refused.status_code, refused.json()["code"]) == (429, "too_busy")
+    assert "3 of them have this key and address" in refused.json()["detail"]
+    assert [one.json()["code"] for one in answered] == ["one_statement"] * 4

@@ -88,24 +88,24 @@ def test_no_asker_has_all_processes_where_several_ask(
     monkeypatch.setattr(module, "_LONG_SECONDS", 0.0)
     monkeypatch.setattr(module, "_STOP_SECONDS", 0.0)
     pool = pool_of(most=2)
-    (first,) = pool.ask("pid", Stop("modest"))
+    pool.ask("pid", Stop("modest"))
     with asking(pool) as threads:
-        stops = [Stop("greedy") for _ in range(3)]
+        # Queries without the name of an asker count as one asker.
+        stops = [Stop() for _ in range(3)]
         endless = [threads.submit(pool.ask, "hang", stop) for stop in stops]
         until(lambda: running(pool) == 1 and waiting(pool) == 2)
-        (second,) = pool.ask("pid", Stop("modest"))
-        assert second != first
+        (own,) = pool.ask("pid", Stop("modest"))
         # The process that is started in place of the one that the first of them ends is for the second, and so on.
         (process,) = (process for process in pool._processes if process.busy)
         killed(process.child.pid)
         until(lambda: process not in pool._processes and running(pool) == 1 and waiting(pool) == 2)
-        assert [pool.ask("pid", Stop("modest")) for _ in range(3)] == [[second]] * 3
+        assert [pool.ask("pid", Stop("modest")) for _ in range(3)] == [[own]] * 3
         for stop in stops:
             stop.stop()
         for asked in endless:
             with pytest.raises(QueryStopped):
                 asked.result(SECONDS)
-        assert pool.ask("pid", Stop("modest")) == [second]
+        assert pool.ask("pid", Stop("modest")) == [own]
 
 
 def test_an_asker_waits_for_a_further_process_beside_one_that_is_left_to_another(
@@ -318,6 +318,19 @@ def test_a_slow_start_only_makes_the_query_wait_until_it_is_stopped(
         stop.stop()
         with pytest.raises(QueryStopped):
             asked.result(SECONDS)
+
+
+def test_a_start_that_hangs_is_tried_again(
+    pool_of: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(module, "_LONGEST_START_SECONDS", 30.0)
+    begun = tmp_path / "begun"
+    pool = pool_of(program=starting(begun, "if count == 1: import time; time.sleep(3600)"))
+    with asking(pool) as threads:
+        asked = threads.submit(pool.ask, "echo x")
+        until(lambda: begun.exists() and begun.read_text().endswith(" "))
+        pool._processes[0].since -= 30.0
+        assert asked.result(SECONDS) == ["x"]
 
 
 def test_a_program_that_does_not_start_is_no_endless_wait(pool_of: Callable[..., Pool], tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ that runs out of memory says which query needed too much.
 
 The first process is started by the first query. Another one is started when a query runs or waits for long and no
 process is free, so that the next query finds one; a process that ends is replaced, and one that is left over for long
-is ended. Where several askers ask, none of them has all processes: however much one asks, the others find one.
+is ended. No asker has all processes: however much one asks, the others find one.
 
 Nothing but a start that fails by itself makes the queue refuse a query: a slow start, and one that is killed, only make
 it wait until it is stopped.
@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, wait
 from contextlib import suppress
@@ -42,8 +43,8 @@ _HEAVY_PROCESSOR_SECONDS = 5.0
 _STOP_PROCESSOR_SECONDS = 2.0
 _STOP_SECONDS = 5.0
 _IDLE_SECONDS = 60.0
-# For so long after its last query an asker has one process left to it by the others.
-_SHARE_SECONDS = 600.0
+# A process that is not ready after so long hangs: on a machine with ten times the load a start takes two minutes.
+_LONGEST_START_SECONDS = 600.0
 # The pause after a start that failed; each further one doubles it.
 _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 10.0
 # So many processes in a row that end by themselves before they are ready tell of a broken installation.
@@ -82,14 +83,16 @@ class _Waiting:
 class _Process:
     """A process, and when the query in it came, or the last one went.
 
-    `asker` has, or last had, a query in it, or in the process that it replaces. `used` is how much of the processor the
-    process had used when the query came, or was stopped.
+    `asker` has, or last had, a query in it, or in the process that it replaces; None if nobody had. `used` is how much
+    of the processor the process had used when the query came, or was stopped.
     """
 
     child: Child
-    asker: str
+    asker: str | None = None
     busy: bool = False
-    since: float = 0.0
+    # Its end was noted, and it waits for the process that replaces it.
+    over: bool = False
+    since: float = field(default_factory=time.monotonic)
     used: float = 0.0
     stopped_at: float | None = None
     has_started: bool = False
@@ -122,9 +125,6 @@ class QueryProcesses:
         self._processes: list[_Process] = []
         # How many processes there should be.
         self._wanted = 1
-        # When each asker last asked, and the askers whose queries ended processes that are not replaced yet.
-        self._asked_at: dict[str, float] = {}
-        self._owing: list[str] = []
         self._tending: threading.Thread | None = None
         self._closed = False
         # The starts in a row that failed by themselves, and why the last of them did.
@@ -145,12 +145,12 @@ class QueryProcesses:
     def pids(self) -> list[int]:
         """Return the numbers of the processes."""
         with self._changed:
-            return [process.child.pid for process in self._processes]
+            return [process.child.pid for process in self._processes if not process.over]
 
     def processor_seconds(self) -> float:
         """Return the seconds of the processor that those processes have used."""
         with self._changed:
-            return sum(process.child.processor_seconds() for process in self._processes)
+            return sum(process.child.processor_seconds() for process in self._processes if not process.over)
 
     def close(self) -> None:
         """End all processes."""
@@ -185,16 +185,14 @@ class QueryProcesses:
         waiting = _Waiting(stop.asker)
         with self._changed:
             self._tend()
-            self._note_asker(stop.asker)
             self._queue.append(waiting)
             self._changed.notify_all()
             try:
                 while True:
                     stop.refuse()
                     self._refuse()
-                    free = [process for process in self._processes if process.free]
-                    if free and self._next() is waiting:
-                        process = max(free, key=lambda one: self._suits(one, stop.asker))
+                    next_, process = self._next() or (None, None)
+                    if next_ is waiting and process is not None:
                         process.asker, process.busy, process.since = stop.asker, True, time.monotonic()
                         process.used, process.is_warm = process.child.processor_seconds(), True
                         return process
@@ -203,38 +201,39 @@ class QueryProcesses:
                 self._queue.remove(waiting)
                 self._changed.notify_all()
 
-    def _note_asker(self, asker: str) -> None:
-        now = time.monotonic()
-        self._asked_at = {one: at for one, at in self._asked_at.items() if now - at < _SHARE_SECONDS}
-        if asker:
-            self._asked_at[asker] = now
+    def _next(self) -> tuple[_Waiting, _Process] | None:
+        """Return the next in the queue that may have a process, and which: the first of the askers with the fewest."""
+        counts = Counter(process.asker for process in self._processes if not process.free)
+        for waiting in sorted(self._queue, key=lambda waiting: counts[waiting.asker]):
+            process = self._process_for(waiting.asker, counts[waiting.asker])
+            if process is not None:
+                return waiting, process
+        return None
 
-    def _suits(self, process: _Process, asker: str) -> tuple[Any, ...]:
-        """Return how well a process suits an asker: its own suits best, and another's worst.
-
-        Of the rest it is the one that was used last: it is warm, and the others may become idle.
-        """
-        return process.asker == asker, not process.asker, not process.slow, process.is_warm, process.since
-
-    def _next(self) -> _Waiting | None:
-        """Return the next in the queue: of the askers with the fewest processes, the first that came.
+    def _process_for(self, asker: str, count: int) -> _Process | None:
+        """Return the free process that suits an asker best, if the asker may have a further one.
 
         An asker has the processes that its queries are in, and those that start in place of processes that its queries
-        ended. Where there are several askers, one that has a process takes no other if that leaves none to the rest.
+        ended. It never has all that there may be, and only an asker that has none takes a process that was another's.
+        Its own suits best, then one that nobody had. Of these it is the one that was used last: that one is warm, and
+        the others may become idle.
         """
-        had = [process.asker for process in self._processes if not process.free] + self._owing
-        first = min(self._queue, key=lambda waiting: had.count(waiting.asker))
-        if first.asker not in had or all(asker == first.asker for asker in self._asked_at):
-            return first
-        ready = [process for process in self._processes if process.ready]
-        left = sum(process.free or process.asker != first.asker for process in ready)
-        return first if left > 1 else None
+        if count and count >= self._most - 1:
+            return None
+        free = [process for process in self._processes if process.free]
+        allowed = [process for process in free if not count or process.asker in (asker, None)]
+
+        def suits(process: _Process) -> tuple[bool, bool, bool, bool, float]:
+            is_own, is_nobodys = process.asker == asker, process.asker is None
+            return is_own, is_nobodys, not process.slow, process.is_warm, process.since
+
+        return max(allowed, key=suits, default=None)
 
     def _refuse(self) -> None:
         """Raise if no process is there, and none will be."""
         if self._closed:
             raise closed()
-        is_broken = self._failures >= _FAILED_STARTS and not self._processes
+        is_broken = self._failures >= _FAILED_STARTS and not self._living
         if is_broken and self._start_at is not None and time.monotonic() < self._start_at:
             raise not_run(self._reason)
 
@@ -294,23 +293,36 @@ class QueryProcesses:
         """Let go of processes that have ended, and end those that do not stop or are left over."""
         now = time.monotonic()
         for process in list(self._processes):
+            if process.over:
+                continue
             if process.child.ended.is_set():
-                self._processes.remove(process)
-                if not process.child.ready.is_set():
-                    self._note_failed_start(process.child.exit_code)
-                elif process.busy:
-                    self._owing.append(process.asker)
-            elif process.child.ready.is_set():
+                self._note_end(process)
+            elif not process.child.ready.is_set():
+                if now - process.since > _LONGEST_START_SECONDS:
+                    process.child.kill("stopped")
+            else:
                 if not process.has_started:
                     process.has_started, process.since = True, now
                     self._failures, self._pause, self._start_at = 0, _PAUSE_SECONDS, None
                 if process.busy or process.slow:
                     self._look_after_query(process, now)
-        del self._owing[max(0, self._wanted - len(self._processes)) :]
         free = sorted((process for process in self._processes if process.free), key=lambda one: one.since)
         if len(free) > 1 and now - free[0].since > _IDLE_SECONDS:
             free[0].child.kill("idle")
             self._wanted -= 1
+
+    @property
+    def _living(self) -> int:
+        return sum(not process.over for process in self._processes)
+
+    def _note_end(self, process: _Process) -> None:
+        process.over = True
+        if not process.child.ready.is_set():
+            self._note_failed_start(process.child.exit_code)
+        elif not process.busy:
+            process.asker = None
+        if len(self._processes) > self._wanted:
+            self._processes.remove(process)
 
     def _look_after_query(self, process: _Process, now: float) -> None:
         """Have a heavy query give way, and end a process that does not stop its query."""
@@ -318,6 +330,9 @@ class QueryProcesses:
         is_heavy = process.busy and process.stopped_at is None and used > _HEAVY_PROCESSOR_SECONDS
         if is_heavy != process.slow:
             process.slow = not process.child.give_way(is_heavy) or is_heavy
+        if process.slow and process.free:
+            # Without the right to come back it would answer the next query as slowly.
+            process.child.kill("idle")
         if process.stopped_at is not None:
             is_late = now - process.stopped_at > _STOP_SECONDS
             if is_late or used > _STOP_PROCESSOR_SECONDS:
@@ -326,16 +341,17 @@ class QueryProcesses:
     def _wants_one(self) -> bool:
         """Return whether another process is to be started now."""
         now = time.monotonic()
-        if len(self._processes) == self._wanted < self._most:
+        living = self._living
+        if living == self._wanted < self._most:
             # Where a process is free, and the next may not have it, another one is wanted as well.
             can_be_served = not self._queue or self._next() is not None
             is_next_served = any(process.starting or (process.free and can_be_served) for process in self._processes)
-            begun = [process.since for process in self._processes if process.busy]
+            begun = [process.since for process in self._processes if process.busy and not process.over]
             is_long = any(now - since > _LONG_SECONDS for since in (*begun, *(one.since for one in self._queue)))
             self._wanted += is_long and not is_next_served
         # After a start that failed the next one is for those who wait.
         is_due = self._start_at is None or (bool(self._queue) and now >= self._start_at)
-        return len(self._processes) < self._wanted and is_due
+        return living < self._wanted and is_due
 
     def _start(self) -> None:
         """Start another process, while nobody who asks waits for that alone."""
@@ -348,7 +364,10 @@ class QueryProcesses:
                 self._note_failed_start(None, getattr(error, "strerror", None) or str(error))
         else:
             with self._changed:
-                self._processes.append(_Process(child, self._owing.pop(0) if self._owing else ""))
+                ended = next((process for process in self._processes if process.over), None)
+                if ended is not None:
+                    self._processes.remove(ended)
+                self._processes.append(_Process(child, None if ended is None else ended.asker))
 
     def _note_failed_start(self, code: int | None, reason: str = "") -> None:
         """Have the next start wait, and count a start that failed by itself; a process that was killed did not."""

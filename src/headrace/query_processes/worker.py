@@ -18,13 +18,14 @@ import traceback
 from collections.abc import Mapping
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from headrace.errors import HeadraceError, ResultTooLarge, SetupError, WorkFailed
+from headrace.errors import HeadraceError, ResultTooLarge, SparkLost, WorkFailed
 from headrace.plans.catalyst import Catalyst
 from headrace.plans.failures import FAILURES, causes
 from headrace.query_processes.child import NICENESS, OUT_OF_MEMORY
@@ -56,6 +57,8 @@ _RESULT_BOUND = "spark.driver.maxResultSize"
 # All tasks make rows ready for the answer at once, in memory beside the heap, in vectors of up to twice their size.
 _VECTOR_BOUND = "org.apache.arrow.memory.OutOfMemoryException"
 _BESIDE_VECTORS = 256 * 1024 * 1024
+# The owner, or the JVM, has ended or was killed.
+_LOST = (WireBroken, SparkLost, Py4JError, EOFError, ConnectionError)
 _MOST_ASKED_BYTES = 4 * 1024 * 1024 * 1024
 
 
@@ -213,9 +216,10 @@ def _spark(begin: Mapping[str, Any]) -> SparkSession:
     )
 
 
-def _end() -> None:
+def _end() -> NoReturn:
     """End this process and its JVM, whatever they are doing."""
-    os.killpg(os.getpgrp(), signal.SIGKILL)
+    while True:
+        os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 def _end_with_owner(wire: socket.socket) -> None:
@@ -234,6 +238,18 @@ def _end_with_jvm(jvm: Jvm) -> None:
     _end()
 
 
+def _started(wire: socket.socket, scratch: Scratch) -> Worker:
+    """Start Spark and report that the process is ready."""
+    try:
+        begin = receive(wire, 0).head
+        worker = Worker(wire, _spark(begin), scratch, begin["bytes"])
+        worker.begin()
+        return worker
+    except BaseException:
+        scratch.close()
+        raise
+
+
 def main(descriptor: int) -> None:
     """Be a query process."""
     # Ctrl-C at a terminal is for the owner, who ends this process by hanging up.
@@ -244,20 +260,19 @@ def main(descriptor: int) -> None:
     give_way_when_woken()
     wire = socket.socket(fileno=descriptor)
     threading.Thread(target=_end_with_owner, args=(wire,), daemon=True).start()
-    scratch = Scratch()
     try:
-        begin = receive(wire, 0).head
-        spark = _spark(begin)
-        worker = Worker(wire, spark, scratch, begin["bytes"])
-        worker.begin()
+        scratch = Scratch()
+        worker = _started(wire, scratch)
+    except _LOST:
+        _end()
+    except BaseException:
+        # Here no Spark can be started: the code says that nobody has killed this process. Its owner ends its JVM.
+        traceback.print_exc()
+        os._exit(CANNOT_START)
+    try:
         worker.listen()
     except WireBroken:
         pass
-    except SetupError:
-        # Here no Spark can be started: the code says that nobody has killed this process.
-        traceback.print_exc()
-        scratch.close()
-        os._exit(CANNOT_START)
     except Exception:
         traceback.print_exc()
     finally:

@@ -90,6 +90,11 @@ def access_in(scope: Scope) -> Access:
     return scope.get(ACCESS) or Access("nobody")
 
 
+def asker_of(request: Request) -> str:
+    """Return the name that tells senders of requests apart: their key and their address."""
+    return f"{access_in(request.scope).who} {'' if request.client is None else request.client.host}"
+
+
 def still_holds(scope: Scope) -> bool:
     """Whether what a request was let in for holds now: its key may have been revoked, or may do other things."""
     still: Callable[[], bool] | None = scope.get(STILL)

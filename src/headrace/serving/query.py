@@ -19,7 +19,7 @@ from headrace.epoch.digest import digest
 from headrace.epoch.receipt import Receipt
 from headrace.errors import RelationNameError, ResultTooLarge
 from headrace.query_processes.pool import Stop
-from headrace.serving.access import access_in, judged, names_read, seen, shown, told_as_unknown, told_unknown
+from headrace.serving.access import access_in, asker_of, judged, names_read, seen, shown, told_as_unknown, told_unknown
 from headrace.serving.bodies import read_small_body
 from headrace.serving.ingress import KEY_LENGTH
 from headrace.serving.openapi import DefinedBody, ReceiptBody, body, refusals
@@ -159,7 +159,7 @@ async def answer(
     """
     refuse_long(sql, service.settings.serve_sql_characters)
     access = access_in(request.scope)
-    stop = Stop(f"{access.who} {'' if request.client is None else request.client.host}")
+    stop = Stop(asker_of(request))
 
     def read() -> PreparedStatement[tuple[pa.Table | Receipt | None, int]]:
         with _LONG_TURN if len(sql) > _LONG else nullcontext():

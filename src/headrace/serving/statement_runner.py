@@ -15,6 +15,7 @@ from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 
 from headrace.errors import QueryStopped
+from headrace.serving.access import asker_of
 from headrace.serving.connections import hang_up
 from headrace.serving.problems import Refusal
 from headrace.serving.submissions import note_outcome
@@ -51,7 +52,8 @@ class StatementRunner:
     def __init__(self, slots: int) -> None:
         self._slots = slots
         self._lock = threading.Lock()
-        self._running: dict[Future[Any], Stops] = {}
+        # With the asker of each.
+        self._running: dict[Future[Any], tuple[str, Stops]] = {}
 
     def limit(self, slots: int) -> None:
         """Run so many at once from now on."""
@@ -68,17 +70,10 @@ class StatementRunner:
         """What the work that is read comes to within so many seconds."""
         running: Future[T] = Future()
         running.set_running_or_notify_cancel()
+        asker = asker_of(request)
         with self._lock:
-            if len(self._running) >= self._slots:
-                raise Refusal(
-                    429,
-                    "too_busy",
-                    "too many queries are under way",
-                    detail=f"{self._slots} run at once, which is the limit.",
-                    hint="send the request again after the seconds that Retry-After names",
-                    headers={"Retry-After": "1"},
-                )
-            self._running[running] = stops
+            self._refuse(asker)
+            self._running[running] = asker, stops
         try:
             # It has its slot already: reading takes the interpreter from the epochs.
             work = await run_in_threadpool(read)
@@ -92,6 +87,25 @@ class StatementRunner:
             return await self._waited(running, gone, stops, seconds, work.changes)
         finally:
             gone.cancel()
+
+    def _refuse(self, asker: str) -> None:
+        """Raise if all slots are taken, or as many as one asker may have: a quarter is left to others."""
+        most_of_one = self._slots - self._slots // 4
+        own = sum(each == asker for each, _ in self._running.values())
+        if own >= most_of_one:
+            detail = f"{own} of them have this key and address, which is the limit."
+        elif len(self._running) >= self._slots:
+            detail = f"{self._slots} run at once, which is the limit."
+        else:
+            return
+        raise Refusal(
+            429,
+            "too_busy",
+            "too many queries are under way",
+            detail=detail,
+            hint="send the request again after the seconds that Retry-After names",
+            headers={"Retry-After": "1"},
+        )
 
     async def _waited(
         self, running: Future[T], gone: asyncio.Future[None], stops: Stops, seconds: float, changes: bool
@@ -139,7 +153,7 @@ class StatementRunner:
     def close(self) -> None:
         """Wait until every query has ended; one that takes long is stopped."""
         wait(list(self._running), _END_SECONDS)
-        for running, stops in list(self._running.items()):
+        for running, (_, stops) in list(self._running.items()):
             stops.stop()
             wait([running], _GIVE_UP_SECONDS)
 
