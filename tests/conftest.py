@@ -97,7 +97,7 @@ def object_store() -> Iterator[ObjectStore]:
         yield store
 
 
-@pytest.fixture(params=["disk", "object store"])
+@pytest.fixture(params=["disk", pytest.param("object store", marks=pytest.mark.slow)])
 def location(request: pytest.FixtureRequest, tmp_path: Path) -> Location:
     """An empty location for a home, of either making."""
     if request.param == "disk":

@@ -7,8 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,51 +17,43 @@ from headrace.query_processes.child import Child
 from headrace.query_processes.question import Question
 from tests.e2e.conftest import Served, query_processes
 from tests.ending_with_us import ending_with_us
+from tests.waiting import PATIENCE, until
 
-# Spark evaluates it while it analyzes, in one piece that nothing interrupts.
-UNSTOPPABLE = "levenshtein(repeat('a', 300000), repeat('b', 300000))"
-# Far less than what is asked takes, far more than the rest takes on a machine that is busy otherwise.
-SECONDS = 60.0
+# Spark evaluates it while it analyzes, in one piece that nothing interrupts; it takes hours.
+UNSTOPPABLE = "levenshtein(repeat('a', 3000000), repeat('b', 3000000))"
 
 
-def push(server: Served, number: int) -> float:
-    """Seconds that an epoch with views took."""
-    begun = time.monotonic()
+def push(server: Served, number: int) -> None:
+    """Commit an epoch with views."""
     answer = server.push("items", json.dumps({"insert": {"id": number, "name": "n", "price": "1.00"}}))
     assert answer.status_code == 200, answer.text
-    return time.monotonic() - begun
 
 
 def refused(server: Served, sql: str, code: str, **parts: Any) -> None:
-    begun = time.monotonic()
     answer = server.query(sql, **parts)
     assert (answer.status_code, answer.json()["code"]) == (400, code), answer.text
-    assert time.monotonic() - begun < SECONDS
 
 
 def counted(server: Served, sql: str = "SELECT count(*) AS n FROM items WHERE id > 0") -> int:
-    begun = time.monotonic()
-    rows = server.asked(sql)
-    assert time.monotonic() - begun < SECONDS
-    return rows[0]["n"]
+    return server.asked(sql)[0]["n"]
 
 
 def test_a_query_that_cannot_be_stopped_is_ended_and_the_next_is_answered(server: Served) -> None:
     push(server, 1)
     refused(server, f"SELECT * FROM VALUES ({UNSTOPPABLE}) AS v(x)", "timeout", timeout_seconds=3)
     assert counted(server) == 1
-    assert push(server, 2) < SECONDS
+    push(server, 2)
 
 
 @pytest.mark.slow
 def test_a_process_answers_what_was_stopped_when_nothing_of_it_runs_any_more() -> None:
     child = Child(query_processes().allowance)
     try:
-        assert child.ready.wait(3 * SECONDS)
+        assert child.ready.wait(PATIENCE)
         answer = child.ask(Question("rows", "SELECT count(id) AS n FROM range(1000000000000)", {}))
         _worked(child)
         child.stop()
-        assert answer.result(3 * SECONDS).head["error"]["code"] == "query_stopped"
+        assert answer.result(PATIENCE).head["error"]["code"] == "query_stopped"
         # One row of each task takes minutes, and Spark calls the job cancelled at once.
         row = "levenshtein(repeat('a', 200000 + int(id)), repeat('b', 200000))"
         answer = child.ask(Question("rows", f"SELECT max({row}) AS n FROM range(0, 2, 1, 2)", {}))
@@ -73,13 +63,13 @@ def test_a_process_answers_what_was_stopped_when_nothing_of_it_runs_any_more() -
         assert not answer.done()
     finally:
         child.kill("closed")
-    assert child.ended.wait(SECONDS)
+    assert child.ended.wait(PATIENCE)
 
 
 def _worked(child: Child) -> None:
     """Wait until a process has used more of the processor than a query takes to begin."""
     used = child.processor_seconds()
-    _until(lambda: child.processor_seconds() - used > 6)
+    until(lambda: child.processor_seconds() - used > 6)
 
 
 @pytest.mark.slow
@@ -89,16 +79,14 @@ def test_a_query_that_takes_all_memory_is_refused_and_others_are_answered(server
         # Of long texts, so that the memory is used up before the time is, also beside other work.
         texts = "SELECT size(collect_list(concat(repeat('a', 20000), id))) AS n FROM range(100000000)"
         greedy = askers.submit(server.query, texts)
-        slowest = 0.0
         for number in range(2, 200):
-            slowest = max(slowest, push(server, number))
+            push(server, number)
             if greedy.done():
                 break
-        answer = greedy.result(SECONDS)
+        answer = greedy.result(PATIENCE)
     assert answer.status_code == 400, answer.text
     assert "more memory" in answer.json()["message"]
     assert counted(server) > 0
-    assert slowest < SECONDS
 
 
 def test_the_next_query_is_answered_after_a_process_was_killed(server: Served) -> None:
@@ -106,7 +94,7 @@ def test_the_next_query_is_answered_after_a_process_was_killed(server: Served) -
     assert counted(server) == 1
     for pid in query_processes().pids():
         os.killpg(pid, signal.SIGKILL)
-    _until(lambda: _is_answered(server))
+    until(lambda: _is_answered(server))
     assert counted(server) == 1
 
 
@@ -118,7 +106,7 @@ def _is_answered(server: Served) -> bool:
 
 
 def test_changes_are_worked_out_apart(server: Served) -> None:
-    _until(lambda: _is_answered(server))
+    until(lambda: _is_answered(server))
     server.push("parts", '{"insert": {"id": 1, "name": "a", "price": "1.25"}}')
     made = server.query("INSERT INTO parts SELECT id + 1, upper(name), price * 2 FROM parts")
     assert made.status_code == 200, made.text
@@ -154,12 +142,12 @@ def test_no_epoch_waits_for_a_change_that_never_ends(server: Served) -> None:
             f"UPDATE items SET name = 'x' WHERE id + {UNSTOPPABLE} > 0",
             f"INSERT INTO notes VALUES ({UNSTOPPABLE}, 'x')",
         ]
-        asked = [askers.submit(refused, server, sql, "timeout", timeout_seconds=6) for sql in hostile]
-        epochs = [push(server, number) for number in range(2, 6)]
+        asked = [askers.submit(refused, server, sql, "timeout", timeout_seconds=30) for sql in hostile]
+        for number in range(2, 6):
+            push(server, number)
         assert not any(one.done() for one in asked)
         for one in asked:
             one.result()
-    assert max(epochs) < 6
     assert counted(server) == 5
     assert server.rows("notes") == []
 
@@ -189,7 +177,7 @@ def test_query_processes_end_with_their_owner_however_it_ends() -> None:
         finally:
             owner.kill()
         owner.wait()
-        _until(lambda: not _members(group))
+        until(lambda: not _members(group))
 
 
 def _members(group: int) -> list[int]:
@@ -203,10 +191,3 @@ def _members(group: int) -> list[int]:
         if int(its_group) == group and state != "Z":
             found.append(int(stat.parent.name))
     return found
-
-
-def _until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 3 * SECONDS
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""pytest plugin that writes the selected tests and each of their phases to the file named by HEADRACE_TEST_RESULTS."""
+"""pytest plugin that writes the selected tests and each of their phases to the file named by TEST_RESULTS_FILE."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from tests.runner.results import Outcome, Phase
 
-FILE = "HEADRACE_TEST_RESULTS"
+FILE = "TEST_RESULTS_FILE"
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

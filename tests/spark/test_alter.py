@@ -17,6 +17,7 @@ from tests.changes import delete, insert, rows
 VIEW_LATER = ("as_of", "schema")
 
 
+@pytest.mark.slow
 def test_an_added_column_is_null_in_what_was_there(reopen: Reopen) -> None:
     hr = reopen()
     hr.execute("""

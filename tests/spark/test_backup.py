@@ -9,6 +9,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import headrace
 from headrace.ledger.backup import read_manifest, restore
 from headrace.ledger.base import Base
@@ -32,6 +34,7 @@ def change(i: int) -> list[dict[str, Any]]:
     return [{"insert": {"id": i, "g": f"g{i % 4}", "v": i * 7 % 11}}, *gone]
 
 
+@pytest.mark.slow
 def test_a_backup_of_a_home_at_work(spark: Any, tmp_path: Path) -> None:
     with headrace.open(str(tmp_path / "home"), spark=spark, inline_bytes=300) as hr:
         hr.execute(SETUP)

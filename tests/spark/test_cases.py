@@ -32,6 +32,7 @@ def check(trial: Trial, seen: int = 0) -> None:
     assert not faults, "\n\n".join(shown)
 
 
+@pytest.mark.slow
 def test_every_view_is_right_over_nothing(everything: Trial) -> None:
     everything.judge_all("empty home")
     check(everything)

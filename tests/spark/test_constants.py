@@ -117,7 +117,7 @@ STEPS: tuple[dict[str, list[dict[str, Any]]], ...] = (
 )
 
 
-@pytest.mark.parametrize("views", [VIEWS[::8], pytest.param(VIEWS, marks=pytest.mark.slow)], ids=["some", "all"])
+@pytest.mark.parametrize("views", [VIEWS[::16], pytest.param(VIEWS, marks=pytest.mark.slow)], ids=["some", "all"])
 def test_maintained_constants_are_sparks(home: Any, views: Sequence[str]) -> None:
     home.execute("CREATE TABLE t (id INT PRIMARY KEY, x INT); CREATE TABLE u (id INT PRIMARY KEY, y INT)")
     for number, sql in enumerate(views):
@@ -130,7 +130,7 @@ def test_maintained_constants_are_sparks(home: Any, views: Sequence[str]) -> Non
 
 
 @pytest.mark.parametrize(
-    "views", [FROM_BELOW[::8], pytest.param(FROM_BELOW, marks=pytest.mark.slow)], ids=["some", "all"]
+    "views", [FROM_BELOW[::16], pytest.param(FROM_BELOW, marks=pytest.mark.slow)], ids=["some", "all"]
 )
 def test_constants_from_below_are_sparks(home: Any, spark: SparkSession, views: Sequence[str]) -> None:
     """Each query is asked alone, over tables of which Spark knows no more than their columns.

@@ -33,6 +33,7 @@ def rows(hr: Any, name: str, epoch: int | None = None) -> Counter[tuple[Any, ...
     return Counter(tuple(row.values()) for row in hr.query(f"SELECT * FROM {name}", epoch=epoch).to_pylist())
 
 
+@pytest.mark.parametrize("location", ["disk", "object store"], indirect=True)
 def test_a_home_lives_at_either_location(location: Location, spark: SparkSession) -> None:
     settings = settings_for(location)
     past: dict[int, Counter[tuple[Any, ...]]] = {}

@@ -12,6 +12,7 @@ import headrace
 from headrace.errors import ChangesRejected, HeadraceError, HomeBusy, HomeClosed, OwnerLost, ReadOnly
 from headrace.home_elsewhere import ask_home
 from tests.changes import delete, insert, rows_of
+from tests.thinned import thinned
 
 TABLES = """
 CREATE TABLE t (id BIGINT PRIMARY KEY, g STRING, v INT);
@@ -54,7 +55,7 @@ def test_the_clock_is_no_such_function(shop: Any) -> None:
     assert rows_of(shop, "x") == [(1,)]
 
 
-@pytest.mark.parametrize("sql", ODD)
+@pytest.mark.parametrize("sql", thinned(ODD, 5))
 def test_a_fallback_is_told_and_right(shop: Any, sql: str) -> None:
     shop.apply({"t": [insert(id=i, g="ab"[i % 2], v=i) for i in range(6)], "bag": [insert(a=2, s="x")]})
     shop.execute(f"CREATE VIEW odd AS {sql}")

@@ -68,6 +68,7 @@ def test_into_its_own_table_what_was_left_out_comes(home: Any) -> None:
     assert home.verify().ok
 
 
+@pytest.mark.slow
 def test_what_is_old_is_let_go_a_part_at_a_time(home: Any) -> None:
     shop(home, ", raw_retention = '5 rows', max_records = 4")
     some(home)

@@ -160,6 +160,7 @@ def test_statements_of_one_table_build_on_each_other(shop: Any) -> None:
     check(shop)
 
 
+@pytest.mark.slow
 def test_sequences_and_tombstones_hold_within_a_group(shop: Any, apart: Any) -> None:
     for home in (shop, apart):
         home.apply({"seq": [insert(id=1, v=1, at=5), insert(id=2, v=2, at=5)]})
@@ -201,6 +202,7 @@ def test_a_rejected_call_in_the_middle_leaves_no_trace(shop: Any) -> None:
     check(shop)
 
 
+@pytest.mark.slow
 def test_a_statement_that_reads_a_changed_view_waits_for_the_next_epoch(shop: Any, apart: Any) -> None:
     for home in (shop, apart):
         home.apply({"t": [insert(id=1, g="a", v=20)], "bag": [insert(a=1, s="x")]})
@@ -283,6 +285,7 @@ def test_calls_on_which_a_view_fails_are_found_by_trying_each_apart(shop: Any, a
     check(shop)
 
 
+@pytest.mark.slow
 def test_large_changes_are_read_by_the_statements_after_them(shop: Any, apart: Any) -> None:
     for home in (shop, apart):
         home.execute("INSERT INTO t SELECT id, 'a', 1 FROM range(60000)")

@@ -54,6 +54,7 @@ def shown(home: Any) -> dict[str, Any]:
     return told
 
 
+@pytest.mark.slow
 def test_a_source_goes_on_though_tasks_are_killed(
     home: Any, spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

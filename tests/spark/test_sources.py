@@ -20,6 +20,7 @@ from headrace import (
     Step,
     ViewEvaluationError,
 )
+from tests.thinned import thinned
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -216,14 +217,14 @@ def test_a_bag_takes_equal_rows(home: Headrace, tmp_path: Path) -> None:
 
 
 SPARK_TABLES = {
+    "vectors": "TBLPROPERTIES ('delta.enableDeletionVectors' = true)",
     "partitioned": "PARTITIONED BY (city)",
     "mapped": "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')",
-    "vectors": "TBLPROPERTIES ('delta.enableDeletionVectors' = true)",
     "plain": "",
 }
 
 
-@pytest.mark.parametrize("kind", SPARK_TABLES)
+@pytest.mark.parametrize("kind", thinned(SPARK_TABLES, 4))
 def test_tables_that_spark_wrote(home: Headrace, spark: SparkSession, tmp_path: Path, kind: str) -> None:
     """Whatever the table asks of its readers, its rows are those that Spark reads; ancient instants included."""
     path = tmp_path / kind
@@ -280,6 +281,7 @@ def test_who_listens_is_told_how_far_it_is(home: Headrace, orders: str) -> None:
     assert views[-1].done == views[-1].total == 2
 
 
+@pytest.mark.slow
 def test_a_large_snapshot_goes_by_way_of_files(home: Headrace, tmp_path: Path) -> None:
     """More rows than a rule may bring to the driver: every view over them is filled, and maintained from there on."""
     count = 300_000

@@ -101,6 +101,7 @@ def test_a_definition_that_was_made_meanwhile_counts(shop: Any) -> None:
     assert held(shop) == [(1, 1, None)]
 
 
+@pytest.mark.slow
 def test_no_update_is_lost_among_many_writers(shop: Any) -> None:
     def write() -> None:
         for _ in range(2):

@@ -98,6 +98,7 @@ READS = (
 )
 
 
+@pytest.mark.slow
 def test_reading_beside_an_owner_is_as_reading_alone(
     home: Any,
     spark: SparkSession,

@@ -91,7 +91,8 @@ def _follow(hr: Any, rng: random.Random, batches: int) -> None:
         assert verdict.ok, str(verdict)
 
 
-@pytest.mark.parametrize("bound", [200_000, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("bound", [200_000, 4])
 def test_extremes_that_carry_a_row_follow_random_changes(spark: SparkSession, tmp_path: Path, bound: int) -> None:
     rng = random.Random(5)
     with headrace.open(tmp_path / "home", spark=spark, small_bound=bound) as hr:
@@ -149,6 +150,7 @@ def test_a_view_made_over_nan_lets_it_go(spark: SparkSession, tmp_path: Path) ->
         assert hr.query("SELECT * FROM most").to_pylist() == [{"d": 2.0, "n": 1}]
 
 
+@pytest.mark.slow
 def test_ranges_with_ties_have_one_answer(spark: SparkSession, tmp_path: Path) -> None:
     rng = random.Random(7)
     with headrace.open(tmp_path / "home", spark=spark) as hr:
@@ -162,6 +164,7 @@ def test_ranges_with_ties_have_one_answer(spark: SparkSession, tmp_path: Path) -
         _follow(hr, rng, 3)
 
 
+@pytest.mark.slow
 def test_without_ties_the_answer_is_plain_sparks(spark: SparkSession, tmp_path: Path) -> None:
     """The rewritten functions against Spark's own, over an order in which no two rows are equal."""
     rng = random.Random(8)

@@ -86,6 +86,7 @@ def test_a_copy_has_only_what_its_epoch_needs(home: Path, tmp_path: Path) -> Non
     assert names == {path.as_posix() for path in copied} - {MANIFEST}
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_epochs_go_on_while_a_copy_is_made(home: Path, tmp_path: Path) -> None:
     ledger = opened(home)

@@ -319,6 +319,7 @@ def test_strange_files_are_left_alone_while_a_fold_goes_on(location: Location) -
     assert all(path.is_file() for path in strange)
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_files_stay_bounded(tmp_path: Path) -> None:
     home = Home(tmp_path, keep_epochs=64)

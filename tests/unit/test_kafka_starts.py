@@ -48,6 +48,7 @@ def ids(host: Host) -> Sequence[int]:
     return sorted(row[0] for row in host.holds("t"))
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_a_topic_that_is_not_there_is_told_and_read_once_it_is(
     brokers: tuple[str, Write], capfd: pytest.CaptureFixture[str]

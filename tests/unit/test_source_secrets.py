@@ -107,6 +107,7 @@ def test_what_a_library_says_of_a_secret_is_told_without_it(caplog: pytest.LogCa
     assert "hunter2" not in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_a_source_without_its_secret_is_in_nobody_elses_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host = host_with("a", "b")
