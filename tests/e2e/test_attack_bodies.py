@@ -23,6 +23,7 @@ def _peak_megabytes() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
 
 
+@pytest.mark.slow
 def test_weights_cost_what_they_stand_for(server: Served) -> None:
     before = _peak_megabytes()
     line = '{"weight":10000,"data":{"a":1,"b":"a"}}\n'

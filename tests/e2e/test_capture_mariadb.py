@@ -26,6 +26,7 @@ def afters(arrivals: list[Arrival]) -> list[Any]:
     return [json.loads(one.record.value or b"{}")["payload"]["after"] for one in data(arrivals)]
 
 
+@pytest.mark.slow
 def test_it_is_followed_row_by_row(home: Any, mariadb: Servers, monkeypatch: Any) -> None:
     url = urlsplit(mariadb.mariadb_dsn)
     monkeypatch.setenv("SHOP_PASSWORD", str(url.password))

@@ -169,6 +169,7 @@ def test_topics_of_a_pattern_are_read_by_whom_the_broker_knows(
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_a_wrong_password_is_told_and_mended_by_two_statements(
     home: BareHome,
     broker: Secured,
@@ -192,6 +193,7 @@ def test_a_wrong_password_is_told_and_mended_by_two_statements(
     assert shown(home)["state"] == "Running"
 
 
+@pytest.mark.slow
 def test_a_certificate_that_nobody_trusts_is_told(
     home: BareHome, broker: Secured, monkeypatch: pytest.MonkeyPatch
 ) -> None:

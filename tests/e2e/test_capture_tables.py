@@ -49,6 +49,7 @@ def test_a_table_among_others_that_is_not_there_is_told(database: Database) -> N
     assert "no table public.ordres" in refused(database, tables="orders, ordres").message
 
 
+@pytest.mark.slow
 def test_a_table_whose_rows_nobody_could_change_any_more_is_not_published(database: Database) -> None:
     database.run(
         "CREATE TABLE audit (n INT)",

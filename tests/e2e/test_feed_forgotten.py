@@ -43,6 +43,7 @@ def shown(hr: BareHome) -> dict[str, Any]:
     return hr.execute("SHOW CHANGEFEEDS").to_pylist()[0]
 
 
+@pytest.mark.slow
 def test_a_broker_that_was_put_back_to_an_older_copy_is_noticed(tmp_path: Path, local_servers: Servers) -> None:
     hr = BareHome(tmp_path / "home")
     try:

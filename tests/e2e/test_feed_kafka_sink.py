@@ -328,6 +328,7 @@ def test_progress_is_forgotten_with_its_feed_and_found_far_back(servers: Servers
     assert read_progress(other, "shared.progress") is not None
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_not_there_is_said_to_be_so() -> None:
     with pytest.raises(SinkUnavailable, match=r"does not answer|could not be created"):
         SINK.open(target("127.0.0.1:1/topic"))

@@ -68,6 +68,7 @@ def answered(verb: str, folder: Path, *options: str) -> Any:
     return json.loads(out)
 
 
+@pytest.mark.slow
 def test_servers_in_the_background(folder: Path) -> None:
     code, out, _ = said("status", folder)
     assert (code, out.startswith("no servers run in ")) == (1, True)
@@ -147,6 +148,7 @@ def test_a_server_that_ends_by_itself_is_told(folder: Path) -> None:
     assert err.startswith("error: postgres has ended by itself\ndetail: ")
 
 
+@pytest.mark.slow
 def test_a_start_in_the_background_that_fails_tells_why(folder: Path) -> None:
     """A folder that is PostgreSQL's data in name only."""
     data = folder / "postgres" / "data"
@@ -181,6 +183,7 @@ def test_new_lines_are_followed(folder: Path) -> None:
     assert process.returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("verb", "told"), [("logs", "there are no logs"), ("logs oracle", "there is no server oracle")]
 )

@@ -36,6 +36,7 @@ def run(servers: Servers, *statements: str) -> tuple[tuple[object, ...], ...]:
         return cursor.fetchall()
 
 
+@pytest.mark.slow
 def test_it_keeps_its_data_when_it_is_killed_and_leaves_nothing() -> None:
     with headrace.local.start(kafka=False, connect=False, postgres=False, mariadb=True) as servers:
         folder, port = servers.folder, port_of(servers.mariadb_dsn)

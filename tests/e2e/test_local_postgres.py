@@ -130,6 +130,7 @@ def test_a_half_made_database_is_made_anew(passable: Path) -> None:
         assert connection.execute("SELECT 1").fetchone() == (1,)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["killed", "ended"])
 def test_nothing_outlives_the_process_that_started_it(way: str) -> None:
     program = """
@@ -186,6 +187,7 @@ def test_programs_that_are_closed_to_that_user_are_copied(
         assert passable in program.parents
 
 
+@pytest.mark.slow
 def test_one_that_refuses_its_parameters_tells_why(passable: Path) -> None:
     with pytest.raises(SetupError, match="postgres ended while it was started") as told:
         headrace.local.start(

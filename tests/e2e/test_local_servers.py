@@ -124,6 +124,7 @@ def test_snapshot_and_stream(local_servers: Servers, captured: str) -> None:
     assert captured_ids(local_servers, captured, {3}) == [("r", 1), ("c", 2), ("u", 2), ("d", 1), ("c", 3)]
 
 
+@pytest.mark.slow
 def test_broker_killed(local_servers: Servers, captured: str) -> None:
     assert captured_ids(local_servers, captured, {1}) == [("r", 1)]
     bootstrap, pid = local_servers.bootstrap, local_servers.kafka.pid

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.ending_with_us import ending_with_us
 from tests.runner.leftovers import checkout_files, kill, processes_with, wait_for_processes
 from tests.runner.plugin import FILE
 from tests.runner.report import print_failure, print_summary
@@ -47,7 +48,7 @@ class LaneProcess:
         self.has_failed = False
         self.may_be_empty = "-k" in arguments
         self.reader = PhaseReader(folder / f"{name}.results")
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.runner.plugin", *arguments]
+        command = ending_with_us([sys.executable, "-m", "pytest", "-q", "-p", "tests.runner.plugin", *arguments])
         environment = {**os.environ, FILE: str(folder / f"{name}.results"), "TMPDIR": str(folder)}
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         with open(self.log, "wb") as log:
@@ -182,7 +183,7 @@ def run_folder() -> Iterator[Path]:
 def busy_loops(count: int) -> Iterator[None]:
     """Keep so many processors busy."""
     loop = f"import time\nends = time.monotonic() + {2 * _LONGEST_SECONDS}\nwhile time.monotonic() < ends: pass"
-    loops = [subprocess.Popen([sys.executable, "-c", loop]) for _ in range(count)]
+    loops = [subprocess.Popen(ending_with_us([sys.executable, "-c", loop])) for _ in range(count)]
     try:
         yield
     finally:

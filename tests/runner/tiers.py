@@ -101,13 +101,13 @@ def _lanes(name: str, paths: list[Path], count: int, marks: str = "") -> tuple[L
 
 _FILES = _files_by_part()
 _DEFAULT = "not slow"
-# Spark starts once in each of these two, the servers once in the second.
+# Spark starts once in each of these, the servers once in the last.
 _WITH_SPARK = (
-    *_lanes("engine", _FILES["views"] + _FILES["engine"], 1, _DEFAULT),
+    *_lanes("engine", _FILES["views"] + _FILES["engine"], 2, _DEFAULT),
     *_lanes("servers", _FILES["kills"] + _FILES["capture"] + _FILES["feeds"] + _FILES["server"], 1, _DEFAULT),
 )
 FAST = Tier("fast", _lanes("unit", _FILES["unit"], 4, f"{_DEFAULT} and not java and not thorough"))
-TEST = Tier("test", (*_WITH_SPARK, *_lanes("unit", _FILES["unit"], 2, _DEFAULT)))
+TEST = Tier("test", (*_WITH_SPARK, *_lanes("unit", _FILES["unit"], 1, _DEFAULT)))
 STEADY = Tier("steady", (*_WITH_SPARK, *_lanes("unit", _FILES["unit"], 1, f"{_DEFAULT} and (java or thorough)")))
 _LANE_COUNTS = {"unit": 4, "cluster": 1, "kills": 1}
 PARTS = {part: Tier(part, _lanes(part, files, _LANE_COUNTS.get(part, 2))) for part, files in _FILES.items()}

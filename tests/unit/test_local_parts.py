@@ -249,6 +249,7 @@ def test_down_waits_for_the_end_of_the_process_not_of_its_claim_alone(
     assert not end_running(tmp_path)
 
 
+@pytest.mark.slow
 def test_servers_that_do_not_end_are_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holding: Callable[[str], subprocess.Popen[str]]
 ) -> None:
