@@ -261,9 +261,10 @@ def test_trailers_without_end_are_cut_off() -> None:
         pytest.fail("trailers may be without end")
 
 
-def test_a_head_that_is_too_long_is_told_so() -> None:
+@pytest.mark.parametrize("end", [b"", b" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"], ids=["endless", "whole"])
+def test_a_head_that_is_too_long_is_told_so(end: bytes) -> None:
     with serving() as (port, _), _connect(port) as client:
-        client.sendall(b"GET /slow?" + b"a" * 70_000)
+        client.sendall(b"GET /slow?" + b"a" * 70_000 + end)
         head, _, content = _whole(client).partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 431 ")
         assert json.loads(content)["code"] == "headers_too_large"

@@ -25,6 +25,7 @@ _REFUSALS = {
     413: "The body is too large.",
     422: "The changes, or the parameters, are not as they must be; nothing was applied.",
     429: "Too much is under way; Retry-After says when to come back.",
+    431: "The URL and the headers are too long.",
     503: "The machine failed; Retry-After says when to send it again. Without it: no longer the owner of its home.",
 }
 
@@ -85,7 +86,7 @@ def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
     schema = Problem.model_json_schema()
     return {
         status: {"description": _REFUSALS[status], "content": {MEDIA_TYPE: {"schema": schema}}}
-        for status in sorted({401, 403, *statuses})
+        for status in sorted({401, 403, 431, *statuses})
     }
 
 

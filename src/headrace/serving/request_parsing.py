@@ -32,6 +32,7 @@ class RequestParsing(HttpToolsProtocol):
 
     _unparsed = 0
     _goes_on = False
+    url = b""
 
     def data_received(self, data: bytes) -> None:
         """Read what came."""
@@ -40,12 +41,19 @@ class RequestParsing(HttpToolsProtocol):
         try:
             self._feed(data)
         except httptools.HttpParserError:
+            if len(self.url) >= _HEAD_BYTES:
+                # A whole head, in one piece: httptools reads no URL of that length.
+                self._refuse_head()
+                return
             _log.info("a request is no HTTP: %s", self.client)
             self.send_400_response("Invalid HTTP request received.")
             return
         if self._unparsed > _HEAD_BYTES and not self.transport.is_closing():
-            self.transport.write(_TOO_LONG)
-            self.transport.close()
+            self._refuse_head()
+
+    def _refuse_head(self) -> None:
+        self.transport.write(_TOO_LONG)
+        self.transport.close()
 
     def _feed(self, data: bytes) -> None:
         while data:
