@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.ending_with_us import ending_with_us
-from tests.runner.leftovers import checkout_files, kill, processes_with, wait_for_processes
+from tests.runner.leftovers import adopt_orphans, checkout_files, descendants, kill, reap, wait_for_descendants
 from tests.runner.plugin import FILE
 from tests.runner.report import print_failure, print_summary
 from tests.runner.results import PhaseReader, Results
@@ -123,7 +123,7 @@ def run_again(failed: Sequence[str], folder: Path, root: Path = ROOT) -> tuple[R
 def run_tier(tier: Tier, folder: Path) -> tuple[bool, int]:
     """Run a tier and print its summary; return whether it is green, and how many tests were unsteady."""
     started_at = time.monotonic()
-    before = checkout_files(ROOT)
+    files_before, processes_before = checkout_files(ROOT), set(descendants())
     print(f"{tier.name}: {len(tier.lanes)} processes: {', '.join(lane.name for lane in tier.lanes)}", flush=True)
     results, problems = run_lanes([(lane.name, lane.arguments()) for lane in tier.lanes], folder)
     first = results.of("failed")
@@ -142,7 +142,7 @@ def run_tier(tier: Tier, folder: Path) -> tuple[bool, int]:
                 unsteady.append(result)
             else:
                 print_failure(result)
-    problems += _leftovers(before, folder)
+    problems += _leftovers(files_before, processes_before)
     green = not results.of("failed") and not problems and bool(results.by_test)
     print_summary(tier.name, results, unsteady, problems, time.monotonic() - started_at, _processor_seconds())
     return green, len(unsteady)
@@ -154,28 +154,28 @@ def _processor_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _leftovers(before: set[str], folder: Path) -> list[str]:
-    remaining = wait_for_processes(str(folder), _LEFTOVER_SECONDS)
-    kill(remaining, str(folder))
+def _leftovers(files_before: set[str], processes_before: set[int]) -> list[str]:
+    remaining = wait_for_descendants(_LEFTOVER_SECONDS, processes_before)
+    kill(remaining)
+    wait_for_descendants(_LEFTOVER_SECONDS, processes_before)
+    reap()
     return [
         *(f"a process outlived its test: {number} {command}" for number, command in remaining.items()),
-        *(f"left in the checkout: {path!r}" for path in sorted(checkout_files(ROOT) - before)),
+        *(f"left in the checkout: {path!r}" for path in sorted(checkout_files(ROOT) - files_before)),
     ]
 
 
 @contextmanager
 def run_folder() -> Iterator[Path]:
-    """Make a temporary folder for one run and remove it at the end.
-
-    All processes of the run have the folder's name in their environment, as TMPDIR.
-    """
+    """Make a temporary folder for one run; at the end, remove it and kill the processes that the run started."""
+    before = set(descendants())
     folder = Path(tempfile.mkdtemp(prefix="hr-"))
     # Servers that refuse to run as root keep their data inside, as another user.
     folder.chmod(0o711)
     try:
         yield folder
     finally:
-        kill(processes_with(str(folder)), str(folder))
+        kill(descendants().keys() - before)
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -221,6 +221,7 @@ def main() -> int:
     parser.add_argument("--steady", action="store_true", help="tests with Spark and servers, twice, beside busy loops")
     asked, further = parser.parse_known_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    adopt_orphans()
     if asked.steady:
         return 0 if _run_steady() else 1
     if asked.part is None:

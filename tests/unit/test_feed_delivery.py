@@ -12,6 +12,8 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from headrace.catalog.make import make_table
 from headrace.definitions.adopt import adopt
+from headrace.errors import FeedError
+from headrace.feeds.files import folder_of
 from headrace.feeds.parked import find_parked, parked_table
 from headrace.intake.table import TableContract
 from tests.bare_home import BareHome
@@ -250,6 +252,17 @@ def test_the_lag_is_zero_only_when_all_is_told(table: Any, receiver: Receiver, s
     table.execute("RESUME CHANGEFEED f")
     until(lambda: feed(table)["lag"] == 0)
     assert numbers(receiver) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("location", ["file://data/out", "~no-such-user/out", "s3://bucket/out"])
+def test_a_location_that_names_no_folder_of_this_machine_is_refused(location: str) -> None:
+    with pytest.raises(FeedError) as refused:
+        folder_of(location)
+    assert "file:///path" in str(refused.value.hint)
+
+
+def test_a_file_url_may_name_this_machine() -> None:
+    assert folder_of("file://localhost/data/out") == folder_of("file:///data/out") == Path("/data/out")
 
 
 def test_a_feed_whose_sink_was_never_reached_tells_how_far_it_is_behind(table: Any, tmp_path: Path) -> None:

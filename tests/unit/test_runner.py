@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.runner.__main__ import run_again, run_lanes
-from tests.runner.leftovers import checkout_files, kill, processes_with, wait_for_processes
+from tests.runner.leftovers import checkout_files
 from tests.runner.report import print_summary
 from tests.runner.results import Phase, PhaseReader, Results
 from tests.runner.tiers import PARTS, TEST, TESTS
@@ -140,19 +139,23 @@ def test_new_and_changed_files_are_left_over(tmp_path: Path) -> None:
     assert checkout_files(tmp_path) - before == {"first:a\nsecond", "changed: kept"}
 
 
-@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="environments are listed by Linux only")
-def test_a_process_of_the_run_is_found_by_its_environment(tmp_path: Path) -> None:
-    mark = str(tmp_path)
-    with subprocess.Popen(
-        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env={**os.environ, "TMPDIR": mark}
-    ) as process:
-        try:
-            assert list(processes_with(mark)) == [process.pid]
-            remaining = wait_for_processes(mark, 0)
-            assert list(remaining.values()) == [f"{sys.executable} -c input()"]
-        finally:
-            kill(processes_with(mark), mark)
-    assert wait_for_processes(mark, 60) == {}
+ORPHAN = """
+import subprocess, sys
+from tests.runner.leftovers import adopt_orphans, descendants, kill, reap, wait_for_descendants
+adopt_orphans()
+subprocess.run(["setsid", "env", "-i", "sh", "-c", "sleep 600 & echo"], stdout=subprocess.DEVNULL, check=True)
+remaining = wait_for_descendants(0)
+assert list(remaining.values()) == ["sleep 600"], remaining
+assert wait_for_descendants(0, remaining) == {}
+kill(remaining)
+assert wait_for_descendants(60) == {}
+reap()
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="Linux alone lists the processes that are left")
+def test_a_process_that_left_its_session_and_environment_is_left_over() -> None:
+    subprocess.run([sys.executable, "-c", ORPHAN], check=True)
 
 
 def test_each_file_is_in_one_part_and_the_default_tier_has_all_but_the_cluster() -> None:

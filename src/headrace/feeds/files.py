@@ -107,9 +107,16 @@ def folder_of(location: str) -> Path:
     A relative path in a statement is absolute by now, so that only one that a reference stood for is refused.
     """
     scheme, found, _ = location.partition("://")
+    hint = "name a folder of this machine, as a path or file:///path"
     if found and scheme != "file":
-        raise FeedError(f"FILES has no {scheme}://", hint="name a folder of this machine, as a path or file:///path")
-    folder = Path(urlsplit(location).path if found else location).expanduser()
+        raise FeedError(f"FILES has no {scheme}://", hint=hint)
+    parts = urlsplit(location) if found else None
+    if parts and parts.netloc not in ("", "localhost"):
+        raise FeedError(f"FILES has no host {parts.netloc!r}, which {location} names", hint=hint)
+    try:
+        folder = Path(parts.path if parts else location).expanduser()
+    except RuntimeError as error:
+        raise FeedError(f"{location}: {error}", hint=hint) from error
     if not folder.is_absolute():
         raise FeedError(
             "the location that the reference stands for is a relative path",
