@@ -9,8 +9,10 @@ import pytest
 
 
 def thinned(values: Iterable[Any], step: int) -> list[Any]:
-    """Return parameters of which all but each `step`-th are marked slow."""
+    """Return parameters of which all but each `step`-th are marked slow; a tuple has a value for each name."""
     return [
-        value if index % step == 0 else pytest.param(value, marks=pytest.mark.slow)
+        value
+        if index % step == 0
+        else pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.slow)
         for index, value in enumerate(values)
     ]

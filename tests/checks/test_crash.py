@@ -23,6 +23,7 @@ def test_every_named_point_is_crashed_at() -> None:
 SOME = ("data written", "log named", "epoch shown", "base written")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("points", [SOME[1:3], pytest.param(POINTS, marks=pytest.mark.slow)], ids=["some", "all"])
 def test_a_kill_at_a_named_point_loses_nothing(points: tuple[str, ...]) -> None:
     with CrashTest(seed=1) as crash_test:

@@ -7,6 +7,7 @@ import pytest
 from tests.checks.feeds import FeedsCheck
 
 
+@pytest.mark.slow
 def test_lives_that_are_killed_lose_nothing() -> None:
     with FeedsCheck(servers=False) as check:
         for seed in (1, 2):

@@ -81,6 +81,7 @@ def test_hostile_bodies_are_told_by_line_and_reason(server: Served, body: str | 
     assert server.rows("parts") == []
 
 
+@pytest.mark.slow
 def test_what_python_cannot_hold_is_answered_whole(server: Served) -> None:
     expected = {"s": "�", "d": "-0044-03-15", "t": "+290000-01-01T00:00:00+00:00"}
     # The process for queries may still have to start, which takes long where others compute.
@@ -162,6 +163,7 @@ def test_a_table_name_is_no_path(server: Served) -> None:
         assert answer.status_code in (404, 422), name
 
 
+@pytest.mark.slow
 def test_three_hundred_pushes_at_once(server_with: Callable[..., Any]) -> None:
     with server_with() as served:
 

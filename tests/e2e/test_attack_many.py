@@ -50,6 +50,7 @@ def test_memory_is_flat_over_many_pushes_and_queries(server: Served) -> None:
     assert len(server.rows("parts")) == 50
 
 
+@pytest.mark.slow
 def test_a_handful_of_dense_bodies_takes_no_more_than_the_room(server_with: Callable[..., Any]) -> None:
     body = b'{"a":1}\n' * 150_000
     with server_with(serve_room_bytes=150_000_000) as served, ThreadPoolExecutor(8) as threads:

@@ -80,6 +80,7 @@ def test_a_picture_of_another_site_deletes_nothing(server: Served) -> None:
     assert server.rows("parts") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", thinned(["", "  ", "short"], 3))
 def test_a_key_that_is_none_starts_no_server(key: str, tmp_path: Path) -> None:
     home = tmp_path / "home"

@@ -94,6 +94,7 @@ def test_a_topic_that_was_made_anew_is_told_and_taken_from_its_beginning(home: A
     assert home.verify().ok
 
 
+@pytest.mark.slow
 def test_a_source_that_never_connected_can_be_dropped(home: Any) -> None:
     home.execute("CREATE TABLE t (id INT PRIMARY KEY, n INT)")
     url = "postgresql://nobody@127.0.0.1:1/none"

@@ -77,6 +77,7 @@ def test_no_password_where_one_is_asked_for_is_told_and_not_tried_again(database
     assert "the option password" in refused(database, password="").hint
 
 
+@pytest.mark.slow
 def test_a_table_that_is_renamed_is_told_and_one_that_is_emptied_is_empty(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

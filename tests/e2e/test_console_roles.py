@@ -14,6 +14,7 @@ from headrace.access.keys import create_key, set_stand_in
 from headrace.face import home_of
 from tests.e2e.browser import CHROMIUM, MISSING, Watched, chromium
 from tests.e2e.conftest import Served, running
+from tests.thinned import thinned
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def _named(page: Any) -> list[str]:
     return [one.get_attribute("data-page") for one in page.locator("#nav a").all()]
 
 
-@pytest.mark.parametrize("who", ["reader", "clerk"])
+@pytest.mark.parametrize("who", thinned(["reader", "clerk"], 2))
 def test_every_page_is_whole_for_who_may_only_read(door: tuple[Served, dict[str, str]], browser: Any, who: str) -> None:
     watched = _signed_in(door, browser, who)
     events = ["events"] if who == "reader" else []

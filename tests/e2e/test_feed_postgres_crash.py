@@ -41,6 +41,7 @@ def expected(last: int) -> list[tuple[int, str]]:
     return sorted(held.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["mirror", "insert"])
 def test_killed_at_any_step_it_is_told_once(database: Database, mode: str) -> None:
     processes = []
@@ -73,6 +74,7 @@ def test_killed_at_any_step_it_is_told_once(database: Database, mode: str) -> No
             other.run("DROP SCHEMA {} CASCADE")
 
 
+@pytest.mark.slow
 def test_killed_before_the_end_of_a_scan_the_old_rows_are_there(database: Database) -> None:
     process = child(database, "before the end of a scan", 1, scan=True)
     assert process.wait(PATIENCE) == -signal.SIGKILL

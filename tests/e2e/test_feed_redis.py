@@ -90,6 +90,7 @@ def test_what_was_told_is_not_told_again(store: Store) -> None:
     assert store.items()['items:{"id":2}']["name"] == "n2"
 
 
+@pytest.mark.slow
 def test_a_scan_takes_away_what_it_does_not_tell(store: Store) -> None:
     delivery = store.open()
     delivery.deliver(batch_of([("INSERT", item(number)) for number in range(3000)]))

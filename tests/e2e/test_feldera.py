@@ -178,6 +178,7 @@ def test_pandas_rows_arrive_exactly(pipeline: Any, hr: headrace.Headrace) -> Non
         pipeline.input_pandas("nothing", rows)
 
 
+@pytest.mark.slow
 def test_results_in_every_format(pipeline: Any, tmp_path: Path) -> None:
     pipeline.input_json("orders", [ORDER, {"id": 2}])
     sql = "SELECT id, city, amount, ordered_at, day FROM orders ORDER BY id"

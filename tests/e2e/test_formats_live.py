@@ -42,6 +42,7 @@ from headrace.intake.table import TableContract
 from headrace.local import Servers
 from tests import kafka_topics
 from tests.captured_table import CapturedTable
+from tests.thinned import thinned
 
 STRING, TIMESTAMP, NTZ = StringType(), TimestampType(), TimestampNTZType()
 POINT = StructType(
@@ -224,7 +225,8 @@ def converters(schemas: bool) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("decimals", "times", "schemas"), [*MODES, *(pytest.param(*one, marks=pytest.mark.slow) for one in OTHERS)]
+    ("decimals", "times", "schemas"),
+    [*thinned(MODES, 3), *(pytest.param(*one, marks=pytest.mark.slow) for one in OTHERS)],
 )
 def test_every_type_in_every_mode(
     local_servers: Servers, database: psycopg.Connection, decimals: str, times: str, schemas: bool

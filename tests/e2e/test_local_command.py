@@ -109,6 +109,7 @@ def test_servers_in_the_background(folder: Path) -> None:
     assert not folder.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "way", [signal.SIGINT, *(pytest.param(way, marks=pytest.mark.slow) for way in (signal.SIGTERM, signal.SIGHUP))]
 )

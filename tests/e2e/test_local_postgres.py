@@ -121,6 +121,7 @@ def test_a_password_that_is_not_its_own_is_told_at_once(passable: Path) -> None:
     assert processes_in(passable) == {}
 
 
+@pytest.mark.slow
 def test_a_half_made_database_is_made_anew(passable: Path) -> None:
     """As it lies there if the process is killed meanwhile."""
     draft = passable / "servers" / "postgres" / "draft"
@@ -169,6 +170,7 @@ def test_a_folder_that_is_closed_to_that_user_is_told(tmp_path: Path) -> None:
     assert "nobody" in told.value.detail
 
 
+@pytest.mark.slow
 @as_root
 def test_programs_that_are_closed_to_that_user_are_copied(
     tmp_path: Path, passable: Path, monkeypatch: pytest.MonkeyPatch

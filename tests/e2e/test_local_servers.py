@@ -207,6 +207,7 @@ def test_all_end_with_the_process_that_started_them(way: signal.Signals) -> None
     wait_for_end(Path(folder), ports)
 
 
+@pytest.mark.slow
 def test_a_start_that_is_interrupted_leaves_nothing() -> None:
     """PostgreSQL is ready first; the broker has begun and does not answer yet."""
     seen: list[Path] = []

@@ -57,6 +57,7 @@ def homes(
         yield one, two
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "homes",
     [

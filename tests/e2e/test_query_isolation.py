@@ -38,6 +38,7 @@ def counted(server: Served, sql: str = "SELECT count(*) AS n FROM items WHERE id
     return server.asked(sql)[0]["n"]
 
 
+@pytest.mark.slow
 def test_a_query_that_cannot_be_stopped_is_ended_and_the_next_is_answered(server: Served) -> None:
     push(server, 1)
     refused(server, f"SELECT * FROM VALUES ({UNSTOPPABLE}) AS v(x)", "timeout", timeout_seconds=3)
@@ -126,6 +127,7 @@ def test_changes_are_worked_out_apart(server: Served) -> None:
     assert (few.status_code, few.json()["code"]) == (400, "statement_error")
 
 
+@pytest.mark.slow
 def test_a_change_of_too_many_bytes_is_refused(server: Served) -> None:
     most = server.service.settings.serve_query_bytes
     answer = server.query(f"INSERT INTO notes SELECT id, repeat('x', 1000) FROM range(0, {most // 500}, 1, 64)")

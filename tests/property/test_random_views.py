@@ -18,7 +18,7 @@ SEEDS = (101, 102, 103, 104, 105, 106)
 @pytest.mark.parametrize("seed", [SEEDS[0], *(pytest.param(seed, marks=pytest.mark.slow) for seed in SEEDS[1:])])
 def test_random_views_equal_a_recompute(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     tally = Tally()
-    found = run_round(spark, tmp_path / "home", seed, tally, batches=4)
+    found = run_round(spark, tmp_path / "home", seed, tally, batches=2 if seed == SEEDS[0] else 4)
     assert found is None, found.text()
     assert tally.comparisons > 0
 

@@ -152,7 +152,9 @@ def test_windows_read_by_pieces_equal_a_recompute(
         hr.execute(TABLE)
         first = [{"insert": row(rng, i, rng.randrange(size // 2))} for i in range(size)]
         hr.apply({"t": first[: size // 2]})
-        for name, (reach, sql) in VIEWS.items():
+        # The slow seeds have every view, and are judged after every step.
+        for name in list(VIEWS)[:: 1 if seed > 1 else 2]:
+            reach, sql = VIEWS[name]
             hr.execute(f"CREATE VIEW {name} AS {sql}")
             plan = hr.explain(name)
             assert plan.incremental, name
@@ -161,7 +163,6 @@ def test_windows_read_by_pieces_equal_a_recompute(
         listed = list(steps(rng, size))
         for index, (what, changes) in enumerate(listed, 1):
             hr.apply({"t": changes})
-            # The slow seeds are judged after every step.
             if seed > 1 or index % 3 == 0 or index == len(listed):
                 verdict = hr.verify()
                 assert verdict.ok, (what, verdict.differences)

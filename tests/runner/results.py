@@ -52,10 +52,14 @@ class Result:
 
     @property
     def first_error(self) -> str:
-        """The line of a failure's text that says what went wrong."""
+        """The line of a failure's text that says what went wrong.
+
+        The lines of each exception stand together, the one that the test ended with last.
+        """
         lines = self.text.splitlines()
-        errors = [line[1:].strip() for line in lines if line.startswith("E ")]
-        return next(iter(errors or lines), "")
+        errors = [number for number, line in enumerate(lines) if line.startswith("E ")]
+        heads = [lines[number][1:].strip() for number in errors if number - 1 not in errors]
+        return next(iter(heads[-1:] or lines), "")
 
 
 @dataclass

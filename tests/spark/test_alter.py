@@ -184,6 +184,7 @@ def test_a_dropped_column_is_still_there_at_older_epochs(reopen: Reopen) -> None
     agree(hr)
 
 
+@pytest.mark.slow
 def test_a_base_of_older_columns_is_read_by_their_ids(reopen: Reopen) -> None:
     hr = reopen()
     hr.execute("""
@@ -210,6 +211,7 @@ def test_a_base_of_older_columns_is_read_by_their_ids(reopen: Reopen) -> None:
     everywhere(reopen, agree)
 
 
+@pytest.mark.slow
 def test_definitions_without_ids_and_epochs_stay_what_they_were(
     reopen: Reopen, monkeypatch: pytest.MonkeyPatch
 ) -> None:

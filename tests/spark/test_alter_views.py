@@ -109,6 +109,7 @@ def test_a_view_that_fails_on_the_wider_type_refuses_it(reopen: Reopen) -> None:
     agree(reopen())
 
 
+@pytest.mark.slow
 def test_a_column_may_come_to_take_null_and_views_that_counted_on_none_are_made_again(reopen: Reopen) -> None:
     hr = reopen()
     hr.execute("CREATE TABLE t (id INT PRIMARY KEY, n INT NOT NULL); CREATE TABLE u (n INT NOT NULL)")

@@ -129,6 +129,7 @@ def test_maintained_constants_are_sparks(home: Any, views: Sequence[str]) -> Non
         assert not [views[int(name[1:])] for name in sorted(wrong)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "views", [FROM_BELOW[::16], pytest.param(FROM_BELOW, marks=pytest.mark.slow)], ids=["some", "all"]
 )

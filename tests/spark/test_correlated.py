@@ -46,6 +46,7 @@ def random_changes(rng: Random) -> dict[str, list[Any]]:
     return {"px": prices, "tr": trades}
 
 
+@pytest.mark.slow
 def test_what_compares_with_an_outer_row_is_followed_by_equal_columns(home: Any) -> None:
     home.execute(TABLES)
     home.execute(";".join(f"CREATE VIEW {name} AS {query}" for name, query in VIEWS.items()))

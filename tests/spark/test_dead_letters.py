@@ -97,6 +97,7 @@ def test_a_record_that_is_too_large_is_kept_up_to_the_bound(home: Any) -> None:
             home.execute(f"ALTER SOURCE s SET (max_record_bytes = {bad})")
 
 
+@pytest.mark.slow
 def test_letters_are_replayed_while_their_source_goes_on(home: Any) -> None:
     """Whoever commits first: no record is read twice, and no count is lost."""
     shop(home, "WITH (max_records = 2)")

@@ -121,6 +121,7 @@ CREATE PROJECTION {} FOR EVENT STORE events AGGREGATE TYPE 'Customer' (
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", thinned(["json", "map"], 2))
 def test_fields_inside_documents_are_found_whatever_stands_in_their_place(home: Any, data: str) -> None:
     home.execute(f"CREATE EVENT STORE events WITH (data = '{data}')")

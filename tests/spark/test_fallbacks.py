@@ -85,6 +85,7 @@ def _follow(hr: Any, views: Mapping[str, str], rng: random.Random) -> None:
         assert verdict.ok, str(verdict)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bound", [4, pytest.param(200_000, marks=pytest.mark.slow)])
 def test_views_stay_right_by_rule_and_by_refill(spark: SparkSession, tmp_path: Path, bound: int) -> None:
     """A bound of four rows sends nearly every change the way of a backfill; both ways must agree with the judge."""

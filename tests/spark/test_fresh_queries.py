@@ -12,6 +12,7 @@ from headrace.plans import prepared
 from headrace.plans.catalyst import Catalyst
 from headrace.plans.fresh import FreshQuery
 from tests.golden.cases import Case, feed, load, renamed
+from tests.thinned import thinned
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +37,7 @@ def home_of_fresh_queries(spark: SparkSession, tmp_path_factory: pytest.TempPath
 
 
 @pytest.mark.parametrize(
-    ("number", "case"), [pytest.param(n, case, id=f"{case.file}: {case.title}") for n, case in enumerate(CASES)]
+    ("number", "case"), thinned(enumerate(CASES), 3), ids=[f"{case.file}: {case.title}" for case in CASES]
 )
 def test_a_rule_makes_the_same_deltas_by_fresh_queries(home_of_fresh_queries: Any, number: int, case: Case) -> None:
     hr, own = home_of_fresh_queries, renamed(case, number)

@@ -150,7 +150,7 @@ def bits(column: pa.ChunkedArray) -> pa.ChunkedArray:
     )
 
 
-@pytest.mark.parametrize("constant", thinned(CONSTANTS, 5))
+@pytest.mark.parametrize("constant", thinned(CONSTANTS, 15))
 def test_a_constant_becomes_what_a_query_makes_of_it(catalyst: Any, constant: str) -> None:
     literals = Literals(catalyst)
     types = types_of(catalyst, TYPES)

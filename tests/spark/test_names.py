@@ -9,11 +9,12 @@ from pyspark.sql import SparkSession
 
 import headrace
 from headrace.sql.names import quoted
+from tests.thinned import thinned
 
 NAMES = ("123", "1e5", "7l", "select", "anti", "_", "_hidden", "a" * 126)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", thinned(NAMES, 4))
 def test_a_relation_of_any_allowed_name_lives_a_whole_life(name: str, spark: SparkSession, tmp_path: Path) -> None:
     table, view = quoted(name), quoted(name + "_v")
     with headrace.open(str(tmp_path / "home"), spark=spark) as hr:

@@ -43,6 +43,7 @@ def test_a_reader_stays_at_its_epoch_until_it_is_refreshed(two: tuple[Headrace, 
     assert reader.refresh() == owner.refresh() == 6
 
 
+@pytest.mark.slow
 def test_a_refresh_brings_definitions_and_outlives_folding(two: tuple[Headrace, Headrace]) -> None:
     owner, reader = two
     owner.execute(

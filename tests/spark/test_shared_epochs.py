@@ -224,6 +224,7 @@ def test_a_statement_that_reads_a_changed_view_waits_for_the_next_epoch(shop: An
     check(shop)
 
 
+@pytest.mark.slow
 def test_a_view_that_no_call_before_it_moves_is_read_in_the_same_epoch(shop: Any) -> None:
     shop.apply({"t": [insert(id=1, g="a", v=20)]})
     before = shop.epoch
@@ -241,6 +242,7 @@ def test_a_view_that_no_call_before_it_moves_is_read_in_the_same_epoch(shop: Any
     check(shop)
 
 
+@pytest.mark.slow
 def test_a_key_twice_in_one_group_is_applied_once(shop: Any) -> None:
     shop.execute("INSERT INTO bag VALUES (1, 'x')")
     before = shop.epoch
@@ -264,6 +266,7 @@ def test_a_key_twice_in_one_group_is_applied_once(shop: Any) -> None:
     check(shop)
 
 
+@pytest.mark.slow
 def test_calls_on_which_a_view_fails_are_found_by_trying_each_apart(shop: Any, apart: Any) -> None:
     for home in (shop, apart):
         home.execute("CREATE VIEW shares AS SELECT id, 100 / v AS share FROM t")
@@ -344,6 +347,7 @@ def some_call(rng: random.Random) -> Sent:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3))])
 def test_any_group_ends_as_the_same_calls_one_by_one(shop: Any, apart: Any, seed: int) -> None:
     rng = random.Random(seed)

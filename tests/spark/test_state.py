@@ -13,6 +13,7 @@ from headrace.definitions import recover
 VIEW = "SELECT g, v, sum(v) OVER (PARTITION BY g ORDER BY v) AS so_far FROM t"
 
 
+@pytest.mark.slow
 def test_views_with_state_of_another_release_are_filled_anew(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

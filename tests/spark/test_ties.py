@@ -105,6 +105,7 @@ def test_extremes_that_carry_a_row_follow_random_changes(spark: SparkSession, tm
         _follow(hr, rng, 5 if bound > 4 else 1)
 
 
+@pytest.mark.slow
 def test_lists_and_maps_in_order_follow_random_changes(spark: SparkSession, tmp_path: Path) -> None:
     rng = random.Random(6)
     with headrace.open(tmp_path / "home", spark=spark) as hr:

@@ -17,6 +17,7 @@ from headrace.ledger.base import Base, BaseSchema
 from headrace.ledger.delta_log import delta_table
 from headrace.state.delta import Delta, consolidate
 from headrace.storage.objects import Location
+from tests.thinned import thinned
 
 SCHEMA = pa.schema([("c0", pa.int64()), ("c1", pa.string())])
 PLAIN = BaseSchema(("id", "name"), SCHEMA)
@@ -56,7 +57,7 @@ def held(base: Base, base_schema: BaseSchema) -> Rows:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("base_schema", [PLAIN, HIDDEN], ids=["plain", "hidden"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", thinned(range(3), 3))
 def test_random_folds_come_to_the_model(
     location: Location, monkeypatch: pytest.MonkeyPatch, base_schema: BaseSchema, seed: int
 ) -> None:

@@ -28,6 +28,7 @@ from headrace.state.store import Store
 from headrace.storage.folders import make_folder
 from headrace.storage.objects import Location
 from headrace.upkeep.fold import Fold, FoldInput, FoldInputs, base_path, sweep_after_crash
+from tests.thinned import thinned
 from tests.waiting import until
 
 SCHEMA = pa.schema([("c0", pa.int64()), ("c1", pa.string())])
@@ -187,6 +188,7 @@ def test_the_newest_epoch_never_expires(location: Location) -> None:
     assert held(home.at(60, home.stores["t"].snapshot(), again)) == home.past[60]
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_a_reader_holds_the_log_until_its_limit(location: Location) -> None:
     home = Home(location, keep_epochs=10)
@@ -280,7 +282,7 @@ def test_who_was_stopped_before_a_commit_does_not_name_what_was_swept(location: 
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("raised", [ValueError, KeyboardInterrupt])
+@pytest.mark.parametrize("raised", thinned([KeyboardInterrupt, ValueError], 2))
 def test_a_fold_that_fails_is_told_and_tried_less_and_less_often(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raised: type[BaseException]
 ) -> None:

@@ -128,6 +128,7 @@ def test_a_reset_tells_the_columns(envelope: Any) -> None:
     assert key_texts(reset) == [b"null"]
 
 
+@pytest.mark.slow
 def test_events_cost_less_than_their_rows_one_by_one() -> None:
     count = 20_000
     amounts = [Decimal(one) / 100 for one in range(count)]

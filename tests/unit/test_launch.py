@@ -101,6 +101,7 @@ def test_an_interrupt_while_it_starts_leaves_no_process(spark_home: Path) -> Non
     assert is_gone(number)
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_one_that_starts_does_not_outlive_its_killed_process(spark_home: Path) -> None:
     """Not even if it is stopped, and so cannot notice that nobody is there any more."""

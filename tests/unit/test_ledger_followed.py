@@ -61,6 +61,7 @@ def test_new_commits_are_followed_without_reading_what_is_known(
     assert alike(reader, home)
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_what_was_joined_or_summed_up_is_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path / "home"

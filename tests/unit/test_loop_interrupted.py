@@ -21,6 +21,7 @@ from headrace.epoch.calls import Basis, Call
 from headrace.epoch.loop import Loop
 from headrace.errors import LedgerNotWritten, ViewEvaluationError
 from tests.small_engine import Following, Host, picky, rows, table, view
+from tests.thinned import thinned
 from tests.waiting import until
 
 NOTHING = "nothing of this call was done"
@@ -222,7 +223,7 @@ def submit_in_turn(host: Host, loop: Loop) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("submit", [submit_alone, submit_guilty, submit_in_turn])
+@pytest.mark.parametrize("submit", thinned([submit_alone, submit_guilty, submit_in_turn], 3))
 def test_ctrl_c_at_any_moment_is_told_as_it_is(submit: Callable[[Host, Loop], None]) -> None:
     """For each moment of an epoch: what the interrupted one and the other are told is what the table holds."""
     moments = 0

@@ -23,6 +23,11 @@ from headrace.sql.statements import Query, parse
 class Sender:
     """A request whose sender waits for ever."""
 
+    client = None
+
+    def __init__(self) -> None:
+        self.scope: dict[str, Any] = {}
+
     async def receive(self) -> dict[str, Any]:
         await asyncio.sleep(3600)
         return {}
