@@ -43,6 +43,9 @@ class Receiver:
     def check(self, target: Target) -> None:
         """Anything will do."""
 
+    def look_up(self, location: str, options: Mapping[str, Any]) -> None:
+        """Anything will do."""
+
     def open(self, target: Target) -> Delivery:
         self.targets.append(target)
         if self.down:
@@ -109,6 +112,9 @@ class Door:
 
     def end_scan(self, mark: Mark) -> None:
         """A log needs no end."""
+
+    def give_up(self, sequences: Any) -> None:
+        """A log has no list of missing events."""
 
     def close(self) -> None:
         """Nothing is open."""

@@ -13,6 +13,7 @@ HeadraceError
 │   ├── LogTruncated      one whose log was removed before it was read
 │   └── SourceUnavailable *   one, or a part of it, that does not answer for now
 ├── FeedError             a changefeed that cannot be made, or not go on
+│   └── FeedUnavailable * a changefeed that is not running, or whose sink does not answer for now
 ├── ProjectError          a project folder that is not as it must be
 ├── ChangesRejected       changes that break a table's contract, each with its reason
 │   ├── KeyReused         an idempotency key that stands for other changes
@@ -165,6 +166,13 @@ class FeedError(HeadraceError):
     """A changefeed that cannot be made as asked, or that cannot go on."""
 
     code = "feed_error"
+
+
+class FeedUnavailable(FeedError):
+    """A changefeed that is not running, or whose sink does not answer for now."""
+
+    code = "feed_unavailable"
+    transient = True
 
 
 class ProjectError(HeadraceError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,6 +109,9 @@ class MoodySink:
     def check(self, target: Target) -> None:
         self._sink.check(target)
 
+    def look_up(self, location: str, options: Mapping[str, Any]) -> None:
+        self._sink.look_up(location, options)
+
     def open(self, target: Target) -> Delivery:
         if mood_of(self._folder / target.feed) == "down":
             raise SinkUnavailable("it is down")
@@ -162,6 +165,9 @@ class LogSink:
 
     def check(self, target: Target) -> None:
         """Any file will do."""
+
+    def look_up(self, location: str, options: Mapping[str, Any]) -> None:
+        """Anything will do."""
 
     def open(self, target: Target) -> Delivery:
         if mood_of(Path(target.location)) == "down":
@@ -218,6 +224,9 @@ class LogDelivery:
 
     def end_scan(self, mark: Mark) -> None:
         """A log needs no end."""
+
+    def give_up(self, sequences: Sequence[int]) -> None:
+        """A log has no list of missing events."""
 
     def close(self) -> None:
         os.close(self._file)

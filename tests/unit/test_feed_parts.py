@@ -158,11 +158,11 @@ def test_a_refused_event_holds_back_its_key_until_it_is_parked() -> None:
     def deliver(one: Batch) -> None:
         if one.sequences[0] == 2:
             raise EventsRefused({0: "still no"})
-        sent.append(one.sequences[0])
+        sent.extend(one.sequences)
 
     for waiting in blocked.keys.values():
         waiting.due_at = 0
-    blocked.retry(deliver, lambda one, reason, attempts: parked.append((one.sequences[0], attempts)))
+    blocked.retry(deliver, lambda given_up: parked.extend((one.batch.sequences[0], one.attempts) for one in given_up))
     assert (parked, sent, blocked.count) == ([(2, 2)], [4, 6], 0)
 
 

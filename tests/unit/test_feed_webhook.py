@@ -208,15 +208,6 @@ def test_parts_that_were_taken_are_not_sent_again(receiver: Receiver) -> None:
     assert numbers(receiver.taken) == list(range(1, 11))
 
 
-def test_a_receiver_that_refuses_everything_parks_nothing(receiver: Receiver) -> None:
-    receiver.judge = lambda _: status(400, body=b"no such version")
-    delivery = opened(receiver)
-    with pytest.raises(SinkUnavailable, match="every event"):
-        delivery.deliver(inserts(1, 100))
-    delivery.close()
-    assert receiver.taken == []
-
-
 def test_tls_verifies_the_name_while_the_connection_goes_to_the_judged_address(tmp_path: Path) -> None:
     mine, key = tmp_path / "hooks.pem", tmp_path / "hooks.key"
     write_certificate((mine, key), "hooks.example", "hooks.example")
@@ -261,7 +252,7 @@ def test_a_name_that_changes_after_it_was_judged_is_not_resolved_again(
     monkeypatch.setattr(socket, "create_connection", connect)
     sink = WebhookSink(lambda *_: answers.pop(0))
     told = target(f"http://rebound.example:{receiver.port}/", allow_insecure=True)
-    sink.check(told)
+    sink.look_up(told.location, told.options)
     delivery = sink.open(told)
     for said in ("nobody there", "127.0.0.1, which is a loopback address", "10.0.0.1, which is a private address"):
         with pytest.raises(SinkUnavailable, match=said):
@@ -288,7 +279,7 @@ def test_addresses_that_are_none_of_the_open_internet_are_refused(address: str) 
     if address != "nonsense":
         told = target("https://hooks.example/")
         with pytest.raises(FeedError, match="refused"):
-            WebhookSink(lambda *_: ["8.8.8.8", address]).check(told)
+            WebhookSink(lambda *_: ["8.8.8.8", address]).look_up(told.location, told.options)
 
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "93.184.216.34", "2606:4700:4700::1111", "172.32.0.1", "100.128.0.1"])
@@ -305,7 +296,7 @@ def test_addresses_of_the_open_internet_are_allowed(address: str) -> None:
 )  # fmt: skip
 def test_every_writing_of_a_private_address_is_refused(url: str) -> None:
     with pytest.raises(FeedError):
-        WebhookSink().check(target(url))
+        WebhookSink().look_up(url, {})
 
 
 @pytest.mark.parametrize(

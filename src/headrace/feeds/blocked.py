@@ -1,7 +1,8 @@
-"""Keys that wait: an event that its sink refuses is tried again and again, and later ones of its key wait for it."""
+"""Refused events: each is tried again with growing pauses, and later events of its key wait for it."""
 
 from __future__ import annotations
 
+import heapq
 import random
 import time
 from collections import deque
@@ -20,88 +21,153 @@ _LONGEST_PAUSE = 30.0
 
 
 def pause_after(attempts: int) -> float:
-    """How long to wait after so many attempts: twice as long each time, anywhere up to that."""
+    """Return a random pause in seconds, below a bound that doubles with each attempt."""
     return random.uniform(0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(attempts - 1, 16)))
 
 
-@dataclass
-class Waiting:
-    """The events of one key, the refused one first."""
+@dataclass(frozen=True, eq=False)
+class WaitingEvent:
+    """One event of a batch; the batch has waiting events only."""
 
-    events: deque[Batch]
+    batch: Batch
+    index: int
+
+    @property
+    def sequence(self) -> int:
+        """Return the number of the event."""
+        return self.batch.sequences[self.index]
+
+    def alone(self) -> Batch:
+        """Return the event as a batch."""
+        return part_of(self.batch, [self.index])
+
+
+@dataclass
+class WaitingKey:
+    """The waiting events of one key in order, the refused one first."""
+
+    events: deque[WaitingEvent]
     due_at: float
     reason: str
 
 
+@dataclass(frozen=True)
+class GivenUp:
+    """An event that the sink refused too often, which is to be parked."""
+
+    batch: Batch
+    reason: str
+    attempts: int
+
+
 @dataclass
 class Blocked:
-    """All keys that wait; attempts are remembered by sequence, also while the sink is opened anew."""
+    """All keys with a refused event; attempts are counted by sequence, also while the sink is opened again."""
 
     max_retries: int
     attempts: dict[int, int] = field(default_factory=dict[int, int])
-    keys: dict[KeyIdentity, Waiting] = field(default_factory=dict[KeyIdentity, Waiting])
-
-    @property
-    def count(self) -> int:
-        """How many events wait."""
-        return sum(len(one.events) for one in self.keys.values())
+    keys: dict[KeyIdentity, WaitingKey] = field(default_factory=dict[KeyIdentity, WaitingKey])
+    count: int = 0
+    # The positions before all waiting events, smallest first; those of events that wait no more are left in place.
+    _marks: list[tuple[int, Mark]] = field(default_factory=list[tuple[int, Mark]])
+    _waiting: set[int] = field(default_factory=set[int])
 
     @property
     def next_at(self) -> float | None:
-        """When the next is to be tried."""
+        """Return the time of the next attempt; None if no event waits."""
         return min((one.due_at for one in self.keys.values()), default=None)
 
-    def first_mark(self, but: Batch | None = None) -> Mark | None:
-        """Where a feed is that has told all before the first event that waits."""
-        marks = [one.mark_before(0) for waiting in self.keys.values() for one in waiting.events if one is not but]
-        return min(marks, key=lambda mark: mark.sequence, default=None)
+    def clear(self) -> None:
+        """Forget all waiting events: they are read from the log again."""
+        self.keys.clear()
+        self._marks.clear()
+        self._waiting.clear()
+        self.count = 0
+
+    def first_mark(self) -> Mark | None:
+        """Return the position before the first waiting event; None if no event waits."""
+        while self._marks and self._marks[0][0] not in self._waiting:
+            heapq.heappop(self._marks)
+        return self._marks[0][1] if self._marks else None
 
     def parted(self, batch: Batch) -> Batch | None:
-        """What of a batch can be delivered: events of keys that wait are put behind those."""
+        """Return the events of a batch that can be delivered; those of blocked keys wait from now on."""
         if not self.keys:
             return batch
         keys = key_identities(batch.rows, batch.key)
         held = [index for index, key in enumerate(keys) if key in self.keys]
         if not held:
             return batch
-        for index in held:
-            self.keys[keys[index]].events.append(part_of(batch, [index]))
+        for index, event in zip(held, _waiting_events(batch, held), strict=True):
+            self._put(self.keys[keys[index]], [event])
         rest = [index for index in range(len(batch)) if keys[index] not in self.keys]
         return part_of(batch, rest) if rest else None
 
     def refuse(self, batch: Batch, refused: EventsRefused) -> None:
-        """Have keys wait whose events a sink refused."""
+        """Block the keys of events that a sink refused."""
         keys = key_identities(batch.rows, batch.key)
-        for index in sorted({*refused.refused, *refused.held}):
+        indexes = sorted({*refused.refused, *refused.held})
+        for index, event in zip(indexes, _waiting_events(batch, indexes), strict=True):
             waiting = self.keys.get(keys[index])
             if waiting is None:
                 reason = refused.refused.get(index, "an earlier event of its key was refused")
-                waiting = self.keys[keys[index]] = Waiting(deque(), self._due(batch.sequences[index]), reason)
-            waiting.events.append(part_of(batch, [index]))
+                waiting = self.keys[keys[index]] = WaitingKey(deque(), self._due(event.sequence), reason)
+            self._put(waiting, [event])
 
-    def retry(self, deliver: Callable[[Batch], None], park: Callable[[Batch, str, int], None]) -> None:
-        """Try what is due; an event that was tried often enough is parked, and those behind it go on."""
+    def retry(self, deliver: Callable[[Batch], None], park: Callable[[Sequence[GivenUp]], None]) -> None:
+        """Deliver what is due; an event that was refused too often is parked, and those behind it are delivered."""
         now = time.monotonic()
-        for key in [key for key, one in self.keys.items() if one.due_at <= now]:
-            waiting = self.keys[key]
-            while waiting.events:
-                one = waiting.events[0]
-                sequence = one.sequences[0]
-                if self.attempts.get(sequence, 0) > self.max_retries:
-                    park(one, waiting.reason, self.attempts.pop(sequence))
-                else:
-                    try:
-                        deliver(one)
-                    except EventsRefused as refused:
-                        waiting.reason = next(iter(refused.refused.values()), waiting.reason)
-                        waiting.due_at = self._due(sequence)
-                        if self.attempts[sequence] <= self.max_retries:
-                            break
-                        continue
-                    self.attempts.pop(sequence, None)
-                waiting.events.popleft()
-            if not waiting.events:
-                del self.keys[key]
+        due = [key for key, one in self.keys.items() if one.due_at <= now]
+        while due:
+            due = [key for key in due if self._retry_key(key, deliver)]
+            if due:
+                park([self._given_up(self.keys[key]) for key in due])
+
+    def _retry_key(self, key: KeyIdentity, deliver: Callable[[Batch], None]) -> bool:
+        """Deliver the events of a key, as far as the sink accepts them; return whether the next is to be parked."""
+        waiting = self.keys[key]
+        while waiting.events:
+            first = waiting.events[0]
+            if self.attempts.get(first.sequence, 0) > self.max_retries:
+                return True
+            taken = self._take(waiting, 1 if first.sequence in self.attempts else len(first.batch))
+            try:
+                deliver(part_of(first.batch, [one.index for one in taken]))
+            except EventsRefused as refused:
+                left = [one for index, one in enumerate(taken) if index in {*refused.refused, *refused.held}]
+                self._put(waiting, left, first=True)
+                waiting.reason = next(iter(refused.refused.values()), waiting.reason)
+                waiting.due_at = self._due(left[0].sequence)
+                if self.attempts[left[0].sequence] <= self.max_retries:
+                    return False
+            else:
+                self.attempts.pop(first.sequence, None)
+        del self.keys[key]
+        return False
+
+    def _given_up(self, waiting: WaitingKey) -> GivenUp:
+        (event,) = self._take(waiting, 1)
+        return GivenUp(event.alone(), waiting.reason, self.attempts.pop(event.sequence))
+
+    def _take(self, waiting: WaitingKey, most: int) -> list[WaitingEvent]:
+        """Remove the first events of a key that are of one batch."""
+        taken = [waiting.events.popleft()]
+        while len(taken) < most and waiting.events and waiting.events[0].batch is taken[0].batch:
+            taken.append(waiting.events.popleft())
+        self._waiting.difference_update(one.sequence for one in taken)
+        self.count -= len(taken)
+        return taken
+
+    def _put(self, waiting: WaitingKey, events: Sequence[WaitingEvent], first: bool = False) -> None:
+        """Add events of a key behind the others, or before them."""
+        if first:
+            waiting.events.extendleft(reversed(events))
+        else:
+            waiting.events.extend(events)
+        for event in events:
+            self._waiting.add(event.sequence)
+            heapq.heappush(self._marks, (event.sequence, event.batch.mark_before(event.index)))
+        self.count += len(events)
 
     def _due(self, sequence: int) -> float:
         attempts = self.attempts[sequence] = self.attempts.get(sequence, 0) + 1
@@ -110,8 +176,15 @@ class Blocked:
         return time.monotonic() + pause_after(attempts)
 
 
+def _waiting_events(batch: Batch, indexes: Sequence[int]) -> list[WaitingEvent]:
+    part = part_of(batch, indexes)
+    return [WaitingEvent(part, index) for index in range(len(part))]
+
+
 def part_of(batch: Batch, indexes: Sequence[int]) -> Batch:
-    """Some events of a batch, at least one."""
+    """Return some events of a batch, at least one."""
+    if len(indexes) == len(batch):
+        return batch
     chosen = pa.array(indexes, pa.int64())
     made: Mapping[str, list[bytes]] = {name: [texts[one] for one in indexes] for name, texts in batch.made.items()}
     sequences, places = batch.sequences, batch.places

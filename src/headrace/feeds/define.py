@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,17 @@ from headrace.feeds.parked import chosen_by, discard, feed_of, lacks_table, park
 from headrace.feeds.running import Feeds
 from headrace.feeds.sink import Sink
 from headrace.feeds.sinks import SINKS
-from headrace.feeds.target import is_referred, refuse_plain_secrets, secrets_hidden, target_of
+from headrace.feeds.target import (
+    is_referred,
+    location_referred_to,
+    refuse_plain_secrets,
+    secrets_hidden,
+    target_of,
+)
 from headrace.sql.syntax import AlterFeed, CreateFeed, FeedAction, ParkedAction
+
+# So many parked events are discarded in one epoch.
+_REPLAYED_TOGETHER = 500
 
 
 def create_feed(core: Core, statement: CreateFeed) -> None:
@@ -32,6 +41,21 @@ def create_feed(core: Core, statement: CreateFeed) -> None:
         return
     feed = planned_feed(core, core.catalog, statement)
     adopt(core, kept_tables(core.catalog), feeds=[feed])
+
+
+def look_up(core: Core, statement: CreateFeed | AlterFeed) -> None:
+    """Have the sink of a feed refuse what only other machines know to be wrong; the definition checks all the rest."""
+    feed = core.catalog.feeds.get(statement.name)
+    if isinstance(statement, AlterFeed):
+        if feed is None:
+            return
+        sink, location, options = SINKS.get(feed.sink), feed.location, _altered_options(feed, statement)
+    elif feed is None:
+        sink, location, options = SINKS.get(statement.sink), statement.location, dict(statement.options)
+    else:
+        return
+    if sink is not None:
+        sink.look_up(location_referred_to(location), options)
 
 
 def kept_tables(catalog: Catalog) -> list[Table]:
@@ -115,20 +139,24 @@ def alter_feed(loop: Loop, statement: AlterFeed) -> None:
     """Give a feed other options; it goes on where it was."""
     core = loop.core
     feed = core.catalog.feed(statement.name)
-    given: Mapping[str, Any] = dict(statement.options)
-    for name in (*given, *statement.unset):
+    for name in (*dict(statement.options), *statement.unset):
         if name in FIXED:
             raise FeedError(
                 f"option {name} is of the beginning of a changefeed, which has been",
                 hint="RESYNC CHANGEFEED tells all rows anew; or drop it and create it anew",
             )
-    options = {name: value for name, value in {**feed.options, **given}.items() if name not in statement.unset}
+    options = _altered_options(feed, statement)
     lacking = [name for name in statement.unset if name not in feed.options]
     if lacking:
         raise FeedError(f"changefeed {feed.name} was given no option {lacking[0]}", hint="SHOW CHANGEFEEDS tells them")
     altered = replace(feed, options=options)
     _checked(core, core.catalog, altered, _sink(feed.sink))
     _redefine(loop, altered)
+
+
+def _altered_options(feed: Feed, statement: AlterFeed) -> dict[str, Any]:
+    options = {**feed.options, **dict(statement.options)}
+    return {name: value for name, value in options.items() if name not in statement.unset}
 
 
 def change_feed(loop: Loop, feeds: Feeds, statement: FeedAction) -> None:
@@ -166,24 +194,44 @@ def act_on_parked(loop: Loop, feeds: Feeds, statement: ParkedAction) -> Receipt:
 
 
 def replay_parked(loop: Loop, feeds: Feeds, rows: list[dict[str, Any]]) -> Receipt:
-    """Have sinks take parked events after all; those refused again stay, with the reason."""
-    told: list[dict[str, Any]] = []
-    refused: list[tuple[Mapping[str, Any], str]] = []
-    present = {one.id: one for one in loop.core.catalog.feeds.values()}
-    for feed_id in dict.fromkeys(feed_of(loop.core.catalog, one) for one in rows):
-        mine = [one for one in rows if feed_of(loop.core.catalog, one) == feed_id]
-        if feed_id not in present:
-            refused += [(one, f"changefeed {one['feed']} that it is of was dropped") for one in mine]
-            continue
-        reasons = feeds.replay(present[feed_id].name, mine)
-        told += [one for one in mine if one["sequence"] not in reasons]
-        refused += [(one, reasons[one["sequence"]]) for one in mine if one["sequence"] in reasons]
-    receipt = discard(loop, told)
-    if refused:
-        receipt = refuse_again(loop, refused)
-    return Receipt(
-        receipt.epoch, {"parked_events": len(told)}, {}, {"parked_events": len(refused)} if refused else {}, 0.0
-    )
+    """Deliver parked events, and discard those that arrived; those refused again stay parked, with the reason.
+
+    If a sink is unavailable, `FeedUnavailable` is raised, and what did not arrive by then stays parked.
+    """
+    delivered, refused = 0, 0
+    epoch = loop.core.epoch
+    for start in range(0, len(rows), _REPLAYED_TOGETHER):
+        outcome = _Replayed()
+        try:
+            for row in rows[start : start + _REPLAYED_TOGETHER]:
+                _replay_row(loop.core, feeds, row, outcome)
+        finally:
+            # Also where the sink is unavailable by now: what arrived is not delivered again by the next REPLAY.
+            if outcome.delivered:
+                epoch = discard(loop, outcome.delivered).epoch
+            if outcome.refused:
+                epoch = refuse_again(loop, outcome.refused).epoch
+        delivered, refused = delivered + len(outcome.delivered), refused + len(outcome.refused)
+    return Receipt(epoch, {"parked_events": delivered}, {}, {"parked_events": refused} if refused else {}, 0.0)
+
+
+@dataclass
+class _Replayed:
+    delivered: list[Mapping[str, Any]] = field(default_factory=list[Mapping[str, Any]])
+    refused: list[tuple[Mapping[str, Any], str]] = field(default_factory=list[tuple[Mapping[str, Any], str]])
+
+
+def _replay_row(core: Core, feeds: Feeds, row: Mapping[str, Any], outcome: _Replayed) -> None:
+    feed_id = feed_of(core.catalog, row)
+    name = next((one.name for one in core.catalog.feeds.values() if one.id == feed_id), None)
+    if name is None:
+        outcome.refused.append((row, f"changefeed {row['feed']}, whose event it is, was dropped"))
+        return
+    reasons = feeds.replay(name, [row])
+    if row["sequence"] in reasons:
+        outcome.refused.append((row, reasons[row["sequence"]]))
+    else:
+        outcome.delivered.append(row)
 
 
 def _sink(keyword: str) -> Sink:

@@ -228,6 +228,9 @@ class DynamoSink:
             )
         _library()
 
+    def look_up(self, location: str, options: Mapping[str, Any]) -> None:
+        """Nothing is asked before the sink is opened."""
+
     def open(self, target: Target) -> Delivery:
         """Make the table if it is not there, and take the feed over."""
         return DynamoDelivery(target)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 from pyspark.sql.types import StructType
@@ -66,6 +67,9 @@ class FilesDelivery:
     def end_scan(self, mark: Mark) -> None:
         """A log of events needs no end."""
 
+    def give_up(self, sequences: Sequence[int]) -> None:
+        """A log of events has no list of missing events."""
+
     def close(self) -> None:
         """Nothing is held open."""
 
@@ -87,6 +91,9 @@ class FilesSink:
         """A folder is named, and is not a file."""
         if folder_of(target.location).is_file():
             raise FeedError(f"{target.location} is a file", hint="name a folder; it is made if it is not there")
+
+    def look_up(self, location: str, options: Mapping[str, Any]) -> None:
+        """Nothing is asked before the sink is opened."""
 
     def open(self, target: Target) -> Delivery:
         """Make the folder if it is not there."""

@@ -94,6 +94,9 @@ class KafkaSink:
                 raise FeedError("progress_topic is for transactions", hint="leave it out, or add exactly_once = true")
         kafka_library()
 
+    def look_up(self, location: str, options: Mapping[str, Any]) -> None:
+        """Nothing is asked before the sink is opened."""
+
     def open(self, target: Target) -> Delivery:
         """Find or create the topic; with exactly_once, also take over from whoever delivered before."""
         topic = find_topic(target)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from pyspark.sql.types import StructType
 
@@ -11,11 +10,11 @@ from headrace.feeds.batch import Batch, Mark
 from headrace.feeds.kafka_messages import Messages, messages_of, resolved_message, sorted_by_size, without
 from headrace.feeds.kafka_sending import Sending
 from headrace.feeds.kafka_topic import Topic
-from headrace.feeds.sink import EventsRefused, SinkUnavailable, Target
+from headrace.feeds.sink import EventsRefused, SinkEnded, SinkUnavailable, Target
 
 
 class KafkaDelivery:
-    """An open topic. What is under way when the brokers go away stays so, and is not sent again once they are back."""
+    """An open topic. Messages under way when the brokers go away stay with the client, which sends them later."""
 
     tells_resets = True
 
@@ -50,16 +49,16 @@ class KafkaDelivery:
         message = resolved_message(self._target.feed, self._target.table, mark, epoch_committed_at)
         self._send_all(message, [0])
         if self._take_failures():
-            # Only a compacted topic refuses it, whose settings the feed could not see: from now on it has a key.
-            self._topic = replace(self._topic, compacted=True)
-            self.close()
-            raise SinkUnavailable("the topic is compacted: the mark is sent again with a key")
+            raise SinkEnded("the broker refuses resolved marks; unset the option resolved")
 
     def begin_scan(self, columns: StructType) -> None:
         """A topic keeps what was told; a reset is an event of its own."""
 
     def end_scan(self, mark: Mark) -> None:
         """Nothing is taken away from a topic."""
+
+    def give_up(self, sequences: Sequence[int]) -> None:
+        """A topic keeps no list of missing events."""
 
     def close(self) -> None:
         """Let go of the producer."""

@@ -17,6 +17,8 @@ from headrace.feeds.sink import SinkUnavailable, Target
 PATIENCE_SECONDS = 8.0
 _STEP_SECONDS = 0.25
 _CLOSE_SECONDS = 2.0
+# Stands for the record of progress where events have their sequence.
+PROGRESS = -1
 
 
 class Sending:
@@ -66,14 +68,14 @@ class Sending:
                 produce(name, None, key, headers=headers, on_delivery=reported)
 
     def send_to_all(self, value: bytes, headers: Headers, reported: Callable[[Any, Any], None]) -> None:
-        """Hand over a message to every partition; a compacted topic takes none without a key."""
-        key = headers_key(headers) if self._topic.compacted else None
+        """Hand over a message to every partition; it has a key because a compacted topic refuses one without."""
+        key = headers_key(headers)
         for number in range(self._topic.partitions):
             self._produce(self._topic.name, value, key, number, headers=headers, on_delivery=reported)
 
     def send_record(self, topic: str, key: bytes, value: bytes | None) -> None:
         """Hand over a record of progress."""
-        self._produce(topic, value, key, 0, on_delivery=partial(self._report, -1))
+        self._produce(topic, value, key, 0, on_delivery=partial(self._report, PROGRESS))
 
     def wait(self, patience: float = PATIENCE_SECONDS) -> None:
         """Return when it is known what became of every message; `SinkUnavailable` when nothing moves for long."""

@@ -18,9 +18,9 @@ from headrace.capture.kafka_settings import kafka_library
 from headrace.feeds.batch import Batch, Mark
 from headrace.feeds.kafka_messages import Messages, messages_of, resolved_message, sorted_by_size, without
 from headrace.feeds.kafka_progress import Progress, read_progress
-from headrace.feeds.kafka_sending import Sending
+from headrace.feeds.kafka_sending import PROGRESS, Sending
 from headrace.feeds.kafka_topic import Topic
-from headrace.feeds.sink import EventsRefused, SinkUnavailable, Target
+from headrace.feeds.sink import EventsRefused, SinkEnded, SinkUnavailable, Target
 
 # How long brokers have for one step of a transaction, and a commit in all: after that it is looked up.
 _STEP_SECONDS = 10.0
@@ -74,16 +74,16 @@ class KafkaTransactions:
             self._begin(again=True)
         message = resolved_message(self._target.feed, self._target.table, mark, epoch_committed_at)
         if self._transaction(lambda sending: sending.send(message, [0]), "", ()):
-            # Only a compacted topic refuses it, whose settings the feed could not see: from now on it has a key.
-            self._topic = replace(self._topic, compacted=True)
-            self._discard()
-            raise SinkUnavailable("the topic is compacted: the mark is sent again with a key")
+            raise SinkEnded("the broker refuses resolved marks; unset the option resolved")
 
     def begin_scan(self, columns: StructType) -> None:
         """A topic keeps what was told; a reset is an event of its own."""
 
     def end_scan(self, mark: Mark) -> None:
         """Nothing is taken away from a topic."""
+
+    def give_up(self, sequences: Sequence[int]) -> None:
+        """The next record of progress, whose mark is behind these events, does not list them any more."""
 
     def close(self) -> None:
         """Let go of the producer: what is not committed never will be."""
@@ -185,6 +185,11 @@ class KafkaTransactions:
             self._abort()
             if others:
                 raise SinkUnavailable(reason)
+            if PROGRESS in failed:
+                raise SinkEnded(
+                    f"the broker refuses the feed's record in topic {self._progress_topic}, so no event can be "
+                    f"committed; raise max.message.bytes of that topic: {failed[PROGRESS].str()}"
+                )
             return set(failed)
         self._commit(sending, name, numbers)
         return set()

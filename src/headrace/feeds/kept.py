@@ -89,6 +89,11 @@ class Kept:
         if sequence > before.confirmed:
             self.progress = replace(before, confirmed=sequence)
 
+    def protect_from(self, epoch: int) -> None:
+        """Have the log kept from an epoch on, if the feed has no position yet."""
+        if self.read() is None and self._may_keep():
+            self._readers.register(Reader(self._name, max(0, epoch - 1), self._limit))
+
     def _protect(self, force: bool = False) -> None:
         """Have the log kept from where the feed would go on."""
         assert self.progress is not None

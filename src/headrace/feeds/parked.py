@@ -19,6 +19,7 @@ from headrace.epoch.loop import Loop
 from headrace.epoch.receipt import Receipt
 from headrace.errors import FeedError, RelationNameError, SystemTable
 from headrace.feeds.batch import Batch, Mark
+from headrace.feeds.blocked import GivenUp
 from headrace.feeds.json_events import event_texts, key_texts
 from headrace.feeds.sink import Target
 from headrace.intake.arrow import to_arrow
@@ -77,10 +78,17 @@ def refuse_drop(catalog: Catalog, table: Table) -> None:
         )
 
 
-def park(loop: Loop, feed_id: str, batch: Batch, reason: str, attempts: int) -> None:
-    """Keep one event that a sink refuses, durably; the same one again takes its own place."""
+def park(loop: Loop, feed_id: str, events: Sequence[GivenUp]) -> None:
+    """Store refused events durably, in one epoch; an event that is parked already is replaced."""
+    known = loop.core.catalog.table(PARKED).schema.names
+    rows = [_row_of(feed_id, one.batch, one.reason, one.attempts) for one in events]
+    inserts = [{"insert": {name: value for name, value in row.items() if name in known}} for row in rows]
+    loop.submit(Call({PARKED: inserts}))
+
+
+def _row_of(feed_id: str, batch: Batch, reason: str, attempts: int) -> Row:
     payload = event_texts(replace(batch, envelope="ours", include_old_values=True, made={}))[0].decode()
-    row = {
+    return {
         "feed": batch.feed,
         "sequence": batch.sequences[0],
         "table": batch.table,
@@ -93,8 +101,6 @@ def park(loop: Loop, feed_id: str, batch: Batch, reason: str, attempts: int) -> 
         "parked_at": datetime.now(UTC),
         "feed_id": feed_id,
     }
-    known = loop.core.catalog.table(PARKED).schema.names
-    loop.submit(Call({PARKED: [{"insert": {name: value for name, value in row.items() if name in known}}]}))
 
 
 def find_parked(core: Core, feed_id: str | None = None, sequences: Sequence[int] | None = None) -> list[dict[str, Any]]:

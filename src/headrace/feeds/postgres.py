@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from headrace.errors import FeedError
 from headrace.feeds.postgres_names import read_place, read_target
@@ -26,6 +27,9 @@ class PostgresSink:
         """Refuse a URL without a table, an unknown column, a name that PostgreSQL has not, a relation without a key."""
         read_target(target)
         _refuse_missing()
+
+    def look_up(self, location: str, options: Mapping[str, Any]) -> None:
+        """Nothing is asked before the sink is opened."""
 
     def open(self, target: Target) -> Delivery:
         """Make or check the table and take the feed over."""

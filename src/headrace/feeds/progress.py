@@ -19,7 +19,7 @@ from headrace.storage.objects import Location
 FOLDER = "feeds"
 _KEPT = ("scan_epoch", "scanning", "reset_due", "reserved", "scans", "delivered", "parked", "done")
 # Files of earlier releases lack these.
-_LATER = ("begun", "confirmed")
+_LATER = ("begun", "confirmed", "columns_at")
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,9 @@ class Progress:
     begun: bool = False
     # The last event that the sink confirmed with all before it: one that keeps marks knows at least this one.
     confirmed: int = 0
+    # The epoch whose columns the feed delivers, where that is later than its mark: without a scan, changes from before
+    # an alteration are delivered under the columns that came with it.
+    columns_at: int = 0
 
     def lag(self, epoch: int) -> int:
         """How many epochs up to one are not told whole."""

@@ -182,6 +182,9 @@ class RedisSink:
         _ttl(target)
         _library()
 
+    def look_up(self, location: str, options: Mapping[str, Any]) -> None:
+        """Nothing is asked before the sink is opened."""
+
     def open(self, target: Target) -> Delivery:
         """Connect, and take the feed over."""
         return RedisDelivery(target)

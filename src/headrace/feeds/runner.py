@@ -1,4 +1,4 @@
-"""One feed at work, in a thread of its own: opened, told, tried again less and less often, stopped.
+"""A running feed, in a thread of its own: its sink is opened, and opened again with growing pauses when that fails.
 
 Nothing waits for it: it follows the log as any reader does, and holds no lock while it talks to its sink.
 """
@@ -6,40 +6,35 @@ Nothing waits for it: it follows the log as any reader does, and holds no lock w
 from __future__ import annotations
 
 import logging
-import queue
-import random
 import threading
-import time
 import traceback
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
 from headrace.catalog.catalog import Feed, feed_definition
 from headrace.epoch.calls import Call
 from headrace.epoch.loop import Loop
-from headrace.errors import FeedError, HeadraceError, HomeBroken, HomeClosed, OwnerLost, RelationNameError
+from headrace.errors import FeedUnavailable, HeadraceError, HomeBroken, HomeClosed, OwnerLost, RelationNameError
 from headrace.feeds.batch import NOWHERE, Mark
-from headrace.feeds.blocked import Blocked, pause_after
+from headrace.feeds.blocked import Blocked
 from headrace.feeds.filter import RowFilter
 from headrace.feeds.kept import Kept, reader_name
 from headrace.feeds.options import FeedOptions
-from headrace.feeds.parked import batch_of, park
+from headrace.feeds.parked import park
 from headrace.feeds.progress import ProgressFiles
+from headrace.feeds.replay import ReplayRequests
+from headrace.feeds.retry import Retry, Stopped
 from headrace.feeds.sink import EventsRefused, Sink, SinkEnded, SinkUnavailable, Target
 from headrace.feeds.target import target_of, told_without_secrets
-from headrace.feeds.telling import Again, Stopped, Telling, Ways
+from headrace.feeds.telling import Again, OpenFeed, Telling, Ways
 from headrace.ledger.readers import Readers
 
 State = Literal["Running", "Paused", "Error", "Done"]
 
 _log = logging.getLogger("headrace.feeds")
-# One that worked for so long begins with short pauses.
-_SETTLED_SECONDS = 30.0
-_LONGEST_PAUSE = 3_600.0
 _JOIN_SECONDS = 10.0
 
 
@@ -54,14 +49,8 @@ class Status:
     lag: int | None = None
     error: str | None = None
     waiting: int = 0
-
-
-@dataclass(frozen=True, eq=False)
-class _Again:
-    """Parked events that are to be sent after all, and who waits for what becomes of them."""
-
-    rows: Sequence[Mapping[str, Any]]
-    told: Future[dict[int, str]] = field(default_factory=Future[dict[int, str]])
+    # Failed attempts since the sink last did what it was asked.
+    retries: int = 0
 
 
 class Runner:
@@ -91,9 +80,9 @@ class Runner:
         self._blocked = Blocked(options.max_retries)
         self._stopped = threading.Event()
         self._wake = threading.Event()
-        self._asked: queue.SimpleQueue[_Again] = queue.SimpleQueue()
+        self._retry = Retry(self._stopped, self._note_failure, self._note_success)
+        self._replays = ReplayRequests()
         self._target: Target | None = None
-        self._filter: RowFilter | None = None
         self._state: State = "Running"
         self._error: str | None = None
         self._thread = threading.Thread(target=self._run, name=f"headrace-feed-{feed.name}", daemon=True)
@@ -136,26 +125,31 @@ class Runner:
         if progress is None:
             # A sink that was never reached is behind by all that there is to tell, the rows of a scan included.
             lag = max(1, self._core.epoch - self.feed.begins_after + 1)
-            return Status(self._state, lag=lag, error=self._error)
-        lag, waiting = progress.lag(self._core.epoch), self._blocked.count
+            return Status(self._state, lag=lag, error=self._error, retries=self._retry.attempts)
+        lag, waiting, retries = progress.lag(self._core.epoch), self._blocked.count, self._retry.attempts
         return Status(
-            self._state, progress.mark, progress.delivered, progress.parked, lag, self._error, waiting=waiting
+            self._state, progress.mark, progress.delivered, progress.parked, lag, self._error, waiting, retries
         )
 
     def replay(self, rows: Sequence[Mapping[str, Any]], seconds: float) -> dict[int, str]:
-        """Have the sink take parked events after all; by sequence, why those that it refuses again are refused."""
-        asked = _Again(rows)
-        self._asked.put(asked)
+        """Deliver parked events; return by sequence the reasons of those that the sink refuses again."""
+        if self._retry.attempts:
+            raise self._unavailable()
+        refused = self._replays.put(rows)
         self._wake.set()
         try:
-            return asked.told.result(seconds)
+            return refused.result(seconds)
         except TimeoutError:
-            asked.told.cancel()
-            raise FeedError(
-                f"changefeed {self.feed.name} did not come to its parked events in time",
-                detail=self._error or "",
-                hint="SHOW CHANGEFEEDS tells how it fares; they are still parked",
-            ) from None
+            refused.cancel()
+            raise self._unavailable() from None
+
+    def _unavailable(self) -> FeedUnavailable:
+        return FeedUnavailable(
+            f"changefeed {self.feed.name} cannot deliver its parked events now",
+            detail=self._error or "It is busy with other events.",
+            hint="try again later; SHOW CHANGEFEEDS lists the state of the feed, and what was not delivered is still "
+            "parked",
+        )
 
     def _run(self) -> None:
         if self._before is not None:
@@ -164,11 +158,9 @@ class Runner:
             self._error = "it waits for the end of a batch that was under way before"
             self._before._join(None)
             self._before = self._error = None
-        attempts = 0
         while not self._stopped.is_set():
-            began_at = time.monotonic()
             try:
-                self._tell()
+                self._deliver()
                 self._state, self._error = "Done", None
                 return
             except Stopped:
@@ -180,28 +172,26 @@ class Runner:
                 _log.error("changefeed %s has stopped: %s", self.feed.name, self._error, extra=self._fields)
                 return
             except Exception as error:
-                if self._stopped.is_set():
+                try:
+                    self._retry.pause(error)
+                except Stopped:
                     return
-                if not _may_pass(error):
-                    self._halt(error)
+                except Exception as permanent:
+                    self._halt(permanent)
                     return
-                attempts = 1 if time.monotonic() - began_at > _SETTLED_SECONDS else attempts + 1
-                self._totals["retries"] += 1
-                self._error = self._told(error)
-                after = error.retry_after if isinstance(error, SinkUnavailable) else None
-                # Not all at once, where a server names the same instant to many.
-                pause = pause_after(attempts) if after is None else min(after, _LONGEST_PAUSE) * random.uniform(1, 1.1)
-                _log.warning(
-                    "changefeed %s is tried again in %.1f seconds: %s",
-                    self.feed.name,
-                    pause,
-                    self._error,
-                    extra=self._fields,
-                )
-                self._stopped.wait(pause)
 
-    def _tell(self) -> None:
-        """One stretch of work with an open sink."""
+    def _note_failure(self, error: Exception, pause: float) -> None:
+        self._totals["retries"] += 1
+        self._error = self._told(error)
+        _log.warning(
+            "changefeed %s is tried again in %.1f seconds: %s", self.feed.name, pause, self._error, extra=self._fields
+        )
+
+    def _note_success(self) -> None:
+        self._error = None
+
+    def _deliver(self) -> None:
+        """Open the sink and deliver to it, until the feed has delivered all that it is to, is stopped or fails."""
         core, feed = self._core, self.feed
         core.refuse_closed()
         if feed.table not in core.catalog:
@@ -211,23 +201,26 @@ class Runner:
             )
         relation = core.catalog.get(feed.table)
         self._target = target = target_of(feed, self._sink, relation, self._fence)
-        if self._options.filter:
-            self._filter = RowFilter(core, feed.name, relation, self._options.filter)
-            self._loop.between_epochs(self._filter.compile)
-        self._blocked.keys.clear()
+        self._blocked.clear()
         core.check_owner()
+        # Before the sink is reached for the first time: what it is to have must not expire meanwhile.
+        self._kept.protect_from(feed.begins_after)
         delivery = self._sink.open(target)
+        row_filter: RowFilter | None = None
         try:
-            ways = Ways(core, self._stopped, self._wake, partial(park, self._loop, feed.id), self._serve, self._count)
-            options = self._options
-            Telling(ways, feed, options, target, relation, delivery, self._kept, self._blocked, self._filter).run()
+            if self._options.filter:
+                row_filter = RowFilter(core, feed.name, relation, self._options.filter)
+                self._loop.between_epochs(row_filter.compile)
+            ways = Ways(core, self._wake, self._retry, self._replays, partial(park, self._loop, feed.id), self._count)
+            opened = OpenFeed(feed, self._options, target, relation, row_filter)
+            Telling(ways, opened, delivery, self._kept, self._blocked).run()
         finally:
             try:
                 self._kept.close()
             finally:
                 delivery.close()
-                if self._filter is not None:
-                    self._filter.close()
+                if row_filter is not None:
+                    row_filter.close()
 
     def _is_wanted(self) -> bool:
         """Whether this process owns the home, and the feed was not dropped."""
@@ -238,34 +231,8 @@ class Runner:
         return any(one.id == self.feed.id for one in self._core.catalog.feeds.values())
 
     def _count(self, events: int) -> None:
-        self._error = None
         self._totals["delivered"] += events
         self._totals["batches"] += 1
-
-    def _serve(self, telling: Telling) -> None:
-        """Send parked events after all that somebody asked for."""
-        while not self._asked.empty():
-            asked = self._asked.get()
-            if not asked.told.set_running_or_notify_cancel():
-                continue
-            try:
-                asked.told.set_result(self._sent_again(telling, asked.rows))
-            except BaseException as error:
-                asked.told.set_exception(error if isinstance(error, HeadraceError) else FeedError(self._told(error)))
-                raise
-
-    def _sent_again(self, telling: Telling, rows: Sequence[Mapping[str, Any]]) -> dict[int, str]:
-        assert self._target is not None
-        refused: dict[int, str] = {}
-        for row in rows:
-            try:
-                batch = batch_of(row, self._target, self._options.envelope, self._options.include_old_values)
-                telling.send_again(batch)
-            except FeedError as error:
-                refused[row["sequence"]] = f"{error.message}. {error.detail}"
-            except EventsRefused as again:
-                refused[row["sequence"]] = next(iter(again.refused.values()), "it was refused again")
-        return refused
 
     def _halt(self, error: BaseException) -> None:
         """Stop until somebody has mended the cause; the home remembers why."""
@@ -304,9 +271,3 @@ class Runner:
 
     def _without_secrets(self, text: str) -> str:
         return told_without_secrets(text, self.feed, self._target)
-
-
-def _may_pass(error: Exception) -> bool:
-    if isinstance(error, HeadraceError):
-        return error.transient
-    return isinstance(error, SinkUnavailable | OSError | TimeoutError)

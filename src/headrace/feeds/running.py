@@ -15,7 +15,7 @@ from headrace.catalog.catalog import Feed
 from headrace.epoch.core import Core
 from headrace.epoch.loop import Loop
 from headrace.epoch.runners import Runners
-from headrace.errors import FeedError, HeadraceError
+from headrace.errors import FeedError, FeedUnavailable, HeadraceError
 from headrace.feeds.kept import reader_name
 from headrace.feeds.options import read_options
 from headrace.feeds.progress import ProgressFiles
@@ -82,11 +82,11 @@ class Feeds:
             )
 
     def replay(self, name: str, rows: Sequence[Mapping[str, Any]], seconds: float = 60.0) -> dict[int, str]:
-        """Have a feed's sink take parked events after all; by sequence, why some are refused again."""
+        """Deliver parked events of a feed; return by sequence the reasons of those that are refused again."""
         runner = self._runners.get(name)
         if runner is None or runner.status.state != "Running":
-            raise FeedError(
-                f"changefeed {name} is not at work, so its parked events cannot be sent",
+            raise FeedUnavailable(
+                f"changefeed {name} is not running, so its parked events cannot be delivered",
                 hint="RESUME CHANGEFEED first, in a process that stays, such as headrace serve",
             )
         return runner.replay(rows, seconds)

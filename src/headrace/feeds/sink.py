@@ -5,7 +5,7 @@ One file per system. Threads, positions, retries, parked events, pause and metri
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -58,6 +58,9 @@ class EventsRefused(Exception):
 class Delivery(Protocol):
     """An open sink of one feed, used by one thread.
 
+    It stays open while its sink is unavailable: after `SinkUnavailable` the same call is repeated with the same
+    arguments, so a delivery connects again by itself, and may remember which part of a batch has arrived.
+
     One that has the attribute `tells_resets = True` is also given batches of a single RESET, as a log tells them; for
     any other, `begin_scan` says as much. One that has `keeps_marks = True` keeps the mark of a batch with the batch: if
     it knows less than it has confirmed, it was put back to an older copy, and the feed says so and ends.
@@ -90,6 +93,10 @@ class Delivery(Protocol):
         """
         ...
 
+    def give_up(self, sequences: Sequence[int]) -> None:
+        """Note that refused events are parked: they may be delivered later, after newer events of their keys."""
+        ...
+
     def close(self) -> None:
         """Let go of connections; what was confirmed stays."""
         ...
@@ -107,6 +114,13 @@ class Sink(Protocol):
 
     def check(self, target: Target) -> None:
         """Refuse what can be known to be wrong without asking the sink (`FeedError` with a hint)."""
+        ...
+
+    def look_up(self, location: str, options: Mapping[str, Any]) -> None:
+        """Refuse what only other machines know to be wrong, such as the address of a name.
+
+        It may take seconds, so it is called before a feed is made or altered, while epochs go on.
+        """
         ...
 
     def open(self, target: Target) -> Delivery:

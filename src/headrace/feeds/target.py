@@ -29,6 +29,11 @@ def is_referred(location: str) -> bool:
     return is_reference(location) and not location.startswith("file://")
 
 
+def location_referred_to(location: str) -> str:
+    """Return a location, or what its reference stands for."""
+    return referred_to(_LOCATION, location, FeedError, _THEN) if is_referred(location) else location
+
+
 def target_of(feed: Feed, sink: Sink, relation: Relation | None, fence: int = 0) -> Target:
     """What the sink of a feed is given; of a relation that is gone, its name alone."""
     key = key_of(relation) if relation is not None else ()
@@ -36,7 +41,7 @@ def target_of(feed: Feed, sink: Sink, relation: Relation | None, fence: int = 0)
     return Target(
         feed.name,
         feed.id,
-        referred_to(_LOCATION, feed.location, FeedError, _THEN) if is_referred(feed.location) else feed.location,
+        location_referred_to(feed.location),
         {
             name: referred_to(name, value, FeedError, _THEN) if _may_refer(name, sink) else value
             for name, value in feed.options.items()

@@ -1,7 +1,8 @@
 """One stretch of a feed at work: from where it is to an open sink, until it is stopped or something fails.
 
-What it holds of events is one step of the log and one batch. Whatever fails ends the stretch; the runner then begins
-another where the last one, or the sink itself, knows the feed to be.
+It holds one step of the log and one batch of events. While the sink is unavailable, the same call is repeated on the
+same open delivery. Any other failure ends the loop; the runner then opens the sink again, and the next loop resumes
+where the checkpoint, or the sink itself, knows the feed to be.
 """
 
 from __future__ import annotations
@@ -20,12 +21,15 @@ from headrace.epoch.core import Core
 from headrace.errors import EpochExpired, FeedError
 from headrace.feeds.batch import Batch, Mark
 from headrace.feeds.beginning import begin, keeps_marks, told_anew
-from headrace.feeds.blocked import Blocked
+from headrace.feeds.blocked import Blocked, GivenUp
 from headrace.feeds.cursor import Events, change_events, operations_of, reset_rows, scan_events
 from headrace.feeds.filter import RowFilter, filtered
 from headrace.feeds.kept import Kept
 from headrace.feeds.options import FeedOptions
 from headrace.feeds.progress import Progress
+from headrace.feeds.refusals import RefusalJudge
+from headrace.feeds.replay import ReplayRequests
+from headrace.feeds.retry import Retry, Stopped
 from headrace.feeds.sink import Delivery, EventsRefused, Target
 from headrace.reading.following import Changes, Dropped, Position, Reset, Step
 
@@ -34,54 +38,52 @@ _LEAST_HELD = 1_000
 _LOOK_SECONDS = 1.0
 
 
-class Stopped(Exception):
-    """The feed is to stop."""
-
-
 class Again(Exception):
     """The relation is another now: begin anew with it."""
 
 
 @dataclass(frozen=True)
 class Ways:
-    """What a stretch is given of its surroundings."""
+    """The parts of the feed's runner that the loop uses."""
 
     core: Core
-    stopped: threading.Event
     wake: threading.Event
-    park: Callable[[Batch, str, int], None]
-    # Does what others ask of the sink meanwhile, such as to take a parked event after all.
-    serve: Callable[[Telling], None]
+    retry: Retry
+    replays: ReplayRequests
+    # Stores refused events in the table of parked events, all in one epoch.
+    park: Callable[[Sequence[GivenUp]], None]
+    # Counts delivered events.
     delivered: Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class OpenFeed:
+    """A feed with its options, its target, the relation that it delivers, and the compiled filter."""
+
+    feed: Feed
+    options: FeedOptions
+    target: Target
+    relation: Relation
+    row_filter: RowFilter | None
 
 
 class Telling:
     """Tells a relation's events to an open sink, one after the other."""
 
-    def __init__(
-        self,
-        ways: Ways,
-        feed: Feed,
-        options: FeedOptions,
-        target: Target,
-        relation: Relation,
-        delivery: Delivery,
-        kept: Kept,
-        blocked: Blocked,
-        row_filter: RowFilter | None,
-    ) -> None:
+    def __init__(self, ways: Ways, opened: OpenFeed, delivery: Delivery, kept: Kept, blocked: Blocked) -> None:
         self._ways = ways
         self._core = ways.core
-        self._feed = feed
-        self._options = options
-        self._target = target
-        self._relation = relation
+        self._feed = opened.feed
+        self._options = opened.options
+        self._target = opened.target
+        self._relation = opened.relation
+        self._filter = opened.row_filter
         self._delivery = delivery
         self._kept = kept
         self._blocked = blocked
-        self._filter = row_filter
+        self._judge = RefusalJudge()
         self._keeps_marks = keeps_marks(delivery)
-        self._key = [relation.schema.names.index(name) for name in target.key]
+        self._key = [opened.relation.schema.names.index(name) for name in opened.target.key]
         self._pending: list[Events] = []
         self._count = 0
         # The last event that was put into a batch, and how far all is that was put there.
@@ -90,12 +92,8 @@ class Telling:
         self._flushed_at = 0.0
         self._resolved_at = 0.0
         self._resolved_epoch = -1
-        self._told_at: datetime | None = None
-
-    @property
-    def columns_now(self) -> Relation:
-        """The relation that it tells of."""
-        return self._relation
+        # Events that arrived since the position was noted last.
+        self._uncounted = 0
 
     def run(self) -> None:
         """Tell all there is, and wait for more; returns only where a feed has told all that it is to tell."""
@@ -197,7 +195,7 @@ class Telling:
                             hint=f"DROP CHANGEFEED {feed}, or create {name} again and RESUME CHANGEFEED {feed}",
                         )
                     if isinstance(step, Reset):
-                        raise self._begun_anew(step)
+                        raise self._begun_anew(step, position)
                     if isinstance(step, Changes):
                         for one in step.epochs:
                             events = change_events(one, self._key)
@@ -219,9 +217,13 @@ class Telling:
 
     def _position(self, epoch: int) -> Position:
         try:
-            return self._core.following.begin(self._relation.name, max(0, epoch))
+            position = self._core.following.begin(self._relation.name, max(0, epoch))
         except EpochExpired as error:
             raise self._expired(error) from None
+        columns_at = self._progress.columns_at
+        if columns_at <= epoch:
+            return position
+        return replace(position, columns=self._core.catalog.history.at(self._relation.name, columns_at))
 
     def _expired(self, error: EpochExpired) -> FeedError:
         return FeedError(
@@ -230,14 +232,20 @@ class Telling:
             hint="RESYNC CHANGEFEED tells all rows anew; or DROP CHANGEFEED",
         )
 
-    def _begun_anew(self, reset: Reset) -> Again:
+    def _begun_anew(self, reset: Reset, before: Position) -> Again:
         """Go on with a relation that was replaced or altered: told whole, or from here on only."""
         self._drain()
-        epoch = reset.position.epoch
+        epoch, columns = reset.position.epoch, reset.position.columns
         assert epoch is not None
+        assert columns is not None
         progress = told_anew(self._progress, epoch)
         if self._options.on_reset == "ignore":
             progress = replace(progress, scanning=False)
+            if before.epoch is not None and before.columns is not None and not before.columns.goes_on_as(columns):
+                # Go on right after the last change that was delivered: those from before the alteration are read under
+                # the new columns. Only changes of a definition that was replaced cannot be read any more.
+                mark = replace(progress.mark, epoch=max(before.epoch, columns.born))
+                progress = replace(progress, mark=mark, scan_epoch=None, columns_at=columns.since)
         self._kept.note(progress, now=True)
         return Again()
 
@@ -373,62 +381,82 @@ class Telling:
     def _deliver(self, batch: Batch) -> None:
         """Have a batch arrive, but for what waits for refused events; then note how far the feed is."""
         part = self._blocked.parted(batch)
-        count = 0
         if part is not None:
-            first = self._blocked.first_mark()
             try:
-                self._send(part, first or batch.after)
-                count = len(part)
+                self._send(part, self._blocked.first_mark() or batch.after)
             except EventsRefused as refused:
                 self._blocked.refuse(part, refused)
-                count = len(part) - len({*refused.refused, *refused.held})
-        self._ways.delivered(count)
-        self._mark_all(batch.after, count)
+                self._count_delivered(len(part), refused)
+                # Before anything of it is parked: if the sink refuses everything, nothing is.
+                self._judge.note(len(part), refused)
+            else:
+                self._count_delivered(len(part))
+                self._judge.note(len(part))
+        self._mark_all(batch.after)
         if self._blocked.keys:
             self._look()
 
-    def _mark_all(self, mark: Mark, delivered: int = 0, parked: int = 0) -> None:
+    def _mark_all(self, mark: Mark, parked: int = 0) -> None:
         self._mark = mark
-        self._kept.told(self._blocked.first_mark() or mark, delivered, parked)
+        self._kept.told(self._blocked.first_mark() or mark, self._uncounted, parked)
+        self._uncounted = 0
 
-    def send_again(self, batch: Batch) -> None:
-        """Have an event arrive that was parked."""
-        self._send(batch, self._blocked.first_mark() or self._mark)
-        self._ways.delivered(len(batch))
-        self._mark_all(self._mark, len(batch))
+    def _count_delivered(self, count: int, refused: EventsRefused | None = None) -> None:
+        """Count the events of a batch that arrived; they are noted with the next position."""
+        count -= 0 if refused is None else len({*refused.refused, *refused.held})
+        self._uncounted += count
+        self._ways.delivered(count)
 
-    def _send(self, batch: Batch, after: Mark) -> None:
+    def _send(self, batch: Batch, after: Mark, *, again: bool = True) -> None:
         given = batch if batch.after == after else replace(batch, after=after)
         with tracing.span("feed batch", feed=self._feed.name, events=len(given), epoch=after.epoch):
-            self._send_out(lambda: self._delivery.deliver(given))
+            self._send_out(lambda: self._delivery.deliver(given), again=again)
         if self._keeps_marks:
             self._kept.confirm(after.sequence)
 
-    def _send_out(self, send: Callable[[], None]) -> None:
-        """Talk to the sink as the owner of the home, or not at all."""
-        self._refuse_stopped()
-        self._core.check_owner()
-        send()
+    def _send_out(self, send: Callable[[], None], *, again: bool = True) -> None:
+        """Call the sink as the owner of the home, again and again while it is unavailable, if so asked."""
+
+        def call() -> None:
+            self._refuse_stopped()
+            self._core.check_owner()
+            send()
+
+        if again:
+            self._ways.retry.call(call)
+        else:
+            call()
 
     def _look(self) -> None:
-        """Between two batches: is it to stop, is a refused event to be tried again, does anybody ask for something."""
+        """Between two batches: stop if asked, and deliver refused and parked events that are due."""
         self._refuse_stopped()
-        self._ways.serve(self)
-        if self._blocked.keys:
-            self._blocked.retry(self._retry_one, self._park_one)
+        self._ways.replays.serve(self._deliver_parked, self._target, self._options)
+        if self._blocked.next_at is not None:
+            self._blocked.retry(self._deliver_refused, self._park)
 
-    def _retry_one(self, batch: Batch) -> None:
-        others = self._blocked.first_mark(but=batch)
-        self._send(batch, others or self._mark)
-        self._ways.delivered(1)
-        self._kept.told(others or self._mark, 1)
+    def _deliver_parked(self, batch: Batch) -> None:
+        self._send(batch, self._blocked.first_mark() or self._mark, again=False)
+        self._count_delivered(len(batch))
+        self._mark_all(self._mark)
 
-    def _park_one(self, batch: Batch, reason: str, attempts: int) -> None:
-        self._ways.park(batch, reason, attempts)
-        self._kept.told(self._blocked.first_mark(but=batch) or self._mark, parked=1)
+    def _deliver_refused(self, batch: Batch) -> None:
+        try:
+            self._send(batch, self._blocked.first_mark() or self._mark)
+        except EventsRefused as refused:
+            self._count_delivered(len(batch), refused)
+            raise
+        self._count_delivered(len(batch))
+        self._mark_all(self._mark)
+
+    def _park(self, events: Sequence[GivenUp]) -> None:
+        """Store refused events as parked, and have the sink no longer wait for them."""
+        self._ways.park(events)
+        self._mark_all(self._mark, len(events))
+        sequences = [one.batch.sequences[0] for one in events]
+        self._send_out(lambda: self._delivery.give_up(sequences))
 
     def _refuse_stopped(self) -> None:
-        if self._ways.stopped.is_set():
+        if self._ways.retry.stopped.is_set():
             raise Stopped
 
     def _committed_at(self, epoch: int) -> datetime:

@@ -85,6 +85,10 @@ class WebhookSink:
             _context(options)
         except (OSError, ssl.SSLError) as error:
             raise FeedError("the certificates of the webhook cannot be read", detail=f"{error}.") from error
+
+    def look_up(self, location: str, options: Mapping[str, Any]) -> None:
+        """Refuse a receiver at an address that may not be reached."""
+        url = _url(location, bool(options.get("allow_insecure", False)))
         try:
             port = url.port or (443 if url.scheme == "https" else 80)
             judged_addresses(

@@ -14,15 +14,13 @@ from pyspark.sql.types import StructType
 
 from headrace.feeds.batch import Batch, Mark
 from headrace.feeds.json_events import event_texts, key_texts, moment_text
-from headrace.feeds.sink import EventsRefused, SinkUnavailable, Target
+from headrace.feeds.sink import EventsRefused, SinkEnded, SinkUnavailable, Target
 from headrace.feeds.webhook_addresses import AddressRefused, NameUnknown
 from headrace.feeds.webhook_answers import Refused, judge_answer
 from headrace.feeds.webhook_signing import message_id, signed_headers
 from headrace.feeds.webhook_transport import PinnedTransport
 from headrace.version import release
 
-# A receiver that refuses so many events one by one, and takes none, finds fault with all: that is no event's fault.
-_MOST_REFUSED = 8
 # How long and how much is read of what a receiver says beside its status.
 _BODY_SECONDS = 1.0
 _BODY_BYTES = 65_536
@@ -42,16 +40,17 @@ class Request:
 
 
 @dataclass
-class _Search:
-    """What is known of a batch that a receiver found fault with."""
+class _Attempt:
+    """A batch on its way: which events are still to be sent, in which requests, and which were refused."""
 
+    batch: Batch
     texts: Sequence[bytes]
     event_keys: Sequence[bytes]
-    sequences: Sequence[int]
+    # The events of each request that is still to be made; the next request is the last.
+    requests: list[list[int]]
     refused: dict[int, str] = field(default_factory=dict[int, str])
     held: set[int] = field(default_factory=set[int])
     blocked: set[bytes] = field(default_factory=set[bytes])
-    taken: int = 0
 
 
 class WebhookDelivery:
@@ -70,21 +69,25 @@ class WebhookDelivery:
             timeout=httpx.Timeout(request.seconds, connect=request.connect_seconds),
             headers={"user-agent": f"headrace/{release()}", "accept": "*/*", "accept-encoding": "identity"},
         )
-        # Numbers of events of a batch that comes again, whose parts a receiver has taken.
-        self._told: set[int] = set()
+        self._attempt: _Attempt | None = None
 
     def known_mark(self) -> Mark | None:
         """A receiver keeps nothing for us."""
         return None
 
     def deliver(self, batch: Batch) -> None:
-        """Send the events as one array, or in as many as it takes to find the ones that the receiver refuses."""
-        search = _Search(event_texts(batch), key_texts(batch), batch.sequences)
-        left = [index for index, number in enumerate(batch.sequences) if number not in self._told]
-        self._send(search, left)
-        self._told.clear()
-        if search.refused:
-            raise EventsRefused(search.refused, frozenset(search.held))
+        """Send the events as one array; halve an array that the receiver refuses, to find the refused events.
+
+        A batch that is delivered again after `SinkUnavailable` continues with the request that failed.
+        """
+        attempt = self._attempt
+        if attempt is None or attempt.batch is not batch:
+            attempt = self._attempt = _Attempt(batch, event_texts(batch), key_texts(batch), [list(range(len(batch)))])
+        while attempt.requests:
+            self._send_next(attempt)
+        self._attempt = None
+        if attempt.refused:
+            raise EventsRefused(attempt.refused, frozenset(attempt.held))
 
     def resolved(self, mark: Mark, epoch_committed_at: float) -> None:
         """An array with the mark alone."""
@@ -95,41 +98,40 @@ class WebhookDelivery:
         try:
             self._post(body, message_id(self._target.feed_id, (mark.epoch, mark.sequence), "resolved"))
         except Refused as error:
-            raise SinkUnavailable(f"the receiver refuses resolved marks: {error}") from error
+            raise SinkEnded(f"the receiver refuses resolved marks; unset the option resolved: {error}") from error
 
     def begin_scan(self, columns: StructType) -> None:
         """A reset is an event of its own."""
 
     def end_scan(self, mark: Mark) -> None:
-        """A receiver is told events, and nothing else."""
+        """A receiver gets events, and nothing else."""
+
+    def give_up(self, sequences: Sequence[int]) -> None:
+        """A receiver keeps nothing for us."""
 
     def close(self) -> None:
         """Close the connection."""
         self._client.close()
-        self._told.clear()
 
-    def _send(self, search: _Search, indices: Sequence[int]) -> None:
-        """Send some events in order; what is refused is halved until it is one event, whose later ones then wait."""
-        sent = [index for index in indices if search.event_keys[index] not in search.blocked]
-        search.held.update(set(indices).difference(sent))
-        if not sent:
-            return
-        numbers = [search.sequences[index] for index in sent]
-        try:
-            self._post(_array(search.texts, sent), message_id(self._target.feed_id, numbers))
-        except Refused as error:
-            if len(sent) > 1:
-                middle = len(sent) // 2
-                self._send(search, sent[:middle])
-                self._send(search, sent[middle:])
-                return
-            search.refused[sent[0]] = str(error)
-            search.blocked.add(search.event_keys[sent[0]])
-            if not search.taken and not self._told and len(search.refused) >= _MOST_REFUSED:
-                raise SinkUnavailable(f"the receiver refuses every event: {error}") from error
-            return
-        search.taken += len(sent)
-        self._told.update(numbers)
+    def _send_next(self, attempt: _Attempt) -> None:
+        """Make the next request; the events after a refused event of the same key are held."""
+        indices = attempt.requests[-1]
+        sent = [index for index in indices if attempt.event_keys[index] not in attempt.blocked]
+        attempt.held.update(set(indices).difference(sent))
+        halves: list[list[int]] = []
+        if sent:
+            numbers = [attempt.batch.sequences[index] for index in sent]
+            try:
+                self._post(_array(attempt.texts, sent), message_id(self._target.feed_id, numbers))
+            except Refused as error:
+                if len(sent) > 1:
+                    middle = len(sent) // 2
+                    halves = [sent[middle:], sent[:middle]]
+                else:
+                    attempt.refused[sent[0]] = str(error)
+                    attempt.blocked.add(attempt.event_keys[sent[0]])
+        # A request that failed otherwise is still the next.
+        attempt.requests[-1:] = halves
 
     def _post(self, body: bytes, identity: str) -> None:
         """Return if the receiver took it. Its status decides, whatever becomes of the rest of the answer."""

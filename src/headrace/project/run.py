@@ -14,7 +14,7 @@ from headrace.epoch.core import Core
 from headrace.epoch.receipt import Receipt
 from headrace.errors import HeadraceError, ProjectError, SourceError
 from headrace.face import Headrace, home_of
-from headrace.feeds.define import kept_tables, location_of, planned_feed
+from headrace.feeds.define import kept_tables, location_of, look_up, planned_feed
 from headrace.intake.table import TableContract
 from headrace.project.definitions import Definition, Definitions, Problem, makes_followed, refuse_problems
 from headrace.project.drift import find_drift, left_over
@@ -68,6 +68,9 @@ def run_project(hr: Headrace, definitions: Definitions) -> Outcome:
     loop = home_of(hr).loop
     core = loop.core
     refuse_problems([*definitions.problems, *_conflicts(core, definitions)])
+    for definition in definitions.feeds:
+        if isinstance(definition.statement, CreateFeed):
+            look_up(core, definition.statement)
     with core.sessions.catalyst.active():
         outcome = loop.define(lambda: _adopt(core, definitions))
     outcome.receipt = register_types(loop, outcome.types) or outcome.receipt

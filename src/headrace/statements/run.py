@@ -25,7 +25,7 @@ from headrace.events.define import create_event_store, drop_event_store, registe
 from headrace.events.outbox import refuse_column_gone
 from headrace.events.projections import projection_view
 from headrace.events.tables import store_table
-from headrace.feeds.define import act_on_parked, alter_feed, change_feed, create_feed
+from headrace.feeds.define import act_on_parked, alter_feed, change_feed, create_feed, look_up
 from headrace.reading.as_of import relations_of
 from headrace.sources.dead_letters import act
 from headrace.sources.define import alter_source, change_source, create_sources, forget_source
@@ -206,6 +206,7 @@ def _run_statement(engine: Engine, statement: Statement) -> Ran:
             engine.loop.between_epochs(lambda: forget_secrets(core))
         return changed
     if isinstance(statement, CreateFeed):
+        look_up(core, statement)
 
         def make_feed() -> None:
             with feed_without_secrets(core, statement) as kept:
@@ -222,6 +223,7 @@ def _run_statement(engine: Engine, statement: Statement) -> Ran:
             engine.feeds.wait_for_stopped()
         return changed
     if isinstance(statement, AlterFeed):
+        look_up(core, statement)
 
         def alter() -> None:
             with altered_without_secrets(core, statement) as kept:
