@@ -40,7 +40,7 @@ def batch_of(
 ) -> Batch:
     """Events as (operation, row) or (operation, row, old row), each an epoch of its own if nobody says."""
     numbers = parts.get("numbers") or range(first, first + len(events))
-    parts.setdefault("after", Mark(numbers[-1], 1, numbers[-1]) if events else Mark(first, 0, first - 1))
+    parts.setdefault("after", Mark(numbers[-1], 1, numbers[-1]) if events else Mark(first, None, first - 1))
     parts.setdefault("epochs", list(numbers))
     return Batch(
         feed="f",

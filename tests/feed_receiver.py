@@ -31,6 +31,8 @@ class Receiver:
         self.targets: list[Target] = []
         self.forgotten: list[str] = []
         self.batches = 0
+        self.sizes: list[int] = []
+        self.marks: list[Mark] = []
         # How often a batch fails, before or after a part of it has arrived, and how long each takes.
         self.failing = 0.0
         self.slow = 0.0
@@ -64,6 +66,7 @@ class Door:
     """An open receiver."""
 
     tells_resets = True
+    keeps_marks = keeps_epochs_whole = False
 
     def __init__(self, receiver: Receiver) -> None:
         self._to = receiver
@@ -79,6 +82,8 @@ class Door:
             raise SinkEnded(to.ended)
         with to.lock:
             to.batches += 1
+            to.sizes.append(len(batch))
+            to.marks.append(batch.after)
             if to.down:
                 raise SinkUnavailable("it is down", to.retry_after)
             events = [json.loads(one) for one in event_texts(batch)]

@@ -182,6 +182,7 @@ class LogDelivery:
     """An open log."""
 
     tells_resets = True
+    keeps_marks = keeps_epochs_whole = False
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)

@@ -295,7 +295,7 @@ def test_events_that_wait_are_told_once_over_a_restart(servers: Servers) -> None
     with pytest.raises(EventsRefused):
         delivered(delivery, batch([("INSERT", 1, "a"), ("INSERT", 2, "b" * 3_000), ("INSERT", 3, "c")]))
     # The runner holds 5, which has the key of 2; its mark stays before 2.
-    before = Mark(2, 0, 1)
+    before = Mark(2, None, 1)
     more = batch([("INSERT", 4, "d"), ("UPDATE", 2, "e"), ("INSERT", 6, "f")], 4)
     delivered(delivery, with_gaps(more, [5], before))
     delivery.close()

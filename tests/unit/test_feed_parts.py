@@ -49,7 +49,7 @@ def test_a_new_owner_begins_at_the_furthest_and_an_old_one_takes_nothing_back(lo
 
 def test_a_position_that_cannot_be_read_is_told(tmp_path: Any) -> None:
     files = ProgressFiles(tmp_path, "f", 1)
-    files.write(Progress(Mark(1, 0, 1)))
+    files.write(Progress(Mark(1, None, 1)))
     (files.folder / f"{2:020d}.json").write_text("{")
     with pytest.raises(LedgerError, match="cannot be read"):
         files.read()
@@ -58,7 +58,7 @@ def test_a_position_that_cannot_be_read_is_told(tmp_path: Any) -> None:
 def test_marks_are_ordered_by_what_was_told() -> None:
     # All was told anew at the same epoch.
     assert further(Mark(7, 1, 11), Mark(7, 9, 10))
-    assert further(Mark(8, 0, 10), Mark(7, 9, 10))
+    assert further(Mark(8, None, 10), Mark(7, 9, 10))
     assert not further(Mark(7, 9, 10), Mark(7, 9, 10))
 
 
@@ -167,5 +167,5 @@ def test_a_refused_event_holds_back_its_key_until_it_is_parked() -> None:
 
 
 def test_a_mark_before_the_first_event_of_an_epoch_is_past_the_epoch_before() -> None:
-    assert batch(4, 2, 3).mark_before(0) == Mark(3, 0, 3)
+    assert batch(4, 2, 3).mark_before(0) == Mark(3, None, 3)
     assert batch(4, 2, 3).mark_before(1) == Mark(4, 1, 4)

@@ -13,6 +13,7 @@ import pytest
 
 from headrace.errors import FeedUnavailable
 from headrace.feeds import define, runner
+from headrace.feeds.batch import Mark
 from headrace.feeds.blocked import Blocked
 from headrace.feeds.retry import Retry, Stopped
 from headrace.feeds.running import Feeds
@@ -20,7 +21,7 @@ from headrace.feeds.sink import EventsRefused, SinkUnavailable
 from tests.bare_home import BareHome
 from tests.costs import cost_of
 from tests.feed_batches import batch_of
-from tests.feed_receiver import Receiver, create
+from tests.feed_receiver import Door, Receiver, create
 from tests.spark.test_changefeeds import feed
 from tests.unit.test_feed_delivery import COLUMNS
 from tests.waiting import until
@@ -318,3 +319,33 @@ def test_waiting_events_are_delivered_together(table: BareHome, receiver: Receiv
     receiver.refuses = lambda event: None
     until(lambda: feed(table)["lag"] == 0)
     assert {json.dumps(one["key"]) for one in receiver.events()} == {json.dumps({"id": key}) for key in range(1, 30)}
+
+
+def test_a_batch_for_a_table_ends_with_an_epoch(table: BareHome, receiver: Receiver, monkeypatch: Any) -> None:
+    monkeypatch.setattr(Door, "keeps_epochs_whole", True)
+    create(table, ", batch_size = 10, initial_scan = 'no'")
+    table.execute("PAUSE CHANGEFEED f")
+    for size in (6, 7, 40, 3, 300):
+        put(table, *((key, size) for key in range(size)))
+    receiver.batches = 0
+    table.execute("RESUME CHANGEFEED f")
+    until(lambda: feed(table)["lag"] == 0)
+    # 6 and 7, 40 and 3 events together; 300 are too many to wait for.
+    assert receiver.sizes[:3] == [13, 40, 10]
+    assert receiver.marks[0].event is None
+    assert receiver.marks[1].event is None
+    assert receiver.marks[2].event == 7
+
+
+def test_a_batch_is_bounded_in_bytes(table: BareHome, receiver: Receiver, monkeypatch: Any) -> None:
+    monkeypatch.setattr("headrace.feeds.telling._BATCH_BYTES", 200)
+    create(table, ", batch_size = 1000")
+    put(table, *((key, 1) for key in range(500)))
+    until(lambda: feed(table)["lag"] == 0)
+    assert max(receiver.sizes) < 30
+
+
+def test_positions_are_ordered_as_events_are() -> None:
+    marks = [Mark(4, 2, 9), Mark(4, None, 9), Mark(5, None, 9), Mark(5, 0, 10), Mark(5, 1, 10), Mark(3, None, 11)]
+    assert sorted(marks[::-1]) == marks
+    assert Mark.stored(4, Mark(4, None, 9).stored_event, 9) == Mark(4, None, 9)

@@ -116,7 +116,7 @@ def test_the_other_envelopes() -> None:
 def test_a_reset_tells_the_columns(envelope: Any) -> None:
     nothing = pa.table({"id": pa.array([None], pa.int64()), "name": pa.array([None], pa.string())})
     reset = Batch(
-        "f", "t", COLUMNS, ("id",), 3, ["RESET"], [9], [AT], nothing, nothing, Mark(9, 0, 3), envelope=envelope
+        "f", "t", COLUMNS, ("id",), 3, ["RESET"], [9], [AT], nothing, nothing, Mark(9, None, 3), envelope=envelope
     )
     told = json.loads(event_texts(reset)[0])
     if envelope == "ours":

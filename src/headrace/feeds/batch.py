@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, total_ordering
 from typing import Literal
 
 import pyarrow as pa
@@ -16,22 +17,39 @@ from pyspark.sql.types import StructType
 Operation = Literal["INSERT", "UPDATE", "DELETE", "RESET"]
 
 
-@dataclass(frozen=True, order=True)
+@total_ordering
+@dataclass(frozen=True)
 class Mark:
-    """How far a feed is: all up to an event of an epoch is told; `event` counts those of the epoch, from 1.
+    """The position of a feed: the last epoch, how many of its events are delivered, and the last event's number.
 
-    What a filter leaves out is counted too, so that another filter changes no mark. `sequence` is the number of the
-    last event that was told, of all that the feed ever had. A mark of an epoch that is told whole has the next epoch's
-    number less one and all its events: marks are ordered as events are. Rows of a scan are events of the epoch that it
-    reads. One whose `event` is 0 is past all of its epoch, unless that is being scanned.
+    `event` is None where the epoch is delivered whole. Otherwise it counts the delivered events of the epoch, or the
+    rows of the scan that reads the epoch. Events that a filter leaves out are counted too, so that another filter
+    changes no position. `sequence` only rises, also where all rows are delivered again.
     """
 
     epoch: int
-    event: int
+    event: int | None
     sequence: int
 
+    def __lt__(self, other: Mark) -> bool:
+        return self._order < other._order
 
-NOWHERE = Mark(0, 0, 0)
+    @property
+    def _order(self) -> tuple[int, int, float]:
+        return self.sequence, self.epoch, math.inf if self.event is None else self.event
+
+    @property
+    def stored_event(self) -> int:
+        """Return `event` as sinks store it: 0 for a whole epoch."""
+        return self.event or 0
+
+    @staticmethod
+    def stored(epoch: int, event: int, sequence: int) -> Mark:
+        """Return the position that a sink has stored."""
+        return Mark(epoch, event or None, sequence)
+
+
+NOWHERE = Mark(0, None, 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,5 +101,5 @@ class Batch:
         else:
             place = 1 + sum(epoch == self.epochs[index] for epoch in self.epochs[:index])
         if place == 1 and not self.scan:
-            return Mark(self.epochs[index] - 1, 0, self.sequences[index] - 1)
+            return Mark(self.epochs[index] - 1, None, self.sequences[index] - 1)
         return Mark(self.epochs[index], place - 1, self.sequences[index] - 1)

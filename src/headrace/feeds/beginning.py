@@ -20,7 +20,7 @@ def begin(core: Core, feed: Feed, options: FeedOptions, relation: Relation, deli
     if progress is None:
         scanning = options.initial_scan != "no"
         epoch = feed.begins_after if scanning else None
-        progress = Progress(Mark(feed.begins_after, 0, 0), epoch, scanning, scans=feed.scans)
+        progress = Progress(Mark(feed.begins_after, 0 if scanning else None, 0), epoch, scanning, scans=feed.scans)
         if scanning and not _is_readable(core, relation, feed.begins_after):
             progress = told_anew(progress, core.epoch)
     elif progress.scans < feed.scans:
@@ -30,11 +30,6 @@ def begin(core: Core, feed: Feed, options: FeedOptions, relation: Relation, deli
     progress = _with_known(core, feed, delivery, progress)
     kept.note(progress, now=True)
     return progress
-
-
-def keeps_marks(delivery: Delivery) -> bool:
-    """Whether a sink keeps the mark of a batch with the batch."""
-    return bool(getattr(delivery, "keeps_marks", False))
 
 
 def told_anew(progress: Progress, epoch: int) -> Progress:
@@ -56,7 +51,7 @@ def _with_known(core: Core, feed: Feed, delivery: Delivery, progress: Progress) 
             f"It has events of epoch {known.epoch}, and the home is at epoch {core.epoch}: "
             "the home was put back to an older copy.",
         )
-    if keeps_marks(delivery) and progress.confirmed > (known.sequence if known is not None else 0):
+    if delivery.keeps_marks and progress.confirmed > (known.sequence if known is not None else 0):
         told = f"up to event {known.sequence}" if known is not None else "not at all"
         raise _parted(feed, f"It knows the feed {told}, and has confirmed event {progress.confirmed} before.")
     if known is None or not further(known, progress.mark):

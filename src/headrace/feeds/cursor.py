@@ -41,15 +41,23 @@ class Events:
     # The place of each among all events of its epoch, from 1.
     places: npt.NDArray[np.int64]
     scan: bool = False
+    # Whether no further event of the epoch follows.
+    ends_epoch: bool = True
 
     def __len__(self) -> int:
         return len(self.operations)
 
+    @property
+    def event_bytes(self) -> int:
+        """Return the bytes of an event on average."""
+        return max(1, (self.rows.nbytes + self.old_rows.nbytes) // max(1, len(self)))
+
     def slice(self, start: int, stop: int) -> Events:
-        """Some of them that follow each other."""
+        """Return some of the events that follow each other."""
         count = min(stop, len(self)) - start
         return replace(
             self,
+            ends_epoch=self.ends_epoch and stop >= len(self),
             operations=self.operations[start:stop],
             rows=self.rows.slice(start, count),
             old_rows=self.old_rows.slice(start, count),
@@ -117,7 +125,7 @@ def scan_events(state: State, columns: StructType, epoch: int, committed_at: dat
             rows = pa.table(held.rows.take(pa.array(positions)).columns, schema=schema)
             places = np.arange(told + start + 1, told + stop + 1)
             operations = np.full(stop - start, "INSERT", dtype=object)
-            yield Events(epoch, committed_at, operations, rows, _nothing(schema, stop - start), places, scan=True)
+            yield Events(epoch, committed_at, operations, rows, _nothing(schema, stop - start), places, True, False)
         told += count
 
 

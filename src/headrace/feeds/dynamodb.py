@@ -56,7 +56,8 @@ class _State:
 class DynamoDelivery:
     """An open table."""
 
-    keeps_marks = True
+    keeps_marks = keeps_epochs_whole = True
+    tells_resets = False
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -176,7 +177,7 @@ class DynamoDelivery:
         if found is None:
             return _State()
         read = json.loads(found["state"]["S"])
-        mark = None if read["mark"] is None else Mark(**read["mark"])
+        mark = None if read["mark"] is None else Mark.stored(**read["mark"])
         state = _State(read["version"], read["fence"], mark, Told.from_json(read["told"]), read["scan_after"])
         if state.fence > self._target.fence:
             raise SinkEnded(f"another process, with the number {state.fence}, delivers this feed now")

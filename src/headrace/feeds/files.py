@@ -29,6 +29,7 @@ class FilesDelivery:
     """An open folder."""
 
     tells_resets = True
+    keeps_marks = keeps_epochs_whole = False
 
     def __init__(self, folder: Path, target: Target) -> None:
         self._folder = folder
@@ -43,16 +44,16 @@ class FilesDelivery:
                 matched = _NAME.fullmatch(name) if name != path.name else None
                 if matched is not None:
                     _, last, epoch, event = map(int, matched.groups())
-                    found.append(Mark(epoch, event, last))
+                    found.append(Mark.stored(epoch, event, last))
         except OSError as error:
             raise _unavailable(error) from error
-        return max(found, key=lambda one: (one.sequence, one.epoch, one.event), default=None)
+        return max(found, default=None)
 
     def deliver(self, batch: Batch) -> None:
         """Write one file."""
         mark = batch.after
         first, last = batch.sequences[0], batch.sequences[-1]
-        name = f"{self._prefix}-{first:020d}-{last:020d}-e{mark.epoch}.{mark.event}.ndjson"
+        name = f"{self._prefix}-{first:020d}-{last:020d}-e{mark.epoch}.{mark.stored_event}.ndjson"
         self._put(name, b"\n".join([*event_texts(batch), b""]))
 
     def resolved(self, mark: Mark, epoch_committed_at: float) -> None:

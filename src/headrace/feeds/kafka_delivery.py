@@ -17,6 +17,7 @@ class KafkaDelivery:
     """An open topic. Messages under way when the brokers go away stay with the client, which sends them later."""
 
     tells_resets = True
+    keeps_marks = keeps_epochs_whole = False
 
     def __init__(self, target: Target, topic: Topic, tombstones: bool) -> None:
         self._target = target

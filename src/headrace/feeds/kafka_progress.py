@@ -58,7 +58,7 @@ class Progress:
 
     def to_bytes(self, feed: str) -> bytes:
         """As it stands in a record."""
-        mark = None if self.mark is None else [self.mark.epoch, self.mark.event, self.mark.sequence]
+        mark = None if self.mark is None else [self.mark.epoch, self.mark.stored_event, self.mark.sequence]
         content = {"feed": feed, "fence": self.fence, "transaction": self.transaction, "mark": mark}
         return json.dumps({**content, "told": self.told, "missing": sorted(self.missing)}).encode()
 
@@ -137,5 +137,5 @@ def _progress(content: bytes) -> Progress | None:
     if not content:
         return None
     found = json.loads(content)
-    mark = None if found["mark"] is None else Mark(*found["mark"])
+    mark = None if found["mark"] is None else Mark.stored(*found["mark"])
     return Progress(found["fence"], found["transaction"], mark, found["told"], frozenset(found["missing"]))

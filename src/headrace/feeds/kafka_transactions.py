@@ -32,6 +32,7 @@ class KafkaTransactions:
     """An open topic, and the topic of its progress."""
 
     tells_resets = keeps_marks = True
+    keeps_epochs_whole = False
 
     def __init__(self, target: Target, topic: Topic, progress_topic: str, tombstones: bool) -> None:
         self._kafka = kafka_library()

@@ -179,7 +179,7 @@ def batch_of(row: Row, target: Target, envelope: Any, include_old_values: bool) 
         [at],
         rows,
         old_rows,
-        Mark(row["epoch"], 0, row["sequence"]),
+        Mark(row["epoch"], None, row["sequence"]),
         include_old_values,
         envelope=envelope,
     )

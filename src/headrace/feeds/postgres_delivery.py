@@ -55,7 +55,8 @@ _SETTINGS = (
 class PostgresDelivery:
     """An open target; connected when it is needed, and again after a failure."""
 
-    keeps_marks = True
+    keeps_marks = keeps_epochs_whole = True
+    tells_resets = False
 
     def __init__(self, target: Target, described: Described, step: Step = lambda _: None) -> None:
         self._target = target

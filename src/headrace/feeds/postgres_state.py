@@ -130,7 +130,7 @@ class Book:
         epoch, event, sequence, told, scan, target, made, fence = row
         if fence > self.target.fence:
             raise SinkEnded(f"another process, with the number {fence}, delivers this feed now")
-        mark = None if epoch is None else Mark(epoch, event, sequence)
+        mark = None if epoch is None else Mark.stored(epoch, event, sequence)
         return State(mark, Told.from_json(told), scan, target, made)
 
     def keep(self, cursor: Cursor[Any], state: State, committed_at: object = None) -> None:
@@ -143,7 +143,7 @@ class Book:
                 "WHERE feed_id = %s"
             ).format(self.names.feeds),
             (
-                *((None, None, None) if mark is None else (mark.epoch, mark.event, mark.sequence)),
+                *((None, None, None) if mark is None else (mark.epoch, mark.stored_event, mark.sequence)),
                 state.told.as_json(),
                 state.scan,
                 state.target,

@@ -52,17 +52,13 @@ class Progress:
 
     def lag(self, epoch: int) -> int:
         """How many epochs up to one are not told whole."""
-        part = not self.done and (self.scanning or self.reset_due or self.mark.event > 0)
+        part = not self.done and (self.scanning or self.reset_due or self.mark.event is not None)
         return max(0, epoch - self.mark.epoch + part)
 
 
 def further(one: Mark, other: Mark) -> bool:
-    """Whether one mark is further than another: sequences only ever rise, also where all is told anew."""
-    return _order(one) > _order(other)
-
-
-def _order(mark: Mark) -> tuple[int, int, int]:
-    return mark.sequence, mark.epoch, mark.event
+    """Return whether a position is behind another one."""
+    return one > other
 
 
 @dataclass
@@ -82,7 +78,7 @@ class ProgressFiles:
     def read(self) -> Progress | None:
         """How far the feed is by the furthest of all owners; None before it began."""
         found = [progress for _, progress in self._all()]
-        return max(found, key=lambda one: (one.scans, _order(one.mark)), default=None)
+        return max(found, key=lambda one: (one.scans, one.mark), default=None)
 
     def write(self, progress: Progress) -> None:
         """Note how far this owner is, durably; then those before it need their files no more."""
@@ -129,6 +125,10 @@ class ProgressFiles:
 
 
 def _read(content: dict[str, Any]) -> Progress:
-    mark = Mark(int(content["epoch"]), int(content["event"]), int(content["sequence"]))
+    event = content["event"]
+    if not content["scanning"] and (event == 0 or content["epoch"] == content["scan_epoch"]):
+        # Earlier releases wrote 0 for a whole epoch, and the number of rows for one that was scanned.
+        event = None
+    mark = Mark(int(content["epoch"]), event, int(content["sequence"]))
     later = {name: content[name] for name in _LATER if name in content}
     return Progress(mark, **{name: content[name] for name in _KEPT}, **later)

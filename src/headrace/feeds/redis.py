@@ -44,7 +44,8 @@ class _State:
 class RedisDelivery:
     """An open Redis."""
 
-    keeps_marks = True
+    keeps_marks = keeps_epochs_whole = True
+    tells_resets = False
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -236,7 +237,7 @@ def _state(kept: bytes | None) -> _State:
     if kept is None:
         return _State()
     read = json.loads(kept)
-    mark = None if read["mark"] is None else Mark(**read["mark"])
+    mark = None if read["mark"] is None else Mark.stored(**read["mark"])
     return _State(read["fence"], mark, Told.from_json(read["told"]), read["scanning"])
 
 

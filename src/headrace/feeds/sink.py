@@ -61,10 +61,15 @@ class Delivery(Protocol):
     It stays open while its sink is unavailable: after `SinkUnavailable` the same call is repeated with the same
     arguments, so a delivery connects again by itself, and may remember which part of a batch has arrived.
 
-    One that has the attribute `tells_resets = True` is also given batches of a single RESET, as a log tells them; for
-    any other, `begin_scan` says as much. One that has `keeps_marks = True` keeps the mark of a batch with the batch: if
-    it knows less than it has confirmed, it was put back to an older copy, and the feed says so and ends.
     """
+
+    # Whether it is given batches of a single RESET, as a log has them; for any other, `begin_scan` says as much.
+    tells_resets: bool
+    # Whether the position after a batch is stored with the batch. If a later delivery finds an older position than one
+    # that was confirmed, the sink was restored from a copy, and the feed ends with an error.
+    keeps_marks: bool
+    # Whether readers see its rows as they are between two batches, so that a batch should end with an epoch.
+    keeps_epochs_whole: bool
 
     def known_mark(self) -> Mark | None:
         """How far the sink itself knows the feed to be, if it keeps that with what it holds; it comes before ours."""

@@ -19,8 +19,8 @@ from headrace import tracing
 from headrace.catalog.catalog import Feed, Relation
 from headrace.epoch.core import Core
 from headrace.errors import EpochExpired, FeedError
-from headrace.feeds.batch import Batch, Mark
-from headrace.feeds.beginning import begin, keeps_marks, told_anew
+from headrace.feeds.batch import NOWHERE, Batch, Mark
+from headrace.feeds.beginning import begin, told_anew
 from headrace.feeds.blocked import Blocked, GivenUp
 from headrace.feeds.cursor import Events, change_events, operations_of, reset_rows, scan_events
 from headrace.feeds.filter import RowFilter, filtered
@@ -36,6 +36,10 @@ from headrace.reading.following import Changes, Dropped, Position, Reset, Step
 # More events than these never wait for refused ones of their keys: the feed waits then.
 _LEAST_HELD = 1_000
 _LOOK_SECONDS = 1.0
+# A batch has no more bytes than these, unless a single event has more.
+_BATCH_BYTES = 16 * 1024 * 1024
+# How many times the size of a batch its last epoch may have, where readers should see whole epochs.
+_LARGER_BATCH = 10
 
 
 class Again(Exception):
@@ -82,13 +86,12 @@ class Telling:
         self._kept = kept
         self._blocked = blocked
         self._judge = RefusalJudge()
-        self._keeps_marks = keeps_marks(delivery)
         self._key = [opened.relation.schema.names.index(name) for name in opened.target.key]
         self._pending: list[Events] = []
         self._count = 0
         # The last event that was put into a batch, and how far all is that was put there.
         self._sequence = 0
-        self._mark = Mark(0, 0, 0)
+        self._mark = NOWHERE
         self._flushed_at = 0.0
         self._resolved_at = 0.0
         self._resolved_epoch = -1
@@ -121,9 +124,9 @@ class Telling:
         nothing = reset_rows(self._relation.schema)
         # Whatever was told without being noted has a smaller number.
         self._sequence = max(self._sequence, self._kept.sent) + 1
-        self._mark = Mark(epoch, 0, self._sequence)
+        self._mark = Mark(epoch, 0 if progress.scanning else None, self._sequence)
         self._kept.reserve(self._sequence)
-        told = bool(getattr(self._delivery, "tells_resets", False))
+        told = self._delivery.tells_resets
         if told:
             at = self._committed_at(epoch)
             self._send(self._batch(["RESET"], [epoch], [at], nothing, nothing, [0], self._mark), self._mark)
@@ -141,7 +144,7 @@ class Telling:
         except (EpochExpired, KeyError):
             # It has gone in just this moment; what is to be done then is found out at the beginning.
             raise Again from None
-        last = begun = progress.mark.event if progress.mark.epoch == epoch else 0
+        last = begun = (progress.mark.event or 0) if progress.mark.epoch == epoch else 0
         # Once, also where its first rows wait: those that the sink took behind them are not told to it again.
         if not begun and not progress.begun:
             self._send_out(lambda: self._delivery.begin_scan(schema))
@@ -156,7 +159,7 @@ class Telling:
                 self._mark_all(Mark(epoch, last, self._sequence))
             self._look()
         self._drain()
-        mark = self._mark = Mark(epoch, last, self._sequence)
+        mark = self._mark = Mark(epoch, None, self._sequence)
         self._send_out(lambda: self._delivery.end_scan(mark))
         self._kept.note(replace(self._progress, mark=mark, scanning=False), now=True)
         return self._progress
@@ -178,9 +181,8 @@ class Telling:
         following, name = self._core.following, self._relation.name
         mark = progress.mark
         # An epoch that was told in part is read again, and so is one that may have been told whole.
-        again = mark.event > 0 and mark.epoch != progress.scan_epoch
-        self._mark, skip = mark, (mark.epoch, mark.event) if again else (-1, 0)
-        position = self._position(mark.epoch - 1 if again else mark.epoch)
+        self._mark, skip = mark, 0 if mark.event is None or mark.epoch == progress.scan_epoch else mark.event
+        position = self._position(mark.epoch - 1 if skip else mark.epoch)
         forget = following.listen(self._ways.wake.set)
         try:
             while True:
@@ -199,8 +201,8 @@ class Telling:
                     if isinstance(step, Changes):
                         for one in step.epochs:
                             events = change_events(one, self._key)
-                            if one.epoch == skip[0]:
-                                events = events.slice(skip[1], len(events))
+                            if one.epoch == mark.epoch:
+                                events = events.slice(skip, len(events))
                             self._push(events)
                     position = step.position
                     if self._count >= self._options.batch_size:
@@ -263,9 +265,8 @@ class Telling:
             self._deliver_batch()
             return
         if not self._count:
-            if epoch > self._mark.epoch or (epoch == self._mark.epoch and self._mark.event):
-                # All of the epoch is told, and not just so many events of it.
-                self._mark_all(Mark(epoch, 0, self._sequence))
+            if epoch > self._mark.epoch or (epoch == self._mark.epoch and self._mark.event is not None):
+                self._mark_all(Mark(epoch, None, self._sequence))
             self._resolve()
             self._kept.note(self._progress)
             left = _LOOK_SECONDS
@@ -322,15 +323,20 @@ class Telling:
     def _next_batch(self) -> Batch:
         """The next events, numbered."""
         taken: list[Events] = []
-        left = self._options.batch_size
-        while left and self._pending:
+        left, room = self._options.batch_size, _BATCH_BYTES
+        while left > 0 and self._pending and (room > 0 or not taken):
             first = self._pending[0]
-            if len(first) <= left:
+            most = left
+            if self._delivery.keeps_epochs_whole and not first.scan and len(first) <= _LARGER_BATCH * left:
+                most = len(first)
+            most = min(most, max(1, room // first.event_bytes))
+            if len(first) <= most:
                 taken.append(self._pending.pop(0))
             else:
-                taken.append(first.slice(0, left))
-                self._pending[0] = first.slice(left, len(first))
+                taken.append(first.slice(0, most))
+                self._pending[0] = first.slice(most, len(first))
             left -= len(taken[-1])
+            room -= len(taken[-1]) * first.event_bytes
         count = sum(map(len, taken))
         self._count -= count
         self._sequence += count
@@ -343,7 +349,7 @@ class Telling:
             _joined([one.rows for one in taken]),
             _joined([one.old_rows for one in taken]),
             [place for one in taken for place in one.places.tolist()],
-            Mark(last.epoch, int(last.places[-1]), self._sequence),
+            Mark(last.epoch, None if last.ends_epoch else int(last.places[-1]), self._sequence),
             taken[0].scan,
         )
 
@@ -411,7 +417,7 @@ class Telling:
         given = batch if batch.after == after else replace(batch, after=after)
         with tracing.span("feed batch", feed=self._feed.name, events=len(given), epoch=after.epoch):
             self._send_out(lambda: self._delivery.deliver(given), again=again)
-        if self._keeps_marks:
+        if self._delivery.keeps_marks:
             self._kept.confirm(after.sequence)
 
     def _send_out(self, send: Callable[[], None], *, again: bool = True) -> None:

@@ -57,6 +57,7 @@ class WebhookDelivery:
     """One receiver, and a connection to it that is kept."""
 
     tells_resets = True
+    keeps_marks = keeps_epochs_whole = False
 
     def __init__(self, target: Target, request: Request, transport: PinnedTransport) -> None:
         self._target = target
