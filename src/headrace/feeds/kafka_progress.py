@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,7 +60,7 @@ class Progress:
         """As it stands in a record."""
         mark = None if self.mark is None else [self.mark.epoch, self.mark.stored_event, self.mark.sequence]
         content = {"feed": feed, "fence": self.fence, "transaction": self.transaction, "mark": mark}
-        return json.dumps({**content, "told": self.told, "missing": sorted(self.missing)}).encode()
+        return json.dumps({**content, "told": self.told, "missing": _stretches(self.missing)}).encode()
 
 
 def read_progress(target: Target, topic: str) -> Progress | None:
@@ -138,4 +138,22 @@ def _progress(content: bytes) -> Progress | None:
         return None
     found = json.loads(content)
     mark = None if found["mark"] is None else Mark.stored(*found["mark"])
-    return Progress(found["fence"], found["transaction"], mark, found["told"], frozenset(found["missing"]))
+    return Progress(found["fence"], found["transaction"], mark, found["told"], frozenset(_numbers(found["missing"])))
+
+
+def _stretches(numbers: Collection[int]) -> list[tuple[int, int]]:
+    """Return the first and last number of each run of consecutive numbers."""
+    found: list[tuple[int, int]] = []
+    for number in sorted(numbers):
+        if found and found[-1][1] == number - 1:
+            found[-1] = found[-1][0], number
+        else:
+            found.append((number, number))
+    return found
+
+
+def _numbers(stored: Sequence[int | Sequence[int]]) -> Iterator[int]:
+    """Yield the numbers of a record; one of an earlier release has them one by one."""
+    for one in stored:
+        first, last = (one, one) if isinstance(one, int) else one
+        yield from range(first, last + 1)

@@ -68,8 +68,8 @@ class Sending:
                 produce(name, None, key, headers=headers, on_delivery=reported)
 
     def send_to_all(self, value: bytes, headers: Headers, reported: Callable[[Any, Any], None]) -> None:
-        """Hand over a message to every partition; it has a key because a compacted topic refuses one without."""
-        key = headers_key(headers)
+        """Hand over a message to every partition; a compacted topic takes none without a key."""
+        key = headers_key(headers) if self._topic.needs_keys else None
         for number in range(self._topic.partitions):
             self._produce(self._topic.name, value, key, number, headers=headers, on_delivery=reported)
 

@@ -32,8 +32,14 @@ class Topic:
     partitions: int
     # The size of a message, before it is compressed.
     most_bytes: int
-    # Whether the broker refuses messages without a key.
     compacted: bool
+    # Whether the settings of the topic could be read: a client may write to a topic without that right.
+    is_known: bool = True
+
+    @property
+    def needs_keys(self) -> bool:
+        """Return whether the broker may refuse a message without a key."""
+        return self.compacted or not self.is_known
 
 
 def split_target(location: str) -> tuple[str, str]:
@@ -75,7 +81,7 @@ def find_topic(target: Target) -> Topic:
         raise SinkUnavailable(f"Kafka at {servers} does not answer: {error.args[0].str()}") from error
     config = _config(admin, name)
     most = min(int(config.get("max.message.bytes", _MOST_BYTES)), _MOST_OF_ALL)
-    return Topic(name, partitions, most, "compact" in config.get("cleanup.policy", ""))
+    return Topic(name, partitions, most, "compact" in config.get("cleanup.policy", ""), bool(config))
 
 
 def find_progress_topic(target: Target, name: str) -> None:
