@@ -150,6 +150,20 @@ def test_a_sink_that_was_put_back_to_an_older_copy_is_noticed(
     assert "knows the feed not at all" in feed(table)["error"]
 
 
+def test_a_sink_that_comes_back_as_an_older_copy_is_noticed(table: BareHome, receiver: MarkingReceiver) -> None:
+    create(table)
+    for key in range(3):
+        put(table, key)
+    until(lambda: feed(table)["last_sequence"] == 3)
+    receiver.down = True
+    put(table, 3)
+    until(lambda: feed(table)["error"])
+    receiver.mark = Mark(1, None, 1)
+    receiver.down = False
+    until(lambda: feed(table)["state"] == "Error")
+    assert "has confirmed event 3 before" in feed(table)["error"]
+
+
 def test_a_home_that_was_put_back_to_an_older_copy_is_noticed(
     table: BareHome, receiver: MarkingReceiver, tmp_path: Path
 ) -> None:

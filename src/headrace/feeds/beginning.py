@@ -51,12 +51,22 @@ def _with_known(core: Core, feed: Feed, delivery: Delivery, progress: Progress) 
             f"It has events of epoch {known.epoch}, and the home is at epoch {core.epoch}: "
             "the home was put back to an older copy.",
         )
-    if delivery.keeps_marks and progress.confirmed > (known.sequence if known is not None else 0):
-        told = f"up to event {known.sequence}" if known is not None else "not at all"
-        raise _parted(feed, f"It knows the feed {told}, and has confirmed event {progress.confirmed} before.")
+    _refuse_older(feed, delivery, known, progress)
     if known is None or not further(known, progress.mark):
         return progress
     return replace(progress, mark=known, scanning=progress.scanning and known.epoch == progress.scan_epoch)
+
+
+def refuse_older_copy(feed: Feed, delivery: Delivery, progress: Progress) -> None:
+    """Raise if a sink that was away has an older position than it confirmed: it was restored from a copy."""
+    if delivery.keeps_marks and progress.confirmed:
+        _refuse_older(feed, delivery, delivery.known_mark(), progress)
+
+
+def _refuse_older(feed: Feed, delivery: Delivery, known: Mark | None, progress: Progress) -> None:
+    if delivery.keeps_marks and progress.confirmed > (known.sequence if known is not None else 0):
+        held = f"up to event {known.sequence}" if known is not None else "not at all"
+        raise _parted(feed, f"It knows the feed {held}, and has confirmed event {progress.confirmed} before.")
 
 
 def _parted(feed: Feed, how: str) -> FeedError:

@@ -50,6 +50,8 @@ class KafkaTransactions:
 
     def known_mark(self) -> Mark | None:
         """The mark of the last transaction that was committed."""
+        if self._sending is None:
+            self._begin(again=True)
         return self._progress.mark
 
     def deliver(self, batch: Batch) -> None:

@@ -20,7 +20,7 @@ from headrace.catalog.catalog import Feed, Relation
 from headrace.epoch.core import Core
 from headrace.errors import EpochExpired, FeedError
 from headrace.feeds.batch import NOWHERE, Batch, Mark
-from headrace.feeds.beginning import begin, told_anew
+from headrace.feeds.beginning import begin, refuse_older_copy, told_anew
 from headrace.feeds.blocked import Blocked, GivenUp
 from headrace.feeds.cursor import Events, change_events, operations_of, reset_rows, scan_events
 from headrace.feeds.filter import RowFilter, filtered
@@ -426,6 +426,8 @@ class Telling:
         def call() -> None:
             self._refuse_stopped()
             self._core.check_owner()
+            if self._ways.retry.attempts:
+                refuse_older_copy(self._feed, self._delivery, self._progress)
             send()
 
         if again:
