@@ -243,7 +243,9 @@ def test_a_feed_that_is_made_anew_begins_anew(database: Database) -> None:
 
     PostgresSink().forget(target_of(database.location()))
     assert database.run("SELECT * FROM {}.headrace_feeds") == []
-    again = database.open(feed_id="another")
+    with pytest.raises(SinkEnded, match="take_over = true"):
+        database.open(feed_id="another")
+    again = database.open(feed_id="another", options={"take_over": True})
     assert again.known_mark() is None
     again.begin_scan(ITEMS)
     again.deliver(batch_of([("INSERT", item(2, "x"))], scan=True))

@@ -13,7 +13,7 @@ import pytest
 
 from headrace.feeds.batch import Batch, Mark
 from headrace.feeds.progress import Progress, ProgressFiles
-from headrace.feeds.sink import Target
+from headrace.feeds.sink import SinkEnded, Target
 from headrace.feeds.sinks import SINKS
 from headrace.feeds.telling import Telling
 from headrace.statements.create import drop_relation
@@ -256,6 +256,35 @@ def test_a_feed_that_waits_for_refused_events_before_a_reset_sleeps(
     table.apply({"t": [{"insert": {"id": 1, "m": 1}}]})
     time.sleep(1.0)
     assert len(looks) < 10
+
+
+def test_a_relation_that_is_altered_before_its_first_event_is_no_loss_of_a_table(
+    table: BareHome, receiver: MarkingReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A sink that takes no RESET, and ends where sequences begin with a gap.
+    monkeypatch.setattr(MarkingDoor, "tells_resets", False)
+    deliver = MarkingDoor.deliver
+
+    def without_gaps(self: MarkingDoor, batch: Batch) -> None:
+        if receiver.mark is None and batch.sequences[0] > 1:
+            raise SinkEnded("the table no longer has what was delivered")
+        deliver(self, batch)
+
+    monkeypatch.setattr(MarkingDoor, "deliver", without_gaps)
+    put(table, 0)
+    create(table, ", initial_scan = 'no', on_reset = 'ignore'")
+    until(lambda: feed(table)["lag"] == 0)
+    table.execute("ALTER TABLE t RENAME COLUMN n TO m")
+    until(lambda: feed(table)["lag"] == 0)
+    table.apply({"t": [{"insert": {"id": 1, "m": 1}}]})
+    until(lambda: feed(table)["last_sequence"] == 1 or feed(table)["state"] == "Error")
+    assert (feed(table)["state"], numbers(receiver)) == ("Running", [1])
+    # Once it has an event, one that has lost it says so.
+    table.execute("PAUSE CHANGEFEED f")
+    receiver.mark = None
+    table.execute("RESUME CHANGEFEED f")
+    until(lambda: feed(table)["state"] == "Error")
+    assert "knows the feed not at all" in feed(table)["error"]
 
 
 def test_a_position_that_cannot_be_read_is_the_trouble_of_its_feed_alone(

@@ -42,6 +42,10 @@ def _with_known(core: Core, feed: Feed, delivery: Delivery, progress: Progress) 
     """Where the feed is by its home and by its sink; an error if one of them is an older copy of itself."""
     known = delivery.known_mark()
     if progress.reset_due:
+        never_told = known is None and progress.mark.sequence == 0 and not progress.scanning
+        if never_told and delivery.keeps_marks and not delivery.tells_resets:
+            # There is nothing to reset: a number that no event has would look like an event that the sink has lost.
+            return replace(progress, reset_due=False)
         # What comes next has numbers that the sink has never seen.
         sequence = max(progress.mark.sequence, known.sequence if known is not None else 0)
         return replace(progress, mark=replace(progress.mark, sequence=sequence))

@@ -18,10 +18,10 @@ from pyspark.sql.types import StructType
 
 from headrace.errors import FeedError
 from headrace.feeds.batch import Batch, Mark
+from headrace.feeds.delivered import DeliveredSequences
 from headrace.feeds.json_events import key_texts
 from headrace.feeds.progress import further
 from headrace.feeds.sink import Delivery, EventsRefused, SinkEnded, SinkUnavailable, Target
-from headrace.feeds.told import Told
 from headrace.json_forms import json_column
 
 # Where all feeds of an account and region keep how far they are.
@@ -45,7 +45,7 @@ class _State:
     version: int = 0
     fence: int = 0
     mark: Mark | None = None
-    told: Told = field(default_factory=Told)
+    told: DeliveredSequences = field(default_factory=DeliveredSequences)
     # Items up to this number were told before the scan that is under way.
     scan_after: int | None = None
 
@@ -111,7 +111,7 @@ class DynamoDelivery:
         """Remember which items were told before."""
 
         def begin(state: _State) -> _State:
-            return replace(state, told=Told(state.told.highest), scan_after=state.told.highest or 0)
+            return replace(state, told=DeliveredSequences(state.told.highest), scan_after=state.told.highest or 0)
 
         self._keep(self._state(), begin)
 
@@ -132,7 +132,7 @@ class DynamoDelivery:
                         self._client.delete_item(
                             TableName=self._table, Key={_KEY: item[_KEY]}, ConditionExpression=condition, **old
                         )
-        told = state.told if state.told.highest is not None else Told(mark.sequence)
+        told = state.told if state.told.highest is not None else DeliveredSequences(mark.sequence)
         self._keep(state, lambda known: replace(known.at(mark), told=told, scan_after=None))
 
     def close(self) -> None:
@@ -178,7 +178,9 @@ class DynamoDelivery:
             return _State()
         read = json.loads(found["state"]["S"])
         mark = None if read["mark"] is None else Mark.stored(**read["mark"])
-        state = _State(read["version"], read["fence"], mark, Told.from_json(read["told"]), read["scan_after"])
+        state = _State(
+            read["version"], read["fence"], mark, DeliveredSequences.from_json(read["told"]), read["scan_after"]
+        )
         if state.fence > self._target.fence:
             raise SinkEnded(f"another process, with the number {state.fence}, delivers this feed now")
         return state

@@ -19,6 +19,8 @@ class PostgresSink:
         "indexes": "Further indexes of the table, as 'user_id; user_id, timestamp DESC'.",
         "mode": "'mirror' (the default): the table equals the relation; 'upsert': deletes are left out; 'insert': new "
         "rows are added, and nothing that is there is changed.",
+        "take_over": "Whether mode 'mirror' may begin with a table that has rows already, and delete those that the "
+        "relation does not have; false.",
         "password": "The password of the user in the URL, by reference; else PGPASSWORD or ~/.pgpass.",
     }
     secrets = frozenset({"password"})

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 import psycopg
-from psycopg import Connection, Cursor, conninfo, sql
+from psycopg import Cursor, sql
 from pyspark.sql.types import StructType
 
 from headrace.feeds.batch import Batch, Mark
+from headrace.feeds.delivered import DeliveredSequences
 from headrace.feeds.postgres_names import Described
-from headrace.feeds.postgres_resync import begin_beside, replace_rows
+from headrace.feeds.postgres_parked import EventKeys, ParkedEvents, event_keys
+from headrace.feeds.postgres_resync import begin_beside, bring_rows
 from headrace.feeds.postgres_rows import Lines, lines_of
+from headrace.feeds.postgres_session import Session, limit_for, limit_long, open_session
 from headrace.feeds.postgres_state import Book, Counts, State
 from headrace.feeds.postgres_target import (
     FEEDS,
+    PARKED,
     Layout,
     Names,
     allow_null_keys,
@@ -27,29 +31,18 @@ from headrace.feeds.postgres_target import (
     find_names,
     find_unique,
     fit_table,
+    has_rows,
     is_there,
     lock_definitions,
     make_beside,
     make_table,
 )
 from headrace.feeds.postgres_types import Faults
-from headrace.feeds.postgres_write import is_of_a_row, make_stage, reason_of, write
+from headrace.feeds.postgres_write import TableWriter, is_of_a_row, make_stage, reason_of
 from headrace.feeds.sink import EventsRefused, SinkEnded, SinkUnavailable, Target
-from headrace.feeds.told import Told
 
 # Called at each step of a delivery: tests end the process there.
 Step = Callable[[str], None]
-
-_CONNECT_SECONDS = 10
-_SETTINGS = (
-    "SET timezone = 'UTC'",
-    # A large batch or a scan takes as long as it takes; who waits for a lock tells so, and tries again.
-    "SET statement_timeout = 0",
-    "SET lock_timeout = '30s'",
-    "SET idle_in_transaction_session_timeout = '60s'",
-    "SET default_transaction_isolation = 'read committed'",
-    "SET default_transaction_read_only = off",
-)
 
 
 class PostgresDelivery:
@@ -62,7 +55,7 @@ class PostgresDelivery:
         self._target = target
         self._described = described
         self._step = step
-        self._connection: Connection[Any] | None = None
+        self._connection: Session | None = None
         # Known while there is a connection.
         self._book: Book
         self._layout: Layout | None = None
@@ -70,6 +63,8 @@ class PostgresDelivery:
         self._run: int | None = None
         # Why the table cannot be followed on, until a scan brings it all.
         self._lost = ""
+        # Sequences that were parked since the last transaction.
+        self._given_up: set[int] = set()
         with self._transaction():
             pass
 
@@ -81,49 +76,66 @@ class PostgresDelivery:
     def deliver(self, batch: Batch) -> None:
         """Bring the newest row of each key into the table and keep the mark, in one transaction."""
         with self._transaction() as cursor:
+            limit_for(cursor, len(batch))
             self._step("began")
-            refused = self._write(cursor, batch, self._book.locked(cursor))
+            refused = self._write(cursor, batch, self._locked(cursor))
             self._step("before commit")
+        self._given_up.clear()
         self._step("after commit")
         if refused:
             raise EventsRefused(refused)
 
+    def give_up(self, sequences: Collection[int]) -> None:
+        """Take that refused events were parked; the next transaction notes it.
+
+        They are not missing any more, and the feed's row does not name them from then on. Each can still be delivered,
+        as long as no later event of its keys has come.
+        """
+        self._given_up.update(sequences)
+
     def resolved(self, mark: Mark, epoch_committed_at: float) -> None:
-        """Keep that all up to a mark was told: who reads the table sees how fresh it is."""
+        """Keep that all up to a mark was delivered: readers of the table see how fresh it is."""
         with self._transaction() as cursor:
-            state = self._book.locked(cursor)
+            state = self._locked(cursor)
             if not self._lost:
                 self._book.keep(cursor, state.at(mark), datetime.fromtimestamp(epoch_committed_at, UTC))
+        if not self._lost:
+            self._given_up.clear()
 
     def begin_scan(self, columns: StructType) -> None:
         """Have what comes next go into a table beside, or into the target itself where that is empty."""
         with self._transaction() as cursor:
             state = self._book.locked(cursor)
             lock_definitions(cursor)
-            made = state.made
+            made = state.made and state.target == self._place
             if not is_there(cursor, self._names.schema, self._described.table):
                 make_table(cursor, self._names, self._described, columns)
                 made = True
+            is_first = self._is_first(state)
+            if is_first and not made:
+                self._refuse_rows(cursor)
             layout = self._fit(cursor, columns)
-            row = cursor.execute(sql.SQL("SELECT EXISTS (SELECT FROM {})").format(self._names.target)).fetchone()
             cursor.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(self._names.scan))
             scan = "direct"
-            if row == (True,):
-                scan = "beside"
+            if has_rows(cursor, self._names):
+                scan = "append" if is_first and self._described.mode == "insert" else "beside"
                 begin_beside(cursor, self._names, self._described, layout)
             self._book.begin_run(cursor, "resync")
-            # Older events that were refused say nothing any more: the scan has what came of them.
-            self._book.keep(cursor, State(state.mark, Told(state.told.highest), scan, self._place, made))
+            # The scan has what came of older events that were refused.
+            self._parked.clear(cursor)
+            self._book.keep(cursor, State(state.mark, DeliveredSequences(state.told.highest), scan, self._place, made))
         self._lost = ""
+        self._given_up.clear()
 
     def end_scan(self, mark: Mark) -> None:
-        """Have the target hold what was told in the scan, all at once."""
+        """Bring the rows of the scan into the target, all at once."""
         with self._transaction() as cursor:
-            state = self._book.locked(cursor)
-            if state.scan == "beside":
+            state = self._locked(cursor)
+            if state.is_beside:
+                layout, append = self._known_layout(cursor), state.scan == "append"
                 try:
                     with cursor.connection.transaction():
-                        counts = replace_rows(cursor, self._names, self._described, self._known_layout(cursor))
+                        counts = bring_rows(cursor, self._names, self._described, layout, append=append)
                 except psycopg.Error as error:
                     if is_of_a_row(error):
                         raise SinkEnded(
@@ -133,10 +145,11 @@ class PostgresDelivery:
                 self._book.count(cursor, counts)
             if state.scan is not None:
                 self._step("before the end of a scan")
+                limit_long(cursor)
                 cursor.execute(sql.SQL("ANALYZE {}").format(self._names.target))
                 self._book.end_run(cursor)
                 self._book.begin_run(cursor, "follow")
-            told = state.told if state.told.highest is not None else Told(mark.sequence)
+            told = state.told if state.told.highest is not None else DeliveredSequences(mark.sequence)
             self._book.keep(cursor, replace(state.at(mark), told=told, scan=None))
 
     def close(self) -> None:
@@ -144,10 +157,20 @@ class PostgresDelivery:
         if self._connection is None or self._connection.closed:
             return
         with contextlib.suppress(psycopg.Error, SinkEnded, SinkUnavailable), self._transaction() as cursor:
-            state = self._book.locked(cursor)
+            state = self._locked(cursor)
+            if self._given_up:
+                self._book.keep(cursor, state)
             if state.scan is None:
                 self._book.end_run(cursor)
         self._disconnect()
+
+    def _locked(self, cursor: Cursor[Any]) -> State:
+        """Return the locked state of the feed, without the events among the missing that were parked meanwhile."""
+        state = self._book.locked(cursor)
+        if not self._given_up:
+            return state
+        self._parked.add(cursor, self._given_up, state.told)
+        return replace(state, told=state.told.give_up(self._given_up), has_parked=True)
 
     def _write(self, cursor: Cursor[Any], batch: Batch, state: State) -> Faults:
         """Write the events that are new, and how far the feed is then; return those that are refused."""
@@ -155,11 +178,14 @@ class PostgresDelivery:
             raise SinkEnded(self._lost)
         if len(batch) and state.told.highest is None and state.scan is None and batch.sequences[0] > 1:
             raise SinkEnded("the database no longer has what was delivered: RESYNC CHANGEFEED tells all rows anew")
-        due = np.flatnonzero(state.told.lacks(batch.sequences))
+        numbers = np.asarray(batch.sequences, dtype=np.int64)
+        missing = state.told.lacks(batch.sequences)
+        parked = set[int]()
+        if state.has_parked and not missing.all():
+            parked = self._parked.find(cursor, numbers[~missing].tolist())
+        due = np.flatnonzero(missing | np.isin(numbers, list(parked)))
         refused: Faults = {}
-        keys: dict[int, str] = {}
-        newest: dict[str, int] = {}
-        numbers = batch.sequences
+        keys = EventKeys()
         counts = Counts(batches=1, events=len(due))
         if len(due):
             layout = self._known_layout(cursor)
@@ -167,22 +193,34 @@ class PostgresDelivery:
                 layout = self._fit(cursor, batch.columns)
             lines, faults = lines_of(batch, due, self._described)
             self._fit_null_keys(cursor, layout, lines, faults, state)
-            table = self._names.scan if state.scan == "beside" else self._names.target
             self._step("before COPY")
-            refused = write(cursor, table, self._known_layout(cursor), self._described.mode, lines, faults, counts)
+            refused = self._writer(cursor, state, counts).write(lines, faults)
             self._step("after the rows")
             counts.refused = len(refused)
-            if self._described.keys and (refused or state.told.refused):
-                keys, newest = _by_key(lines, numbers, refused)
-            if state.scan == "beside":
+            if self._described.keys and (refused or state.told.refused or state.has_parked):
+                keys = event_keys(batch, lines, refused)
+            if state.is_beside:
                 # They are in the target when the scan ends.
                 counts.written = counts.deleted = 0
-        told = state.told.with_events(numbers, {numbers[one]: keys.get(one, "") for one in refused}, newest)
+        late = {int(numbers[event]): keys.refused.get(event, "") for event in refused}
+        told = state.told.with_events(
+            batch.sequences,
+            {number: key for number, key in late.items() if number not in parked},
+            keys.newest(state.told),
+        )
+        if state.has_parked:
+            self._parked.remove(cursor, parked - late.keys(), keys)
         mark = min(batch.after, batch.mark_before(min(refused))) if refused else batch.after
         committed_at = batch.committed_at[-1] if len(batch) and not refused else None
         self._book.keep(cursor, replace(state.at(mark), told=told), committed_at)
         self._book.count(cursor, counts)
         return refused
+
+    def _writer(self, cursor: Cursor[Any], state: State, counts: Counts) -> TableWriter:
+        table, name = self._names.target, self._described.table
+        if state.is_beside:
+            table, name = self._names.scan, self._described.scan_table
+        return TableWriter(cursor, table, name, self._known_layout(cursor), self._described, counts)
 
     def _fit_null_keys(self, cursor: Cursor[Any], layout: Layout, lines: Lines, faults: Faults, state: State) -> None:
         """Have the table take keys with a NULL, or find fault with them."""
@@ -213,6 +251,10 @@ class PostgresDelivery:
         return self._book.names
 
     @property
+    def _parked(self) -> ParkedEvents:
+        return ParkedEvents(self._names, self._target.feed_id)
+
+    @property
     def _place(self) -> str:
         return f"{self._names.schema}.{self._described.table}"
 
@@ -223,8 +265,9 @@ class PostgresDelivery:
             if self._connection is None or self._connection.closed:
                 self._connect()
             assert self._connection is not None
+            self._connection.reset_limit()
             with self._connection.transaction(), self._connection.cursor() as cursor:
-                # What a row breaks is told with the row, not by the commit.
+                # A constraint that a row breaks is reported with the row, and not by the commit.
                 cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
                 yield cursor
         except psycopg.Error as error:
@@ -237,7 +280,7 @@ class PostgresDelivery:
             raise
 
     def _connect(self) -> None:
-        connection = connected(self._target, self._described)
+        connection = open_session(self._target, self._described)
         self._layout = None
         try:
             with connection.transaction(), connection.cursor() as cursor:
@@ -265,10 +308,24 @@ class PostgresDelivery:
             self._lost = f"the table {self._place} is gone with all its rows: RESYNC CHANGEFEED tells them anew"
         elif not there:
             make_table(cursor, self._names, self._described, self._target.columns)
+        elif self._is_first(state) and not state.made:
+            self._refuse_rows(cursor)
         if not self._lost:
             self._fit(cursor, self._target.columns)
         if self._book.run is None and (state.scan is None or not self._book.find_run(cursor, "resync")):
             self._book.begin_run(cursor, "follow" if state.scan is None else "resync")
+
+    def _is_first(self, state: State) -> bool:
+        """Return whether the feed has not written anything into its target so far."""
+        return state.target != self._place or (state.told.highest is None and state.scan is None)
+
+    def _refuse_rows(self, cursor: Cursor[Any]) -> None:
+        """Refuse a table that has rows already, if the feed would delete them and nobody allows it."""
+        if self._described.mode == "mirror" and not self._described.take_over and has_rows(cursor, self._names):
+            raise SinkEnded(
+                f"{self._place} has rows that this feed did not write, and mode 'mirror' would delete those that "
+                f"{self._target.table} does not have: give take_over = true if it may, or another mode or table"
+            )
 
     def _disconnect(self) -> None:
         connection, self._connection, self._layout = self._connection, None, None
@@ -277,37 +334,12 @@ class PostgresDelivery:
                 connection.close()
 
 
-def _by_key(lines: Lines, numbers: Sequence[int], refused: Faults) -> tuple[dict[int, str], dict[str, int]]:
-    """The key of each refused event, and of each key the last number that was written."""
-    pairs = list(zip(lines.events.tolist(), lines.keys.to_pylist(), strict=True))
-    keys = {event: key for event, key in pairs if event in refused}
-    return keys, {key: numbers[event] for event, key in pairs if event not in refused}
-
-
-def connected(target: Target, described: Described) -> Connection[Any]:
-    """A new session, with its settings."""
-    given: dict[str, Any] = {
-        "connect_timeout": _CONNECT_SECONDS,
-        "application_name": f"headrace {target.feed}"[:60],
-        "tcp_user_timeout": 30_000,
-        "client_encoding": "UTF8",
-    }
-    password = target.options.get("password")
-    if password is not None:
-        given["password"] = str(password)
-    connection = psycopg.connect(conninfo.make_conninfo(described.database, **given), prepare_threshold=1)
-    for setting in _SETTINGS:
-        connection.execute(setting)
-    connection.commit()
-    return connection
-
-
 def forget(target: Target, described: Described) -> None:
     """Take a feed out of the tables of ours, and away what a scan has gathered; the target stays."""
     try:
-        with connected(target, described) as connection, connection.cursor() as cursor:
+        with open_session(target, described) as connection, connection.cursor() as cursor:
             names = find_names(cursor, described)
-            if is_there(cursor, names.schema, FEEDS):
+            if is_there(cursor, names.schema, FEEDS) and is_there(cursor, names.schema, PARKED):
                 Book(names, target).forget(cursor)
             cursor.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(names.scan))
     except psycopg.Error as error:

@@ -45,9 +45,13 @@ class Described:
     keys: tuple[str, ...]
     # Whether the statement names the key: then a NULL in it is an error of its row.
     keys_named: bool
+    # The columns of the relation's key that are not in `keys`: they tell which row of the relation is under a key.
+    owner: tuple[str, ...]
     indexes: tuple[tuple[IndexColumn, ...], ...]
     # One that no other feed uses.
     scan_table: str
+    # Whether rows that the feed did not write may be deleted.
+    take_over: bool = False
 
 
 def read_target(target: Target) -> Described:
@@ -77,6 +81,9 @@ def read_target(target: Target) -> Described:
             detail="A row without a key can only be added.",
             hint="name the columns that tell its rows apart, as keys = 'a, b', or write mode = 'insert'",
         )
+    take_over = target.options.get("take_over", False)
+    if not isinstance(take_over, bool):
+        raise FeedError(f"take_over cannot be {take_over!r}", hint="it is true or false")
     return Described(
         database=database,
         schema=schema,
@@ -84,8 +91,10 @@ def read_target(target: Target) -> Described:
         mode=mode,
         keys=keys,
         keys_named=named is not None,
+        owner=tuple(name for name in target.key if name not in keys) if target.has_key else (),
         indexes=read_indexes(str(target.options.get("indexes", "")), columns),
         scan_table=_scan_table(target),
+        take_over=take_over,
     )
 
 
@@ -93,7 +102,7 @@ def read_place(target: Target) -> Described:
     """Where a target is, whatever became of the relation that goes there and of its columns."""
     database, schema, table = read_location(target.location)
     return Described(
-        database, schema, table, "insert", (), keys_named=False, indexes=(), scan_table=_scan_table(target)
+        database, schema, table, "insert", (), keys_named=False, owner=(), indexes=(), scan_table=_scan_table(target)
     )
 
 

@@ -1,4 +1,16 @@
-"""The events of a batch as lines that COPY reads: of each key the newest, and which ones PostgreSQL cannot hold."""
+"""The events of a batch as lines that COPY reads: of each key the newest, and those that PostgreSQL cannot hold.
+
+The key of the target may be another than that of the relation (option `keys`), and one row may take the target key that
+another one leaves. Events of one epoch come in the order of their relation keys, so that a row may arrive under a key
+before the row that held the key leaves it, in the same batch or in an earlier one. Two rules keep such a row:
+
+- Within a batch, all lines of an epoch that remove a row come before those that write one.
+- A line that removes a row carries the row's relation key too, and removes the row only while the target holds that of
+  the same relation key. Where another row has taken the place, in a batch before, nothing is removed.
+
+An epoch has one event of a relation key and leaves one row under a target key, so both rules together bring the table
+to the relation's rows wherever batches are cut.
+"""
 
 from __future__ import annotations
 
@@ -44,12 +56,17 @@ class Lines:
         )
 
     def newest(self) -> np.ndarray:
-        """The last line of each key, in order."""
+        """Return the numbers of the lines that decide what is under each key, those that remove a row first.
+
+        They are the last line of each key; where that removes a row, all lines of the key that do: each removes only
+        the row that it names, and any of those rows may be the one in the table.
+        """
         codes = self.keys.dictionary_encode().indices.to_numpy(zero_copy_only=False)
         last = np.full(int(codes.max(initial=-1)) + 1, -1, dtype=np.int64)
         # Of several with one number, the last stays.
         last[codes] = np.arange(len(codes))
-        return np.sort(last)
+        removing = np.flatnonzero(self.gone & self.gone[last[codes]])
+        return np.concatenate((removing, np.sort(last[~self.gone[last]])))
 
     def payload(self) -> memoryview:
         """All lines as one text, as it lies in memory."""
@@ -61,25 +78,22 @@ class Lines:
 
 
 def lines_of(batch: Batch, events: np.ndarray, described: Described) -> tuple[Lines, Faults]:
-    """Some events of a batch, as the mode of the target has them, and the faults of those that cannot be."""
+    """Return the lines of some events as the mode of the target asks for them, and the faults of the others."""
     operations = np.asarray(batch.operations, dtype=object)[events]
     written = operations == "INSERT"
     if described.mode != "insert":
         written |= operations == "UPDATE"
     faults: Faults = {}
     parts = [_full(batch.rows, events[written], batch.columns, described.keys, faults)]
-    order = [events[written] * 2 + 1]
     if described.mode == "mirror":
         removed = operations == "DELETE"
-        parts.append(_gone(batch.rows, events[removed], batch.columns, described.keys))
-        order.append(events[removed] * 2 + 1)
+        parts.append(_gone(batch.rows, events[removed], batch.columns, described))
     if described.mode != "insert" and set(described.keys) != set(batch.key):
-        # The key of the target may move to another row of it: what was under the old one goes first.
         updated = operations == "UPDATE"
-        parts.append(_moved(batch, events[updated], described.keys))
-        order.append(parts[-1].events * 2)
-    places = np.argsort(np.concatenate(order), kind="stable")
-    return _joined(parts).taken(places), faults
+        parts.append(_moved(batch, events[updated], described))
+    joined = _joined(parts)
+    epochs = np.asarray(batch.epochs, dtype=np.int64)[joined.events]
+    return joined.taken(np.lexsort((joined.events, ~joined.gone, epochs))), faults
 
 
 def _full(rows: pa.Table, events: np.ndarray, columns: StructType, keys: Sequence[str], faults: Faults) -> Lines:
@@ -93,23 +107,23 @@ def _full(rows: pa.Table, events: np.ndarray, columns: StructType, keys: Sequenc
     return _lines("f", texts, [by_name[key] for key in keys], events, columns, keys)
 
 
-def _gone(rows: pa.Table, events: np.ndarray, columns: StructType, keys: Sequence[str]) -> Lines:
-    """Lines that have the key alone; a key that PostgreSQL cannot hold is not there either."""
+def _gone(rows: pa.Table, events: np.ndarray, columns: StructType, described: Described) -> Lines:
+    """Return lines that name a row to remove by its keys; a key that PostgreSQL cannot hold is not there either."""
     taken = _taken(rows, events)
     by_name: dict[str, pa.Array] = {}
     known = np.ones(len(events), dtype=bool)
-    for key in keys:
+    for key in (*described.keys, *described.owner):
         by_name[key], found = copy_text(taken.column(key), columns[key].dataType)
         known[list(found)] = False
     nothing = pa.nulls(len(events), pa.large_string())
     texts = [by_name.get(name, nothing) for name in columns.names]
-    return _lines("t", texts, [by_name[key] for key in keys], events, columns, keys).taken(known)
+    return _lines("t", texts, [by_name[key] for key in described.keys], events, columns, described.keys).taken(known)
 
 
-def _moved(batch: Batch, events: np.ndarray, keys: Sequence[str]) -> Lines:
-    """Lines that take away what was under the old key of an update."""
-    old = _gone(batch.old_rows, events, batch.columns, keys)
-    new = _gone(batch.rows, events, batch.columns, keys)
+def _moved(batch: Batch, events: np.ndarray, described: Described) -> Lines:
+    """Return lines that remove rows from under the old keys of updates."""
+    old = _gone(batch.old_rows, events, batch.columns, described)
+    new = _gone(batch.rows, events, batch.columns, described)
     now = dict(zip(new.events.tolist(), new.keys.to_pylist(), strict=True))
     before = zip(old.events.tolist(), old.keys.to_pylist(), strict=True)
     return old.taken(np.asarray([now.get(event) != key for event, key in before], dtype=bool))

@@ -8,10 +8,10 @@ from typing import Any
 from psycopg import Connection, Cursor, errors, sql
 
 from headrace.feeds.batch import Mark
+from headrace.feeds.delivered import DeliveredSequences
 from headrace.feeds.postgres_target import Names
 from headrace.feeds.progress import further
 from headrace.feeds.sink import SinkEnded, SinkUnavailable, Target
-from headrace.feeds.told import Told
 
 _KEPT_RUNS = 200
 
@@ -22,11 +22,19 @@ class State:
 
     mark: Mark | None
     # Which events are written.
-    told: Told
-    # Where a scan goes: 'beside', or 'direct' into a target that was empty; none if no scan is under way.
+    told: DeliveredSequences
+    # Where a scan goes: 'direct' into a target that was empty, 'beside' to take the place of its rows, or 'append' to
+    # be added to them; none if no scan is under way.
     scan: str | None
     target: str
     made: bool
+    # Whether events of the feed are parked.
+    has_parked: bool = False
+
+    @property
+    def is_beside(self) -> bool:
+        """Whether the rows of a scan are gathered beside the target."""
+        return self.scan in ("beside", "append")
 
     def at(self, mark: Mark) -> State:
         """The state at a mark, or where it is if that is further."""
@@ -121,17 +129,18 @@ class Book:
         """The state of the feed, which nobody else changes until this transaction ends."""
         row = cursor.execute(
             sql.SQL(
-                "SELECT epoch, event, sequence, told, scan, target, made, fence FROM {} WHERE feed_id = %s FOR UPDATE"
-            ).format(self.names.feeds),
+                "SELECT epoch, event, sequence, told, scan, target, made, fence, "
+                "EXISTS (SELECT FROM {} p WHERE p.feed_id = f.feed_id) FROM {} f WHERE feed_id = %s FOR UPDATE OF f"
+            ).format(self.names.parked, self.names.feeds),
             (self.target.feed_id,),
         ).fetchone()
         if row is None:
             raise SinkEnded("how far the feed is was removed from headrace_feeds: RESYNC CHANGEFEED")
-        epoch, event, sequence, told, scan, target, made, fence = row
+        epoch, event, sequence, told, scan, target, made, fence, has_parked = row
         if fence > self.target.fence:
             raise SinkEnded(f"another process, with the number {fence}, delivers this feed now")
         mark = None if epoch is None else Mark.stored(epoch, event, sequence)
-        return State(mark, Told.from_json(told), scan, target, made)
+        return State(mark, DeliveredSequences.from_json(told), scan, target, made, has_parked)
 
     def keep(self, cursor: Cursor[Any], state: State, committed_at: object = None) -> None:
         """Write how far the feed is, to be committed with what was written."""
@@ -210,5 +219,5 @@ class Book:
 
     def forget(self, cursor: Cursor[Any]) -> None:
         """Take the feed out of the tables of ours."""
-        for table in (self.names.feeds, self.names.runs):
+        for table in (self.names.feeds, self.names.runs, self.names.parked):
             cursor.execute(sql.SQL("DELETE FROM {} WHERE feed_id = %s").format(table), (self.target.feed_id,))

@@ -10,10 +10,11 @@ from psycopg import Cursor, sql
 from pyspark.sql.types import StructType
 
 from headrace.feeds.postgres_names import Described, IndexColumn, index_name
+from headrace.feeds.postgres_session import limit_long
 from headrace.feeds.postgres_types import postgres_type, takes
 from headrace.feeds.sink import SinkEnded, SinkUnavailable
 
-FEEDS, RUNS = "headrace_feeds", "headrace_feed_runs"
+FEEDS, RUNS, PARKED = "headrace_feeds", "headrace_feed_runs", "headrace_feed_parked"
 # Two that make the same tables at once would fail; the number is ours alone.
 _DDL_LOCK = 0x6865_6164_7261_6365
 # The first PostgreSQL in which a NULL of a unique index equals a NULL.
@@ -51,6 +52,15 @@ CREATE TABLE IF NOT EXISTS {runs} (
     updated_at timestamptz NOT NULL DEFAULT now(),
     ended_at timestamptz
 );
+CREATE TABLE IF NOT EXISTS {parked} (
+    feed_id text NOT NULL,
+    sequence bigint NOT NULL,
+    target_key uuid,
+    owner_key uuid,
+    PRIMARY KEY (feed_id, sequence)
+);
+CREATE INDEX IF NOT EXISTS headrace_feed_parked_target_idx ON {parked} (feed_id, target_key);
+CREATE INDEX IF NOT EXISTS headrace_feed_parked_owner_idx ON {parked} (feed_id, owner_key);
 """
 
 
@@ -63,6 +73,7 @@ class Names:
     scan: sql.Identifier
     feeds: sql.Identifier
     runs: sql.Identifier
+    parked: sql.Identifier
 
 
 @dataclass(frozen=True)
@@ -102,7 +113,7 @@ def find_names(cursor: Cursor[Any], described: Described) -> Names:
             if schema
             else "the user's search_path names no schema that is there"
         )
-    tables = (described.table, described.scan_table, FEEDS, RUNS)
+    tables = (described.table, described.scan_table, FEEDS, RUNS, PARKED)
     return Names(schema, *(sql.Identifier(schema, table) for table in tables))
 
 
@@ -117,11 +128,17 @@ def is_there(cursor: Cursor[Any], schema: str, table: str) -> bool:
     return row is not None
 
 
+def has_rows(cursor: Cursor[Any], names: Names) -> bool:
+    """Whether the target, which is there, has any row."""
+    row = cursor.execute(sql.SQL("SELECT EXISTS (SELECT FROM {})").format(names.target)).fetchone()
+    return row == (True,)
+
+
 def make_beside(cursor: Cursor[Any], names: Names) -> None:
     """Make the tables in which feeds keep how far they are."""
-    if not (is_there(cursor, names.schema, FEEDS) and is_there(cursor, names.schema, RUNS)):
+    if not all(is_there(cursor, names.schema, table) for table in (FEEDS, RUNS, PARKED)):
         lock_definitions(cursor)
-        cursor.execute(sql.SQL(_BESIDE).format(feeds=names.feeds, runs=names.runs))
+        cursor.execute(sql.SQL(_BESIDE).format(feeds=names.feeds, runs=names.runs, parked=names.parked))
 
 
 def lock_definitions(cursor: Cursor[Any]) -> None:
@@ -203,6 +220,7 @@ def can_hold_null_keys(cursor: Cursor[Any], layout: Layout, described: Described
 
 def allow_null_keys(cursor: Cursor[Any], names: Names, described: Described, unique: Unique) -> None:
     """Put an index that takes a NULL for equal to a NULL in place of the primary key, which has none."""
+    limit_long(cursor)
     if unique.primary is not None:
         cursor.execute(
             sql.SQL("ALTER TABLE {} DROP CONSTRAINT {}").format(names.target, sql.Identifier(unique.primary))
@@ -240,6 +258,10 @@ def _definition(columns: StructType, name: str) -> sql.Composed:
 
 
 def _make_index(cursor: Cursor[Any], names: Names, table: str, index: Sequence[IndexColumn]) -> None:
+    name = index_name(table, index)
+    if _one(cursor, "SELECT to_regclass(quote_ident(%s) || '.' || quote_ident(%s))", names.schema, name)[0] is not None:
+        return
+    limit_long(cursor)
     parts = [
         sql.SQL("{}{}{}").format(
             sql.Identifier(one.name),
@@ -250,7 +272,7 @@ def _make_index(cursor: Cursor[Any], names: Names, table: str, index: Sequence[I
     ]
     cursor.execute(
         sql.SQL("CREATE INDEX IF NOT EXISTS {} ON {} ({})").format(
-            sql.Identifier(index_name(table, index)), names.target, sql.SQL(", ").join(parts)
+            sql.Identifier(name), names.target, sql.SQL(", ").join(parts)
         )
     )
 

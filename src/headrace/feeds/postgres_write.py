@@ -1,31 +1,36 @@
 """Lines brought into a table: COPY into a temporary one, one DELETE, one INSERT ... ON CONFLICT.
 
-Whoever calls has the feed's row locked, so that nothing older than what is there comes by.
+The caller has the feed's row of headrace_feeds locked, so that no older rows come between.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from psycopg import Cursor, Error, sql
+from psycopg.errors import NotNullViolation
 
-from headrace.feeds.postgres_names import Mode
+from headrace.feeds.postgres_names import Described, Mode
 from headrace.feeds.postgres_rows import Lines
 from headrace.feeds.postgres_state import Counts
 from headrace.feeds.postgres_target import Layout, Names, listed
 from headrace.feeds.postgres_types import Faults
 
 _STAGE = sql.Identifier("headrace_stage")
-# What a row can be to blame for: its values, the constraints and triggers of the table, the size of an index entry.
-_OF_A_ROW = ("22", "23", "44", "54", "P0")
-_TWICE_IN_ONE = "21000"
+# Errors that a row of its own can cause, by class: its values (22), a constraint (23), a view's check option (44), an
+# exception of a trigger (P0); and by code: two rows with one key, an index entry or a nesting that is too large.
+# Any other error is one of the table, the session or the server, and every row would meet it.
+_CLASSES_OF_A_ROW = frozenset({"22", "23", "44", "P0"})
+_CODES_OF_A_ROW = frozenset({"21000", "54000", "54001"})
 
 
 def is_of_a_row(error: Error) -> bool:
-    """Whether an error tells of a row rather than of the database."""
-    return error.sqlstate is not None and (error.sqlstate[:2] in _OF_A_ROW or error.sqlstate == _TWICE_IN_ONE)
+    """Return whether a row of its own can cause an error, rather than the table or the database."""
+    state = error.sqlstate or ""
+    return state[:2] in _CLASSES_OF_A_ROW or state in _CODES_OF_A_ROW
 
 
 def reason_of(error: Error) -> str:
@@ -48,86 +53,122 @@ def make_stage(cursor: Cursor[Any], names: Names, layout: Layout) -> None:
     )
 
 
-def write(
-    cursor: Cursor[Any], table: sql.Identifier, layout: Layout, mode: Mode, lines: Lines, faults: Faults, counts: Counts
-) -> Faults:
-    """Bring a batch's lines into a table; return the events that it does not take, each with the reason.
+@dataclass(frozen=True)
+class TableWriter:
+    """Brings lines into one table, within a transaction of the caller."""
 
-    Of a key whose newest row is not taken, the newest that is taken is written. Faults that are known beforehand count
-    only for rows that would be written.
-    """
-    refused: Faults = {}
-    rest = lines
-    while len(rest):
-        newest = rest.taken(rest.newest()) if mode != "insert" else rest
-        known = np.asarray([event in faults and not gone for event, gone in _pairs(newest)], dtype=bool)
-        bad = {int(event): faults[int(event)] for event in newest.events[known]}
-        bad |= _in_pieces(cursor, table, layout, mode, newest.taken(~known), counts)
-        refused |= bad
-        if not bad or mode == "insert":
-            break
-        keys = {key for event, key in zip(newest.events.tolist(), newest.keys.to_pylist(), strict=True) if event in bad}
-        again = [
-            event not in refused and key in keys
-            for event, key in zip(rest.events.tolist(), rest.keys.to_pylist(), strict=True)
-        ]
-        rest = rest.taken(np.asarray(again, dtype=bool))
-    return refused
+    cursor: Cursor[Any]
+    # The target, or the table beside it that takes the rows of a scan; and its name alone.
+    table: sql.Identifier
+    name: str
+    layout: Layout
+    described: Described
+    counts: Counts
+
+    def write(self, lines: Lines, faults: Faults) -> Faults:
+        """Bring a batch's lines into the table; return the events that it does not take, each with the reason.
+
+        Of a key whose newest row is not taken, the newest that is taken is written. Faults that are known beforehand
+        count only for rows that would be written.
+        """
+        refused: Faults = {}
+        rest = lines
+        adds = self.described.mode == "insert"
+        while len(rest):
+            newest = rest if adds else rest.taken(rest.newest())
+            known = np.asarray([event in faults and not gone for event, gone in _pairs(newest)], dtype=bool)
+            bad = {int(event): faults[int(event)] for event in newest.events[known]}
+            bad |= self._write_in_pieces(newest.taken(~known))
+            refused |= bad
+            if not bad or adds:
+                break
+            keys = {key for event, key in _keys(newest) if event in bad}
+            again = [event not in refused and key in keys for event, key in _keys(rest)]
+            rest = rest.taken(np.asarray(again, dtype=bool))
+        return refused
+
+    def _write_in_pieces(self, lines: Lines) -> Faults:
+        """Write all lines; if rows among them are not taken, halve them until those are found."""
+        if not len(lines):
+            return {}
+        try:
+            with self.cursor.connection.transaction():
+                deleted, written = self._write_once(lines)
+        except Error as error:
+            if not is_of_a_row(error) or self._lacks_a_column(error):
+                raise
+            if len(lines) == 1:
+                return {int(lines.events[0]): reason_of(error)}
+            middle = len(lines) // 2
+            numbers = np.arange(len(lines))
+            first = self._write_in_pieces(lines.taken(numbers[:middle]))
+            return first | self._write_in_pieces(lines.taken(numbers[middle:]))
+        self.counts.deleted += deleted
+        self.counts.written += written
+        return {}
+
+    def _lacks_a_column(self, error: Error) -> bool:
+        """Return whether the table wants a value in a column that the feed does not fill: no row is to blame."""
+        return (
+            isinstance(error, NotNullViolation)
+            and error.diag.table_name == self.name
+            and error.diag.column_name not in self.layout.columns.names
+        )
+
+    def _write_once(self, lines: Lines) -> tuple[int, int]:
+        """Delete and insert the rows of lines; return how many of each."""
+        with self.cursor.copy(sql.SQL("COPY pg_temp.{} FROM STDIN").format(_STAGE)) as copy:
+            copy.write(lines.payload())
+        deleted = written = 0
+        if lines.gone.any():
+            for null in (False, True) if lines.null_key[lines.gone].any() else (False,):
+                self.cursor.execute(
+                    sql.SQL("DELETE FROM {} t USING pg_temp.{} s WHERE s.gone AND {}").format(
+                        self.table, _STAGE, self._same_row(null=null)
+                    )
+                )
+                deleted += self.cursor.rowcount
+        if not lines.gone.all():
+            names = self.layout.columns.names
+            self.cursor.execute(
+                sql.SQL("INSERT INTO {} AS t ({}) SELECT {} FROM pg_temp.{} s WHERE NOT s.gone{}").format(
+                    self.table,
+                    listed(names),
+                    listed([self._staged(name) for name in names]),
+                    _STAGE,
+                    on_conflict(self.layout, self.described.mode),
+                )
+            )
+            written = self.cursor.rowcount
+        # The next piece finds it empty; the last is emptied by the commit.
+        self.cursor.execute(sql.SQL("TRUNCATE pg_temp.{}").format(_STAGE))
+        return deleted, written
+
+    def _same_row(self, *, null: bool) -> sql.Composed:
+        """Return the condition that a row of the table is the one that a line removes, and no later one of its key."""
+        keys = sorted(self.layout.unique.columns if self.layout.unique else ())
+        conditions = [same_key([(key, self._staged(key)) for key in keys], null=null)]
+        for name in self.described.owner:
+            # Values of json cannot be compared but as texts.
+            cast = sql.SQL("::text" if self.layout.types[name] == "json" else "")
+            conditions.append(
+                sql.SQL("t.{}{} IS NOT DISTINCT FROM s.{}{}").format(
+                    sql.Identifier(name), cast, sql.Identifier(self._staged(name)), cast
+                )
+            )
+        return sql.SQL(" AND ").join(conditions)
+
+    def _staged(self, name: str) -> str:
+        """Return the name that a column has in the temporary table."""
+        return f"c{self.layout.columns.names.index(name)}"
 
 
 def _pairs(lines: Lines) -> zip[tuple[int, bool]]:
     return zip(lines.events.tolist(), lines.gone.tolist(), strict=True)
 
 
-def _in_pieces(
-    cursor: Cursor[Any], table: sql.Identifier, layout: Layout, mode: Mode, lines: Lines, counts: Counts
-) -> Faults:
-    """Write all lines; if rows among them are not taken, halve them until those are found."""
-    if not len(lines):
-        return {}
-    try:
-        with cursor.connection.transaction():
-            deleted, written = _write_once(cursor, table, layout, mode, lines)
-    except Error as error:
-        if not is_of_a_row(error):
-            raise
-        if len(lines) == 1:
-            return {int(lines.events[0]): reason_of(error)}
-        middle = len(lines) // 2
-        numbers = np.arange(len(lines))
-        first = _in_pieces(cursor, table, layout, mode, lines.taken(numbers[:middle]), counts)
-        return first | _in_pieces(cursor, table, layout, mode, lines.taken(numbers[middle:]), counts)
-    counts.deleted += deleted
-    counts.written += written
-    return {}
-
-
-def _write_once(
-    cursor: Cursor[Any], table: sql.Identifier, layout: Layout, mode: Mode, lines: Lines
-) -> tuple[int, int]:
-    with cursor.copy(sql.SQL("COPY pg_temp.{} FROM STDIN").format(_STAGE)) as copy:
-        copy.write(lines.payload())
-    deleted = written = 0
-    keys = _keys(layout)
-    if lines.gone.any():
-        for null in (False, True) if lines.null_key[lines.gone].any() else (False,):
-            cursor.execute(
-                sql.SQL("DELETE FROM {} t USING pg_temp.{} s WHERE s.gone AND {}").format(
-                    table, _STAGE, same_key(keys, null=null)
-                )
-            )
-            deleted += cursor.rowcount
-    if not lines.gone.all():
-        numbered = [f"c{index}" for index in range(len(layout.columns.names))]
-        cursor.execute(
-            sql.SQL("INSERT INTO {} AS t ({}) SELECT {} FROM pg_temp.{} s WHERE NOT s.gone{}").format(
-                table, listed(layout.columns.names), listed(numbered), _STAGE, on_conflict(layout, mode)
-            )
-        )
-        written = cursor.rowcount
-    # The next piece finds it empty; the last is emptied by the commit.
-    cursor.execute(sql.SQL("TRUNCATE pg_temp.{}").format(_STAGE))
-    return deleted, written
+def _keys(lines: Lines) -> zip[tuple[int, str]]:
+    return zip(lines.events.tolist(), lines.keys.to_pylist(), strict=True)
 
 
 def on_conflict(layout: Layout, mode: Mode, *, only_changed: bool = False) -> sql.Composable:
@@ -162,11 +203,6 @@ def has_null(keys: Sequence[str]) -> sql.Composed:
     """Whether a part of the key of a row of t is NULL."""
     parts = [sql.SQL("{} IS NULL").format(sql.Identifier("t", name)) for name in keys]
     return sql.SQL("({})").format(sql.SQL(" OR ").join(parts))
-
-
-def _keys(layout: Layout) -> list[tuple[str, str]]:
-    names = layout.columns.names
-    return [(name, f"c{names.index(name)}") for name in sorted(layout.unique.columns if layout.unique else ())]
 
 
 def _differs(name: str, kind: str) -> sql.Composed:

@@ -17,10 +17,10 @@ from pyspark.sql.types import StructType
 
 from headrace.errors import FeedError
 from headrace.feeds.batch import Batch, Mark
+from headrace.feeds.delivered import DeliveredSequences
 from headrace.feeds.json_events import key_texts
 from headrace.feeds.progress import further
 from headrace.feeds.sink import Delivery, SinkEnded, SinkUnavailable, Target
-from headrace.feeds.told import Told
 from headrace.json_forms import json_column
 
 _EXAMPLE = "redis://host:6379/0"
@@ -34,7 +34,7 @@ class _State:
 
     fence: int = 0
     mark: Mark | None = None
-    told: Told = field(default_factory=Told)
+    told: DeliveredSequences = field(default_factory=DeliveredSequences)
     scanning: bool = False
 
     def at(self, mark: Mark) -> _State:
@@ -81,7 +81,7 @@ class RedisDelivery:
         def begin(state: _State, pipe: Any) -> _State:
             pipe.unlink(self._scan_key)
             # Older events that were left out say nothing any more.
-            return replace(state, told=Told(state.told.highest), scanning=True)
+            return replace(state, told=DeliveredSequences(state.told.highest), scanning=True)
 
         self._change(begin)
 
@@ -100,7 +100,7 @@ class RedisDelivery:
 
         def end(state: _State, pipe: Any) -> _State:
             pipe.unlink(self._scan_key)
-            told = state.told if state.told.highest is not None else Told(mark.sequence)
+            told = state.told if state.told.highest is not None else DeliveredSequences(mark.sequence)
             return replace(state.at(mark), told=told, scanning=False)
 
         self._change(end)
@@ -238,7 +238,7 @@ def _state(kept: bytes | None) -> _State:
         return _State()
     read = json.loads(kept)
     mark = None if read["mark"] is None else Mark.stored(**read["mark"])
-    return _State(read["fence"], mark, Told.from_json(read["told"]), read["scanning"])
+    return _State(read["fence"], mark, DeliveredSequences.from_json(read["told"]), read["scanning"])
 
 
 def _client(target: Target) -> Any:

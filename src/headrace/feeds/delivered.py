@@ -1,14 +1,14 @@
-"""Which events of a feed a sink has, by their numbers: so each takes effect once, however often it is told.
+"""The sequences of a feed's events that a sink has, so that each event takes effect once, however often it is sent.
 
 An event may come late: one that was refused is tried again, those of its key wait for it, and one that was parked is
-sent when somebody asks. So a highest number alone does not tell; the few below it that have not come are kept with it.
-One that was refused does not come over a later event of its key.
+sent when somebody asks for it. So a highest sequence alone does not suffice; the few below it that have not come are
+kept with it. A refused event is dropped once a later event of its key was applied, and given up once it was parked.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -19,8 +19,8 @@ _NONE: Mapping[Any, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
-class Told:
-    """All numbers up to the highest but for those that are missing; nothing at all if there is no highest."""
+class DeliveredSequences:
+    """All sequences up to the highest but for those that are missing; none at all if there is no highest."""
 
     highest: int | None = None
     # From the first to the last of each stretch, in order.
@@ -29,7 +29,7 @@ class Told:
     refused: Mapping[int, str] = field(default_factory=dict[int, str])
 
     def lacks(self, numbers: Sequence[int]) -> np.ndarray:
-        """Which of these events have not come yet."""
+        """Return for each of these sequences whether its event has not come yet."""
         given = np.asarray(numbers, dtype=np.int64)
         if self.highest is None:
             return np.ones(len(given), dtype=bool)
@@ -40,11 +40,11 @@ class Told:
 
     def with_events(
         self, numbers: Sequence[int], refused: Mapping[int, str] = _NONE, newest: Mapping[str, int] = _NONE
-    ) -> Told:
-        """What is told once these events have come, but for those that are refused, each with its key.
+    ) -> DeliveredSequences:
+        """Return the sequences once these events have come, but for those that are refused, each with its key.
 
-        `newest` has the last number of each key that has come, at least of those that have refused events: what was
-        refused before is not missing any more.
+        `newest` has the last sequence of each key that has come, at least of the keys of refused events: an event that
+        was refused before that is not missing any more.
         """
         given = np.asarray(numbers, dtype=np.int64)
         if not len(given):
@@ -58,24 +58,34 @@ class Told:
             missing += _without((before + 1, highest), come)
         gone = set(come.tolist())
         waiting = {number: key for number, key in {**self.refused, **refused}.items() if number not in gone}
-        return Told(highest, tuple(missing), waiting)
+        return DeliveredSequences(highest, tuple(missing), waiting)
+
+    def give_up(self, numbers: Collection[int]) -> DeliveredSequences:
+        """Return the sequences without these refused events among the missing: they were parked elsewhere."""
+        parked = np.unique(np.asarray([number for number in numbers if number in self.refused], dtype=np.int64))
+        if not len(parked):
+            return self
+        missing = [part for stretch in self.missing for part in _without(stretch, parked)]
+        gone = set(parked.tolist())
+        waiting = {number: key for number, key in self.refused.items() if number not in gone}
+        return DeliveredSequences(self.highest, tuple(missing), waiting)
 
     def as_json(self) -> str:
-        """The form in which a sink keeps it."""
+        """Return the text that a sink stores."""
         return json.dumps([self.highest, self.missing, list(self.refused.items())], separators=(",", ":"))
 
     @staticmethod
-    def from_json(text: str | bytes | None) -> Told:
-        """What was kept, or nothing."""
+    def from_json(text: str | bytes | None) -> DeliveredSequences:
+        """Return the sequences of a stored text; none if there is no text."""
         if not text:
-            return Told()
+            return DeliveredSequences()
         highest, missing, refused = json.loads(text)
         stretches: list[Any] = missing
-        return Told(highest, tuple((int(first), int(last)) for first, last in stretches), dict(refused))
+        return DeliveredSequences(highest, tuple((int(first), int(last)) for first, last in stretches), dict(refused))
 
 
 def _without(stretch: tuple[int, int], come: np.ndarray) -> list[tuple[int, int]]:
-    """What is left of a stretch without the numbers that have come, which are in order."""
+    """Return the rest of a stretch without the numbers that have come, which are in order."""
     first, last = stretch
     inside = come[np.searchsorted(come, first) : np.searchsorted(come, last, "right")]
     bounds = np.concatenate(([first - 1], inside, [last + 1]))
