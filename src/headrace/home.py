@@ -16,6 +16,7 @@ from headrace.catalog.catalog import Catalog, ViewDefinition
 from headrace.definitions.adopt import adopt
 from headrace.definitions.catch_up import can_catch_up, catch_up, changes_rows_alone, newer_heads
 from headrace.definitions.recover import recover
+from headrace.definitions.restored import paused_by_restore
 from headrace.epoch.calls import Call
 from headrace.epoch.core import Core
 from headrace.epoch.loop import Loop
@@ -331,6 +332,10 @@ class Home:
             "spark_failure": self.renewal.failure,
             "broken": None if broken is None else str(broken),
         }
+
+    def paused_by_restore(self) -> list[str]:
+        """Return the sources and changefeeds that wait for RESUME since the home was restored from a backup."""
+        return paused_by_restore(self.core.catalog)
 
     def events(self, name: str | None = None) -> EventStore:
         """An event store; the only one, or the one called events, where none is named."""

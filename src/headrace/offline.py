@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from headrace.definitions.restored import PAUSED_BY_RESTORE, paused_head
 from headrace.errors import LedgerError, SetupError
 from headrace.ledger.backup import backup, restore
 from headrace.ledger.durable import Progress, no_progress
 from headrace.ledger.inspection import Inspection, inspect_storage
-from headrace.ledger.ledger import RESTORING, Ledger
+from headrace.ledger.ledger import RESTORING, Head, Ledger
 from headrace.owner.ownership import living_owner, take_ownership
 from headrace.settings import Settings, read_settings
 from headrace.storage.objects import Location, location_of
+
+__all__ = [
+    "PAUSED_BY_RESTORE",
+    "backup_home",
+    "existing",
+    "inspect_home",
+    "is_there",
+    "relation_names",
+    "restore_home",
+]
 
 
 def backup_home(
@@ -34,10 +45,27 @@ def backup_home(
 
 
 def restore_home(
-    source: str | os.PathLike[str], home: str | os.PathLike[str], progress: Progress = no_progress
+    source: str | os.PathLike[str],
+    home: str | os.PathLike[str],
+    progress: Progress = no_progress,
+    *,
+    live: bool = False,
 ) -> dict[str, Any]:
-    """Bring a backup up as a new home."""
-    return restore(_location(source), _location(home), progress)
+    """Restore a backup as a new home, whose sources and changefeeds are paused unless it takes over (`live`).
+
+    The home that was backed up may still run: two homes that deliver under the same sequence numbers, or read one
+    replication slot, harm the receivers.
+    """
+    paused: dict[str, list[str]] = {"sources": [], "changefeeds": []}
+
+    def pause(heads: Sequence[Head]) -> Mapping[str, Any]:
+        head = paused_head(heads)
+        paused["sources"] = [one["name"] for one in head.get("sources", ())]
+        paused["changefeeds"] = [one["name"] for one in head.get("feeds", ())]
+        return head
+
+    result = restore(_location(source), _location(home), progress, None if live else pause)
+    return {**result, "paused": paused}
 
 
 def inspect_home(

@@ -46,12 +46,16 @@ class Stage:
     service: Any = None
     standing_by: Callable[[], None] = lambda: None
     reloaded: list[Settings] = field(default_factory=list[Settings])
+    paused: list[str] = field(default_factory=list[str])
 
     @contextmanager
     def opened(self, *_: Any, **how: Any) -> Iterator[Any]:
         self.opened_with = how
         core = SimpleNamespace(catalog=SimpleNamespace(relations={}))
-        yield SimpleNamespace(epoch=7, _home=SimpleNamespace(core=core, offer=lambda *_: None))
+        yield SimpleNamespace(epoch=7, _home=self._home(core))
+
+    def _home(self, core: Any) -> Any:
+        return SimpleNamespace(core=core, path="shop", offer=lambda *_: None, paused_by_restore=lambda: self.paused)
 
     def build_app(self, _: Any, settings: Settings, __: Any) -> FastAPI:
         app = FastAPI()
@@ -91,8 +95,10 @@ def run_within_bounds(server: Server, taken: socket.socket) -> None:
 def test_a_server_whose_home_another_took_over_ends_with_a_code_for_whoever_starts_it_again(
     stage: Stage, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    stage.paused = ["source s", "changefeed f"]
     assert code_of("serve", "--home", str(tmp_path), "--port", "0") == 1
     told = capfd.readouterr().err
+    assert "Paused: source s, changefeed f. RESUME starts them here." in told
     assert "another process took the home over: the server ends" in told
     assert "no longer owns the home" in told
     assert "--standby" in told

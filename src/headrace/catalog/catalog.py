@@ -121,6 +121,8 @@ class Source:
     rows: int = 0
     # Running, Paused, or Done for one that was read whole once.
     state: str = "Done"
+    # Why the source was paused, where no statement did it.
+    error: str = ""
     epoch: int = field(default=0, compare=False)
 
 
@@ -128,6 +130,9 @@ def source_definition(source: Source) -> dict[str, Any]:
     """A source as the ledger keeps it; its epoch is that of the commit."""
     definition = asdict(source)
     del definition["epoch"]
+    if not source.error:
+        # Earlier releases, which do not know the field, can open the home.
+        del definition["error"]
     return definition
 
 

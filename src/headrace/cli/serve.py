@@ -185,6 +185,12 @@ def serve(
             return told + ("" if certificate is None else "; and the certificate")
 
     def listening(url: str) -> None:
+        if paused := home_of(hr).paused_by_restore():
+            typer.echo(
+                f"note: {chosen.location} was restored from a backup. "
+                f"Paused: {', '.join(paused)}. RESUME starts them here.",
+                err=True,
+            )
         if as_json:
             show_json({"url": url, "home": chosen.location, "epoch": hr.epoch})
             return

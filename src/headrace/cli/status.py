@@ -14,6 +14,9 @@ from headrace.cli.reading import reading
 from headrace.cli.show import show_json, show_rows
 from headrace.cli.source import UNREAD, for_people
 from headrace.errors import HeadraceError
+from headrace.offline import PAUSED_BY_RESTORE
+
+RESTORED = "note: sources and changefeeds that run in the backup are paused in this restored home; RESUME starts them"
 
 
 def status(
@@ -54,6 +57,9 @@ def status(
         for title, rows in shown.items():
             typer.echo(f"\n{title}")
             show_rows(rows, as_json=False)
+        listed = [*held.sources.to_pylist(), *held.feeds.to_pylist()]
+        if any(one.get("error") == PAUSED_BY_RESTORE for one in listed):
+            typer.echo(RESTORED)
         if held.sources.num_rows and not held.from_owner:
             typer.echo(UNREAD)
         if held.feeds.num_rows and not held.from_owner:

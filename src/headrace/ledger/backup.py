@@ -11,16 +11,17 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from datetime import timedelta
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from headrace.errors import LedgerError
 from headrace.ledger.base import Base
 from headrace.ledger.durable import Progress, copy_file, digest_of, is_whole, no_progress, remove_folder, replace_file
-from headrace.ledger.ledger import RESTORING, Ledger, now_utc
+from headrace.ledger.ledger import RESTORING, Head, Ledger, now_utc
 from headrace.ledger.readers import READERS
 from headrace.storage.folders import make_folder, sync_folder
 from headrace.storage.objects import Location, name_below, size_of
@@ -28,6 +29,8 @@ from headrace.storage.objects import Location, name_below, size_of
 MANIFEST = "backup.json"
 _FORMAT = 1
 _ROOM_FOR_LOGS = 1024 * 1024
+# From the heads of a ledger to the head of the epoch that a restored home begins with; no epoch if it is empty.
+NextHead = Callable[[Sequence[Head]], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -95,8 +98,13 @@ def backup(home: Location, destination: Location, progress: Progress = no_progre
     return {**manifest.summary(), "destination": str(destination), "seconds": time.monotonic() - started}
 
 
-def restore(source: Location, home: Location, progress: Progress = no_progress) -> dict[str, Any]:
-    """Bring a backup up as a home of its own; every file is checked before the first is copied."""
+def restore(
+    source: Location, home: Location, progress: Progress = no_progress, next_head: NextHead | None = None
+) -> dict[str, Any]:
+    """Restore a backup as a home of its own; every file is checked before the first is copied.
+
+    The head that `next_head` returns is committed before the home can be opened, as an epoch after that of the backup.
+    """
     started = time.monotonic()
     manifest = read_manifest(source)
     _refuse_taken(home, "the home")
@@ -121,13 +129,24 @@ def restore(source: Location, home: Location, progress: Progress = no_progress) 
             if Copied(*copy_file(source / name, target, counted.add)) != expected:
                 raise LedgerError(f"the file {name} of the backup changed while it was copied", hint="restore again")
         _sync_folders(home, manifest.files)
-        (home / RESTORING).unlink()
-        sync_folder(home)
         ledger = Ledger(home, 0)
-        ledger.open()
+        ledger.load()
         if ledger.epoch != manifest.epoch:
             raise LedgerError(f"the backup holds epoch {ledger.epoch}, not {manifest.epoch} as its manifest says")
-    return {**manifest.summary(), "home": str(home), "seconds": time.monotonic() - started}
+        if next_head is not None:
+            _commit_head(ledger, next_head(ledger.heads()))
+        (home / RESTORING).unlink()
+        sync_folder(home)
+    return {**manifest.summary(), "epoch": ledger.epoch, "home": str(home), "seconds": time.monotonic() - started}
+
+
+def _commit_head(ledger: Ledger, head: Mapping[str, Any]) -> None:
+    if not head:
+        return
+    heads = ledger.heads()
+    # Epochs never go back in time, also where the clock of this machine is behind that of the backup's.
+    earliest = heads[-1].committed_at + timedelta(microseconds=1) if heads else now_utc()
+    ledger.commit(ledger.epoch + 1, max(now_utc(), earliest), head, {})
 
 
 def read_manifest(source: Location) -> Manifest:

@@ -119,6 +119,10 @@ class Ledger:
                 f"the home {self._home} was not restored to the end",
                 hint="remove what is there, and run 'headrace restore' again",
             )
+        self.load()
+
+    def load(self) -> None:
+        """Read the ledger of the home, also of one that is being restored."""
         if not self._folder.load() and any(self._home.glob("*/*/_delta_log")):
             raise LedgerError(
                 f"the ledger of the home {self._home} is missing",

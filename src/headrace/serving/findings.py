@@ -52,7 +52,7 @@ def _sources(home: Home, lag_seconds: float) -> list[Finding]:
     found: list[Finding] = []
     for source in list(home.core.catalog.sources.values()):
         status = home.sources.status_of(source)
-        if status.state == "Error":
+        if status.state == "Error" or (status.state == "Paused" and status.error):
             found.append(Finding("source_failing", source.name, "warning", f"It has stopped: {status.error}"))
         elif status.state != "Running":
             continue

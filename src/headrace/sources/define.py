@@ -153,8 +153,9 @@ def change_source(loop: Loop, sources: Sources, statement: SourceAction, advance
             sources.restart(source.name)
         return
     state = "Paused" if statement.verb == "pause" else "Running"
-    if state != source.state:
-        _redefine(loop, replace(source, state=state))
+    wanted = replace(source, state=state, error="")
+    if wanted != source:
+        _redefine(loop, wanted)
     elif state == "Running":
         # It may have stopped by itself.
         sources.restart(source.name)

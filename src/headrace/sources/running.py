@@ -80,7 +80,8 @@ class Sources:
             return self._with_silence(Status("Error", progress_of(self._loop.core, source.name), error=unable), source)
         # As it is defined: another process may run it, or it is just about to begin here.
         state: State = "Done" if source.state == "Done" else "Paused" if source.state == "Paused" else "Running"
-        return self._with_silence(Status(state, progress_of(self._loop.core, source.name)), source)
+        found = progress_of(self._loop.core, source.name)
+        return self._with_silence(Status(state, found, error=source.error or None), source)
 
     def _with_silence(self, status: Status, source: Source) -> Status:
         """How one fares, with how long it was not asked if it has stopped: since it answered, or brought something."""
