@@ -30,8 +30,7 @@ def test_postgres_forgets_a_feed_whose_table_is_gone(
         until(lambda: database.run("SELECT to_regclass('{}.rows') IS NOT NULL") == [(True,)])
         until(lambda: database.rows("rows") == [(1,)])
         assert database.run("SELECT feed FROM {}.headrace_feeds") == [("f",)]
-        hr.execute("DROP TABLE t")
-        hr.execute("DROP CHANGEFEED f")
+        hr.execute("DROP TABLE t CASCADE")
         assert database.run("SELECT feed FROM {}.headrace_feeds") == []
         assert database.run("SELECT count(*) FROM {}.headrace_feed_runs") == [(0,)]
         assert database.rows("rows") == [(1,)]

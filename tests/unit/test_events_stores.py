@@ -122,7 +122,7 @@ def test_a_dropped_store_takes_its_followers_its_code_and_its_keys_with_it(
     keys = tmp_path / "event-keys" / "events"
     assert len(list(keys.iterdir())) == 1
 
-    def dropped(core: Any, tables: Any) -> None:
+    def dropped(core: Any, tables: Any, _: Any) -> None:
         for each in tables:
             core.catalog = core.catalog.without(each.name)
 
@@ -157,7 +157,7 @@ def test_keys_that_cannot_be_deleted_do_not_fail_a_drop_that_is_committed(
         raise PermissionError("read-only folder")
 
     monkeypatch.setattr(Keys, "forget_all", refused)
-    monkeypatch.setattr("headrace.events.define.drop_tables", lambda core, tables: None)
+    monkeypatch.setattr("headrace.events.define.drop_tables", lambda *_: None)
     core: Any = store.host
     with caplog.at_level(logging.WARNING, "headrace.events"):
         drop_event_store(core, DROP)

@@ -12,10 +12,11 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from headrace.catalog.make import make_table
 from headrace.definitions.adopt import adopt
-from headrace.errors import FeedError
+from headrace.errors import FeedError, RelationNameError
 from headrace.feeds.files import folder_of
 from headrace.feeds.parked import find_parked, parked_table
 from headrace.intake.table import TableContract
+from headrace.statements.create import drop_relation
 from tests.bare_home import BareHome
 from tests.feed_receiver import Receiver, create, numbers
 from tests.spark.test_changefeeds import events, feed, rebuilt
@@ -226,9 +227,34 @@ def test_a_home_of_an_earlier_release_parks_by_name(table: Any, receiver: Receiv
     assert table.query("SELECT * FROM parked_events").num_rows == 0
 
 
+@pytest.mark.parametrize("behavior", ["", " RESTRICT"])
+def test_a_table_that_changefeeds_deliver_is_not_dropped(table: Any, receiver: Receiver, behavior: str) -> None:
+    create(table)
+    create(table, name="g")
+    with pytest.raises(RelationNameError, match="t is in use") as refused:
+        table.execute(f"DROP TABLE t{behavior}")
+    assert refused.value.detail.endswith("It is delivered by changefeeds f, g.")
+    assert "write DROP TABLE t CASCADE" in refused.value.hint
+    table.apply({"t": [{"insert": {"id": 1, "n": 1}}]})
+    until(lambda: len(numbers(receiver)) == 2)
+
+
+def test_a_table_goes_with_its_changefeeds_in_one_epoch(table: Any, receiver: Receiver) -> None:
+    table.create_table("other", COLUMNS, ("id",))
+    create(table)
+    table.execute("CREATE CHANGEFEED g FOR TABLE other INTO WEBHOOK 'https://x/'")
+    before = table.epoch
+    table.execute("DROP TABLE t CASCADE")
+    assert table.epoch == before + 1
+    assert [one["name"] for one in table.execute("SHOW CHANGEFEEDS").to_pylist()] == ["g"]
+    assert receiver.forgotten == ["f"]
+    table.execute("DROP TABLE IF EXISTS t CASCADE")
+    assert table.epoch == before + 1
+
+
 def test_a_sink_forgets_a_feed_whose_table_is_gone(table: Any, receiver: Receiver) -> None:
     create(table)
-    table.execute("DROP TABLE t")
+    table.loop.define(lambda: drop_relation(table.core, table.core.catalog.table("t")))
     until(lambda: feed(table)["state"] == "Error")
     table.execute("DROP CHANGEFEED f")
     assert receiver.forgotten == ["f"]

@@ -259,7 +259,7 @@ def test_errors(sql: str, message: str, position: tuple[int, int], hint: str) ->
         ("CREATE VIEW v (a COMMENT 'x') AS SELECT 1", "comments on a view's columns"),
         ("CREATE VIEW v AS SELECT * FROM t VERSION AS OF 3", "AS OF is not offered in views"),
         ("CREATE VIEW v AS SELECT * FROM t WHERE a TIMESTAMP AS OF now()", "AS OF is not offered in views"),
-        ("DROP TABLE t CASCADE", "CASCADE is not offered"),
+        ("DROP TABLE t PURGE", "PURGE is not offered"),
         ("DROP TABLE a, b", "one at a time"),
         ("DROP FUNCTION f", "DROP FUNCTION is not offered"),
         ("ALTER TABLE t ADD COLUMNS (a INT, b INT)", "one at a time"),
@@ -312,8 +312,8 @@ def test_an_error_is_message_place_and_hint() -> None:
         "expected TABLE, VIEW, MATERIALIZED VIEW, SOURCE, FLOW, CHANGEFEED, EVENT STORE or PROJECTION, "
         "found 'TABEL' at line 1, column 6\n"
         "hint: did you mean TABLE? "
-        "write DROP TABLE | VIEW | MATERIALIZED VIEW | SOURCE | FLOW | CHANGEFEED | EVENT STORE | PROJECTION "
-        "[IF EXISTS] x"
+        "write DROP TABLE | VIEW | MATERIALIZED VIEW | FLOW | EVENT STORE | PROJECTION [IF EXISTS] x "
+        "[RESTRICT | CASCADE] | DROP SOURCE | CHANGEFEED [IF EXISTS] x"
     )
 
 

@@ -19,6 +19,8 @@ from headrace.sql.statements import (
     Describe,
     Drop,
     DropColumn,
+    DropEventStore,
+    DropFlow,
     Explain,
     ExplainQuery,
     Insert,
@@ -225,6 +227,14 @@ def test_explain_query() -> None:
 def test_drop(sql: str, expected: tuple[str, str, bool]) -> None:
     found = one(Drop, sql)
     assert (found.kind, found.name, found.if_exists) == expected
+
+
+@pytest.mark.parametrize("what", ["TABLE t", "VIEW IF EXISTS v", "FLOW f", "EVENT STORE s", "PROJECTION p"])
+def test_drop_may_cascade(what: str) -> None:
+    for behavior, cascade in (("", False), (" RESTRICT", False), (" CASCADE", True)):
+        (found,) = parse(f"DROP {what}{behavior}")
+        assert isinstance(found, Drop | DropFlow | DropEventStore)
+        assert found.cascade is cascade
 
 
 def test_alter_table() -> None:

@@ -10,8 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.catalog.catalog import Table
+from headrace.catalog.catalog import Feed, Table
 from headrace.definitions.adopt import adopt, restore_names
+from headrace.definitions.delivered import dropped_feeds, feeds_to_drop
 from headrace.epoch.batch import Batch, WorkedOut
 from headrace.epoch.calls import Call
 from headrace.epoch.core import Core
@@ -69,21 +70,28 @@ def refuse_taken(statement: CreateEventStore, names: Container[str]) -> None:
             )
 
 
-def drop_event_store(core: Core, statement: DropEventStore) -> None:
-    """Drop a store with all of its events, which nothing may read any more, and the keys of what they encrypt."""
+def drop_event_store(core: Core, statement: DropEventStore) -> list[Feed]:
+    """Drop a store with all of its events, which no view may read, and the keys of what they encrypt.
+
+    Return the changefeeds that were dropped with it.
+    """
     if statement.if_exists and statement.name not in core.catalog:
-        return
+        return []
     store = store_table(core.catalog, statement.name)
-    drop_tables(core, [store, *(one for one in core.catalog.tables() if one.kept_for == store.name)])
+    tables = [store, *(one for one in core.catalog.tables() if one.kept_for == store.name)]
+    _refuse_read(core, tables)
+    names = [one.name for one in tables]
+    feeds = feeds_to_drop(core.catalog, names, f"DROP EVENT STORE {store.name}", statement.cascade)
+    drop_tables(core, tables, feeds)
     try:
         Keys(core.path, store.name).forget_all()
     except OSError as error:
         # The drop is committed. The next store of that name deletes them before it is made.
         _log.warning("keys of the dropped event store %s are still there: %s", store.name, error)
+    return feeds
 
 
-def drop_tables(core: Core, tables: Sequence[Table]) -> None:
-    """Drop tables together, in one epoch, which no view may read any more."""
+def _refuse_read(core: Core, tables: Sequence[Table]) -> None:
     users = sorted({view.name for one in tables for view in core.catalog.users(one.name)})
     if users:
         raise RelationNameError(
@@ -91,12 +99,17 @@ def drop_tables(core: Core, tables: Sequence[Table]) -> None:
             detail=f"It is read by {', '.join(users)}.",
             hint=f"drop {'them' if len(users) > 1 else 'it'} first",
         )
+
+
+def drop_tables(core: Core, tables: Sequence[Table], feeds: Sequence[Feed] = ()) -> None:
+    """Drop tables, which no view may read, and changefeeds together, in one epoch."""
+    _refuse_read(core, tables)
     left = core.catalog
     for one in tables:
         left = left.without(one.name)
     with interrupts_held():
         work = Work({}, core.settings.small_bound)
-        core.commit(work, core.tick(), {"drop": [one.name for one in tables]}, left)
+        core.commit(work, core.tick(), {"drop": [one.name for one in tables], **dropped_feeds(feeds)}, left)
         restore_names(core, tables, left.relations)
 
 

@@ -46,12 +46,21 @@ def _is_system(catalog: Catalog, name: str) -> bool:
     return bool(getattr(catalog.relations[name], "system", False))
 
 
+def _with_feeds(catalog: Catalog, name: str) -> str:
+    """Return what the DROP of a relation needs where changefeeds deliver it."""
+    feeds = [one.name for one in catalog.feeds.values() if one.table == name]
+    if not feeds:
+        return ""
+    return f" CASCADE, which drops changefeed{'s' if len(feeds) > 1 else ''} {', '.join(feeds)} too"
+
+
 def left_over(catalog: Catalog, definitions: Definitions) -> list[str]:
     """What a home holds and the project does not define, such as a view under its former name."""
     defined = {one.name for one in (*definitions.tables, *definitions.views)}
     views = {one.name for one in catalog.views()}
     notes = [
         f"{kind} {name} is not in the project; it is kept, and kept current, until DROP {kind.upper()} {name}"
+        + _with_feeds(catalog, name)
         for name in catalog.relations
         if name not in defined and not _is_system(catalog, name)
         for kind in ("view" if name in views else "table",)

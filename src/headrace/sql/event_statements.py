@@ -40,12 +40,13 @@ def read_create_event(reader: Reader, sql: str, line: int, column: int) -> Creat
 
 def read_drop_event_store(reader: Reader, sql: str, line: int, column: int) -> DropEventStore:
     """What stands after DROP EVENT."""
-    reader.form = "DROP EVENT STORE [IF EXISTS] s"
+    reader.form = "DROP EVENT STORE [IF EXISTS] s [RESTRICT | CASCADE]"
     reader.expect("STORE")
     if_exists = reader.accept("IF", "EXISTS")
     name = reader.relation("event store").name
+    cascade = reader.accept_cascade()
     reader.expect_end()
-    return DropEventStore(sql=sql, line=line, column=column, name=name, if_exists=if_exists)
+    return DropEventStore(sql=sql, line=line, column=column, name=name, if_exists=if_exists, cascade=cascade)
 
 
 def _read_create_type(reader: Reader, sql: str, line: int, column: int) -> CreateEventType:

@@ -82,11 +82,12 @@ def read_create_flow(reader: Reader, sql: str, line: int, column: int) -> Create
 
 def read_drop_flow(reader: Reader, sql: str, line: int, column: int) -> DropFlow:
     """What stands after DROP FLOW."""
-    reader.form = "DROP FLOW [IF EXISTS] f"
+    reader.form = "DROP FLOW [IF EXISTS] f [RESTRICT | CASCADE]"
     if_exists = reader.accept("IF", "EXISTS")
     name = reader.relation("flow").name
+    cascade = reader.accept_cascade()
     reader.expect_end()
-    return DropFlow(sql=sql, line=line, column=column, name=name, if_exists=if_exists)
+    return DropFlow(sql=sql, line=line, column=column, name=name, if_exists=if_exists, cascade=cascade)
 
 
 def _read_stream(reader: Reader) -> str:

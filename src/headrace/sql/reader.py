@@ -54,6 +54,13 @@ class Reader:
             self.index += len(words)
         return found
 
+    def accept_cascade(self) -> bool:
+        """Step over RESTRICT, which is the default, or CASCADE; return whether it is CASCADE."""
+        cascade = self.accept("CASCADE")
+        if not cascade:
+            self.accept("RESTRICT")
+        return cascade
+
     def expect(self, *words: str) -> None:
         """Step over these keywords or fail."""
         for word in words:

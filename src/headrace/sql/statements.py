@@ -125,7 +125,8 @@ _CREATE_FORM = (
 )
 _EXPLAIN_FORM = "EXPLAIN v | EXPLAIN CREATE MATERIALIZED VIEW v AS SELECT ... | EXPLAIN SELECT ..."
 _DROP_FORM = (
-    "DROP TABLE | VIEW | MATERIALIZED VIEW | SOURCE | FLOW | CHANGEFEED | EVENT STORE | PROJECTION [IF EXISTS] x"
+    "DROP TABLE | VIEW | MATERIALIZED VIEW | FLOW | EVENT STORE | PROJECTION [IF EXISTS] x [RESTRICT | CASCADE] | "
+    "DROP SOURCE | CHANGEFEED [IF EXISTS] x"
 )
 _SHOW_FORM = "SHOW TABLES | VIEWS | SOURCES | FLOWS | CHANGEFEEDS"
 _DESCRIBE_FORM = "DESCRIBE x"
@@ -313,15 +314,13 @@ def _read_drop(
         raise reader.expected(*_CREATED)
     if_exists = reader.accept("IF", "EXISTS")
     name = reader.relation(kind).name
-    if reader.keyword() in ("CASCADE", "RESTRICT", "PURGE"):
-        raise reader.unsupported(
-            f"DROP with {reader.keyword()} is not offered",
-            hint="drop first what reads it, then the relation itself",
-        )
     if reader.at_symbol(","):
         raise reader.unsupported("relations are dropped one at a time")
+    cascade = reader.accept_cascade()
+    if reader.at("PURGE"):
+        raise reader.unsupported("DROP with PURGE is not offered", hint="leave out PURGE; there is no bin to empty")
     reader.expect_end()
-    return Drop(sql=sql, line=line, column=column, kind=kind, name=name, if_exists=if_exists)
+    return Drop(sql=sql, line=line, column=column, kind=kind, name=name, if_exists=if_exists, cascade=cascade)
 
 
 def _accept_kind(reader: Reader) -> DropKind | None:

@@ -116,19 +116,21 @@ class ExplainQuery(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class Drop(Statement):
-    """DROP TABLE, VIEW or MATERIALIZED VIEW."""
+    """DROP TABLE, VIEW or MATERIALIZED VIEW; with CASCADE, the changefeeds that deliver it are dropped too."""
 
     kind: DropKind
     name: str
     if_exists: bool
+    cascade: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class DropFlow(Statement):
-    """DROP FLOW, with its target."""
+    """DROP FLOW, with its target; with CASCADE, the changefeeds that deliver the target are dropped too."""
 
     name: str
     if_exists: bool
+    cascade: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -337,10 +339,11 @@ class CreateEventStore(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class DropEventStore(Statement):
-    """DROP EVENT STORE, with all of its events."""
+    """DROP EVENT STORE, with all of its events; with CASCADE, the changefeeds that deliver it are dropped too."""
 
     name: str
     if_exists: bool
+    cascade: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

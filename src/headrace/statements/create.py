@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from difflib import get_close_matches
 
-from headrace.catalog.catalog import Relation, Table, View, ViewDefinition
+from headrace.catalog.catalog import Feed, Relation, Table, View, ViewDefinition
 from headrace.catalog.make import make_table, table_contract
 from headrace.definitions.adopt import adopt, restore_names
+from headrace.definitions.delivered import dropped_feeds, feeds_to_drop
 from headrace.epoch.core import Core
 from headrace.epoch.work import Work
 from headrace.errors import QueryError, RelationNameError, StatementError
@@ -68,14 +70,13 @@ def create_view(core: Core, statement: CreateView) -> None:
         raise told_of(core, statement.flow, error, statement.line, statement.column) from error
 
 
-def drop(core: Core, statement: Drop) -> None:
-    """Drop a relation that nothing needs."""
+def drop(core: Core, statement: Drop) -> list[Feed]:
+    """Drop a relation that no source fills and no view reads; return the changefeeds that were dropped with it."""
     relation = core.catalog.relations.get(statement.name)
     if relation is None:
         if statement.if_exists:
-            return
-        core.catalog.get(statement.name)
-        return
+            return []
+        relation = core.catalog.get(statement.name)
     kind = "table" if isinstance(relation, Table) else "view"
     if (statement.kind == "table") != (kind == "table"):
         raise RelationNameError(f"{statement.name} is a {kind}", hint=f"write DROP {kind.upper()} {statement.name}")
@@ -85,7 +86,14 @@ def drop(core: Core, statement: Drop) -> None:
         _refuse_store(relation)
     if isinstance(relation, View) and relation.definition.flow is not None:
         raise _is_target(relation.definition.flow)
-    drop_relation(core, relation)
+    return _drop_unused(core, relation, f"DROP {statement.kind.upper()} {relation.name}", statement.cascade)
+
+
+def _drop_unused(core: Core, relation: Relation, written: str, cascade: bool) -> list[Feed]:
+    _refuse_used(core, relation.name)
+    feeds = feeds_to_drop(core.catalog, [relation.name], written, cascade)
+    drop_relation(core, relation, feeds)
+    return feeds
 
 
 def _refuse_store(table: Table) -> None:
@@ -100,18 +108,19 @@ def _refuse_store(table: Table) -> None:
         )
 
 
-def drop_flow(core: Core, statement: DropFlow) -> None:
-    """Drop a flow with its target, which nothing may read."""
+def drop_flow(core: Core, statement: DropFlow) -> list[Feed]:
+    """Drop a flow with its target, which no view may read; return the changefeeds that were dropped with it."""
     flows = {flow.name: target for flow, target in core.catalog.flows()}
     target = flows.get(statement.name)
     if target is not None:
-        drop_relation(core, target)
-    elif not statement.if_exists:
+        return _drop_unused(core, target, f"DROP FLOW {statement.name}", statement.cascade)
+    if not statement.if_exists:
         near = get_close_matches(statement.name, list(flows), n=1)
         raise RelationNameError(
             f"there is no flow {statement.name}",
             hint=f"did you mean {near[0]}?" if near else "SHOW FLOWS lists what there is",
         )
+    return []
 
 
 def _refuse_flow(core: Core, flow: AutoCdc, existing: Relation | None) -> None:
@@ -139,9 +148,8 @@ def drop_empty_raw(core: Core, source: str) -> None:
         drop_relation(core, kept)
 
 
-def drop_relation(core: Core, relation: Relation) -> None:
-    """Drop a relation that nothing needs."""
-    name = relation.name
+def _refuse_used(core: Core, name: str) -> None:
+    """Raise an error where a source fills a relation or a view reads it."""
     users = [view.name for view in core.catalog.users(name)]
     sources = [source.name for source in core.catalog.sources.values() if source.table == name]
     if sources:
@@ -156,9 +164,14 @@ def drop_relation(core: Core, relation: Relation) -> None:
             detail=f"It is read by {', '.join(users)}.",
             hint=f"drop {'them' if len(users) > 1 else 'it'} first",
         )
-    left = core.catalog.without(name)
+
+
+def drop_relation(core: Core, relation: Relation, feeds: Sequence[Feed] = ()) -> None:
+    """Drop a relation that no source fills and no view reads, and changefeeds in the same epoch."""
+    left = core.catalog.without(relation.name)
+    head = {"drop": [relation.name], **dropped_feeds(feeds)}
     with interrupts_held():
-        core.commit(Work({}, core.settings.small_bound), core.tick(), {"drop": [name]}, left)
+        core.commit(Work({}, core.settings.small_bound), core.tick(), head, left)
         restore_names(core, [relation], left.relations)
         if isinstance(relation, View):
             relation.context.clear()

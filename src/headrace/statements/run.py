@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from headrace.catalog.catalog import Feed
 from headrace.definitions.alter import alter_table
 from headrace.epoch.calls import Call
 from headrace.epoch.core import Core
@@ -217,8 +218,7 @@ def _run_statement(engine: Engine, statement: Statement) -> Ran:
         gone = core.catalog.feeds.get(statement.name) if statement.verb == "drop" else None
         changed = _define(engine, lambda: change_feed(engine.loop, engine.feeds, statement))
         if gone is not None:
-            engine.feeds.forget(gone)
-            engine.loop.between_epochs(lambda: forget_secrets(core))
+            _forget_feeds(engine, [gone])
         elif statement.verb == "pause":
             engine.feeds.wait_for_stopped()
         return changed
@@ -249,7 +249,7 @@ def _run_statement(engine: Engine, statement: Statement) -> Ran:
     if isinstance(statement, CreateEventStore):
         return _define(engine, lambda: create_event_store(core, statement))
     if isinstance(statement, DropEventStore):
-        return _define(engine, lambda: drop_event_store(core, statement))
+        return _drop(engine, lambda: drop_event_store(core, statement))
     if isinstance(statement, CreateEventType):
         found = statement
         receipt = register_type(
@@ -261,13 +261,28 @@ def _run_statement(engine: Engine, statement: Statement) -> Ran:
         view = projection_view(statement, options)
         return _define(engine, lambda: create_view(core, view))
     if isinstance(statement, Drop):
-        return _define(engine, lambda: drop(core, statement))
+        return _drop(engine, lambda: drop(core, statement))
     if isinstance(statement, DropFlow):
-        return _define(engine, lambda: drop_flow(core, statement))
+        return _drop(engine, lambda: drop_flow(core, statement))
     if isinstance(statement, AlterTable):
         refuse_column_gone(core, statement)
         return _define(engine, lambda: alter_table(core, statement))
     return _read(engine, statement), None
+
+
+def _drop(engine: Engine, drop_with_feeds: Callable[[], Sequence[Feed]]) -> Ran:
+    """Run a definition that drops a relation, and remove what is kept for the changefeeds that went with it."""
+    gone: list[Feed] = []
+    changed = _define(engine, lambda: gone.extend(drop_with_feeds()))
+    _forget_feeds(engine, gone)
+    return changed
+
+
+def _forget_feeds(engine: Engine, gone: Sequence[Feed]) -> None:
+    for feed in gone:
+        engine.feeds.forget(feed)
+    if gone:
+        engine.loop.between_epochs(lambda: forget_secrets(engine.core))
 
 
 def _define(engine: Engine, make: Callable[[], None]) -> Ran:
