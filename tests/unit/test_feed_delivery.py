@@ -90,9 +90,25 @@ def test_a_dead_sink_holds_up_nobody_and_its_feed_goes_on_when_it_is_back(
     until(lambda: len(events(tmp_path)) == 5)
     assert "is down" in feed(table)["error"]
     assert feed(table)["state"] == "Running"
+    until(lambda: feed(table)["retries"] > 1)
+    assert (feed(table, "g")["retries"], feed(table, "g")["error"]) == (0, None)
     receiver.down = False
     until(lambda: numbers(receiver) == [1, 2, 3, 4, 5])
-    until(lambda: feed(table)["error"] is None)
+    until(lambda: (feed(table)["error"], feed(table)["retries"]) == (None, 0))
+
+
+def test_a_failure_is_over_when_nothing_is_left_to_deliver(
+    table: Any, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(table)
+    until(lambda: feed(table)["lag"] == 0)
+    table.execute("PAUSE CHANGEFEED f")
+    receiver.down, receiver.retry_after = True, 0.01
+    table.execute("RESUME CHANGEFEED f")
+    until(lambda: feed(table)["retries"] > 0)
+    receiver.down = False
+    monkeypatch.setattr("headrace.feeds.runner._SETTLED_SECONDS", 0.0)
+    until(lambda: (feed(table)["error"], feed(table)["retries"]) == (None, 0))
 
 
 def test_a_sink_that_ends_stops_its_feed_until_it_is_resumed(table: Any, receiver: Receiver) -> None:

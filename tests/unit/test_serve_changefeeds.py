@@ -92,6 +92,13 @@ def test_a_feed_from_the_first_to_the_last(home: Any, receiver: Receiver) -> Non
     told = generate_latest(registry).decode()
     assert 'headrace_changefeed_events_total{changefeed="f"} 3.0' in told
     assert 'headrace_changefeed_state{changefeed="f",state="Running"} 1.0' in told
+    assert 'headrace_changefeed_state{changefeed="f",state="Retrying"} 0.0' in told
+    receiver.down, receiver.retry_after = True, 0.01
+    home.apply({"t": [{"insert": {"id": 2, "n": 1}}]})
+    until(lambda: client.get("/v1/changefeeds/f").json()["retries"] > 0)
+    told = generate_latest(registry).decode()
+    assert 'headrace_changefeed_state{changefeed="f",state="Running"} 1.0' in told
+    assert 'headrace_changefeed_state{changefeed="f",state="Retrying"} 1.0' in told
     assert client.delete("/v1/changefeeds/f").status_code == 204
     assert client.get("/v1/changefeeds/f").status_code == 404
     assert client.delete("/v1/changefeeds/f").status_code == 404

@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql.types import LongType, StructField, StructType
 from starlette.types import Receive, Scope, Send
 
+from headrace.definitions.restored import PAUSED_BY_RESTORE
 from headrace.errors import ChangesRejected, Rejection
 from headrace.serving.finding_metrics import FindingMetrics
 from headrace.serving.findings import Finding, findings
@@ -90,6 +91,12 @@ def test_a_relation_that_is_dropped_leaves_no_series(tmp_path: Path) -> None:
     home.close()
 
 
+def feeds_found(home: Any, status: Any) -> list[tuple[str, str]]:
+    """What is found of a home with one feed that is as given."""
+    home.feeds.status_of = lambda _: status
+    return [(one.kind, one.text) for one in findings(home, 60)]
+
+
 def test_what_is_found_wrong_is_a_series_for_as_long_as_it_is() -> None:
     # As a feed with on_error = 'pause' is after an error: of its state alone one would think that somebody paused it.
     status = SimpleNamespace(state="Paused", error="the sink refused it", lag=3)
@@ -106,5 +113,11 @@ def test_what_is_found_wrong_is_a_series_for_as_long_as_it_is() -> None:
     status.error, home.status = None, dict[str, Any]
     keys.clear()
     assert "headrace_findings{" not in generate_latest(registry).decode()
+    told = feeds_found(home, SimpleNamespace(state="Running", error="no route", lag=3, retries=2))
+    assert told == [("feed_retrying", "It is retrying, 2 times since its last delivery: no route")]
+    told = feeds_found(home, SimpleNamespace(state="Running", error="no route", lag=3000, retries=2))
+    assert [kind for kind, _ in told] == ["feed_retrying", "feed_late"]
+    told = feeds_found(home, SimpleNamespace(state="Paused", error=PAUSED_BY_RESTORE, lag=0, retries=0))
+    assert [kind for kind, _ in told] == ["feed_paused"]
     core.is_lost = True
     assert 'headrace_findings{about="home",kind="home",level="broken"} 1.0' in generate_latest(registry).decode()

@@ -80,7 +80,9 @@ class Runner:
         self._blocked = Blocked(options.max_retries)
         self._stopped = threading.Event()
         self._wake = threading.Event()
+        # Calls of the open delivery, and openings of the sink.
         self._retry = Retry(self._stopped, self._note_failure, self._note_success)
+        self._reopening = Retry(self._stopped, self._note_failure, self._note_success)
         self._replays = ReplayRequests()
         self._target: Target | None = None
         self._state: State = "Running"
@@ -125,15 +127,19 @@ class Runner:
         if progress is None:
             # A sink that was never reached is behind by all that there is to tell, the rows of a scan included.
             lag = max(1, self._core.epoch - self.feed.begins_after + 1)
-            return Status(self._state, lag=lag, error=self._error, retries=self._retry.attempts)
-        lag, waiting, retries = progress.lag(self._core.epoch), self._blocked.count, self._retry.attempts
+            return Status(self._state, lag=lag, error=self._error, retries=self._retries)
+        lag, waiting, retries = progress.lag(self._core.epoch), self._blocked.count, self._retries
         return Status(
             self._state, progress.mark, progress.delivered, progress.parked, lag, self._error, waiting, retries
         )
 
+    @property
+    def _retries(self) -> int:
+        return (self._retry.attempts + self._reopening.attempts) if self._state == "Running" else 0
+
     def replay(self, rows: Sequence[Mapping[str, Any]], seconds: float) -> dict[int, str]:
         """Deliver parked events; return by sequence the reasons of those that the sink refuses again."""
-        if self._retry.attempts:
+        if self._retries:
             raise self._unavailable()
         refused = self._replays.put(rows)
         self._wake.set()
@@ -173,7 +179,7 @@ class Runner:
                 return
             except Exception as error:
                 try:
-                    self._retry.pause(error)
+                    self._reopening.pause(error)
                 except Stopped:
                     return
                 except Exception as permanent:
@@ -206,6 +212,8 @@ class Runner:
         # Before the sink is reached for the first time: what it is to have must not expire meanwhile.
         self._kept.protect_from(feed.begins_after)
         delivery = self._sink.open(target)
+        if isinstance(self._reopening.failure, SinkUnavailable):
+            self._reopening.succeed()
         row_filter: RowFilter | None = None
         try:
             if self._options.filter:
@@ -231,6 +239,7 @@ class Runner:
         return any(one.id == self.feed.id for one in self._core.catalog.feeds.values())
 
     def _count(self, events: int) -> None:
+        self._reopening.succeed()
         self._totals["delivered"] += events
         self._totals["batches"] += 1
 

@@ -142,6 +142,7 @@ _SHOWN = pa.schema(
         ("epoch", pa.int64()),
         ("waiting", pa.int64()),
         ("parked", pa.int64()),
+        ("retries", pa.int64()),
         ("id", pa.string()),
     ]
 )
@@ -163,5 +164,6 @@ def _row(feed: Feed, status: Status) -> dict[str, Any]:
         "epoch": status.mark.epoch,
         "waiting": status.waiting,
         "parked": status.parked,
+        "retries": status.retries,
         "id": feed.id,
     }

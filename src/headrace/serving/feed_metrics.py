@@ -36,7 +36,11 @@ class FeedMetrics(Collector):
         lag = _gauge("headrace_changefeed_lag_epochs", "Epochs that a feed has not told yet.")
         waiting = _gauge("headrace_changefeed_waiting_events", "Events that wait for a refused one of their key.")
         parked = _gauge("headrace_changefeed_parked_events", "Events that were parked since the feed was made.")
-        states = _gauge("headrace_changefeed_state", "1 for the state that a feed is in.", "state")
+        states = _gauge(
+            "headrace_changefeed_state",
+            "1 for the state that a feed is in; Retrying is 1 beside Running while its sink fails.",
+            "state",
+        )
         for feed in list(core.catalog.feeds.values()):
             status, name = feeds.status_of(feed), feed.name
             totals = feeds.totals.get(name, {})
@@ -49,6 +53,7 @@ class FeedMetrics(Collector):
             parked.add_metric([name], status.parked)
             for state in _STATES:
                 states.add_metric([name, state], state == status.state)
+            states.add_metric([name, "Retrying"], status.state == "Running" and status.retries > 0)
         return [*counters.values(), sequence, lag, waiting, parked, states]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from headrace.definitions.restored import PAUSED_BY_RESTORE
 from headrace.home import Home
 from headrace.serving.home_metrics import HomeMetrics
 from headrace.sources.pace import seconds_since
@@ -52,7 +53,9 @@ def _sources(home: Home, lag_seconds: float) -> list[Finding]:
     found: list[Finding] = []
     for source in list(home.core.catalog.sources.values()):
         status = home.sources.status_of(source)
-        if status.state == "Error" or (status.state == "Paused" and status.error):
+        if status.error == PAUSED_BY_RESTORE:
+            found.append(Finding("source_paused", source.name, "warning", f"It is paused: {status.error}"))
+        elif status.state == "Error":
             found.append(Finding("source_failing", source.name, "warning", f"It has stopped: {status.error}"))
         elif status.state != "Running":
             continue
@@ -71,9 +74,16 @@ def _feeds(home: Home) -> list[Finding]:
     found: list[Finding] = []
     for feed in list(home.core.catalog.feeds.values()):
         status = home.feeds.status_of(feed)
-        if status.state == "Error" or (status.state == "Paused" and status.error):
+        if status.error == PAUSED_BY_RESTORE:
+            found.append(Finding("feed_paused", feed.name, "warning", f"It is paused: {status.error}"))
+        elif status.state == "Error" or (status.state == "Paused" and status.error):
             found.append(Finding("feed_failing", feed.name, "warning", f"It has stopped: {status.error}"))
-        elif status.lag is not None and status.lag > _LATE_EPOCHS and status.state == "Running":
+        if status.state != "Running":
+            continue
+        if status.retries:
+            text = f"It is retrying, {status.retries} times since its last delivery: {status.error}"
+            found.append(Finding("feed_retrying", feed.name, "warning", text))
+        if status.lag is not None and status.lag > _LATE_EPOCHS:
             found.append(Finding("feed_late", feed.name, "warning", f"It has {status.lag:,} epochs to tell."))
     return found
 

@@ -5,7 +5,8 @@ import { get, named, send } from "/console/api.js";
 
 /** The end of a path, which tells folders apart; the whole of it is in the title. */
 const near = (location) => (location.startsWith("/") && location.split("/").length > 4 ? `…/${location.split("/").slice(-2).join("/")}` : location);
-const KINDS = { Running: "good", Paused: "warn", Error: "bad", Done: "" };
+const KINDS = { Running: "good", Retrying: "warn", Paused: "warn", Error: "bad", Done: "" };
+const badge = (state) => h(`span.badge${KINDS[state] ? "." + KINDS[state] : ""}`, null, state);
 const isHeld = (one) => one.state === "Paused" || one.state === "Error";
 const MOST_TABLES = 5;
 
@@ -41,7 +42,7 @@ export async function render(root, page) {
       h("tbody", null, sources.map((one) => [h("tr", { "data-source": one.name },
         h("td", null, h("b.mono", null, one.name), h("div.quiet.path", { title: one.location }, `${one.connector} ${near(one.location)}`)),
         h("td", null, tables(one.tables)),
-        h("td", null, h(`span.badge${KINDS[one.state] ? "." + KINDS[one.state] : ""}`, null, one.state)),
+        h("td", null, badge(one.state)),
         h("td.num", null, compact(one.lag_records)), h("td.num", null, one.lag_seconds === null ? "–" : seconds(one.lag_seconds)),
         h("td.num", null, compact(one.received || one.rows)), h("td.num", null, compact(one.applied || one.rows)), h("td.num", null, number(one.stale)),
         h("td.num", null, one.dead ? h("a", { href: `#/letters/${named(one.name)}` }, number(one.dead)) : "0"), h("td.num", null, `${one.records_per_second.toFixed(1)}/s`),
@@ -56,7 +57,7 @@ export async function render(root, page) {
       h("tbody", null, feeds.map((one) => [h("tr", { "data-feed": one.name },
         h("td", null, h("b.mono", null, one.name), h("div.quiet.path", { title: one.location }, `${one.sink} ${near(one.location)}`)),
         h("td", null, h("a.mono", { href: `#/view/${named(one.table)}` }, one.table)),
-        h("td", null, h(`span.badge${KINDS[one.state] ? "." + KINDS[one.state] : ""}`, null, one.state)),
+        h("td", null, badge(one.retries ? "Retrying" : one.state)),
         h("td.num", null, compact(one.lag)), h("td.num", null, compact(one.events_delivered)), h("td.num", null, number(one.waiting)), h("td.num", null, number(one.parked)), h("td.num", null, number(one.epoch)),
         h("td", null, may && h("button", { onclick: () => act("changefeeds", one) }, isHeld(one) ? "Resume" : "Pause"))),
       one.error && h("tr", null, h("td", { colspan: "9" }, h("div.problem", null, one.error)))])))));
