@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,8 @@ import httpx
 import pyarrow as pa
 from fastapi import FastAPI
 
-from headrace.catalog.catalog import Catalog, Feed, Table
+from headrace.catalog.catalog import PARKED, Catalog, Feed, Table
+from headrace.feeds.parked import parked_table
 from headrace.reading.following import Newest
 from headrace.serving import problems
 from headrace.serving.auth import Credentials, Guarded
@@ -28,6 +30,15 @@ class Readings:
         self.catalog = Catalog().having(*tables)
         self.epoch = 0
         self.changed_at: dict[str, int] = {}
+        # Of each change the relation, the epoch and the moment.
+        self.changes: list[tuple[str, int, datetime]] = []
+        self.lookups = 0
+        self.following = SimpleNamespace(first_change=self._first_change)
+
+    def _first_change(self, relation: str, after: int, *, reads: bool = True) -> datetime | None:
+        self.lookups += reads
+        found = [at for name, epoch, at in self.changes if name == relation and epoch > after]
+        return found[0] if found and reads else None
 
     def change(self, name: str, rows: Sequence[Sequence[Any]], weight: int = 1) -> None:
         store = self.catalog.table(name).store
@@ -35,6 +46,14 @@ class Readings:
         store.apply(consolidate(pa.table(columns, schema=store.schema), weights_of([weight] * len(rows))))
         self.epoch += 1
         self.changed_at[name] = self.epoch
+        self.changes.append((name, self.epoch, datetime.now(UTC)))
+
+    def park(self, feed_id: str, sequence: int) -> None:
+        if PARKED not in self.catalog.relations:
+            self.catalog = self.catalog.having(parked_table())
+        names = self.catalog.table(PARKED).schema.names
+        row = {"feed": "f", "sequence": sequence, "feed_id": feed_id}
+        self.change(PARKED, [[row.get(name) for name in names]])
 
     def feed(self, feed: Feed) -> None:
         self.catalog = replace(self.catalog, feeds={**self.catalog.feeds, feed.name: feed})

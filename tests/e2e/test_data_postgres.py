@@ -89,10 +89,10 @@ class Desk:
         if told:
             self.tell([("INSERT", one) for one in rows])
 
-    def tell(self, events: list[Any]) -> None:
+    def tell(self, events: list[Any], *, whole: bool = True) -> None:
         first, self.sequence = self.sequence + 1, self.sequence + len(events)
         epochs = [self.readings.epoch] * len(events)
-        after = Mark(self.readings.epoch, len(events), self.sequence)
+        after = Mark(self.readings.epoch, 0 if whole else len(events), self.sequence)
         self.delivery.deliver(batch_of(events, first, COLUMNS, epochs=epochs, after=after))
 
     def close(self) -> None:
@@ -165,6 +165,38 @@ def test_an_answer_from_a_table_says_how_far_behind_it_is(desk: Desk) -> None:
     now = desk.served.get("/v1/data/items", known)
     assert (now.status_code, now.headers["headrace-epoch"], len(now.json()["data"])) == (200, "2", 2)
     assert desk.served.get("/v1/data/items?user_id=eq.99").json()["data"] == []
+
+
+def test_a_part_of_an_epoch_is_not_said_to_be_the_epoch(desk: Desk) -> None:
+    dice = random.Random(6)
+    desk.add([row(1, dice)])
+    two = [row(number, dice) for number in (2, 3)]
+    desk.add(two, told=False)
+    desk.tell([("INSERT", two[0])], whole=False)
+    half = desk.served.get("/v1/data/items")
+    assert (len(half.json()["data"]), half.json()["epoch"], half.headers["headrace-epoch"]) == (2, 1, "1")
+    assert float(half.headers["headrace-lag"]) > 0
+    desk.tell([("INSERT", two[1])])
+    whole = desk.served.get("/v1/data/items")
+    assert (len(whole.json()["data"]), whole.headers["headrace-epoch"], whole.headers["headrace-lag"]) == (
+        3,
+        "2",
+        "0.000",
+    )
+
+
+def test_parked_events_are_in_the_headers(desk: Desk) -> None:
+    dice = random.Random(6)
+    desk.add([row(1, dice)])
+    before = desk.served.get("/v1/data/items")
+    assert "headrace-parked" not in before.headers
+    desk.readings.park("id-of-f", 7)
+    desk.readings.park("id-of-another", 8)
+    known = {"If-None-Match": before.headers["etag"]}
+    parked = desk.served.get("/v1/data/items", known)
+    # It may be delivered after all, which gives it no new number.
+    assert (parked.status_code, parked.headers["headrace-parked"]) == (200, "1")
+    assert "headrace-parked" not in desk.straight.get("/v1/data/items").headers
 
 
 def test_what_postgresql_cannot_answer_comes_from_the_home(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

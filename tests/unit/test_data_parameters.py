@@ -172,14 +172,14 @@ def _cursor(content: Any) -> str:
 def test_a_tag_changes_with_the_relation_and_the_question() -> None:
     one, asked = shown(), read()
     tags = [
-        entity_tag(one, asked, Freshness(5, 4), "state", "page"),
-        entity_tag(one, asked, Freshness(6, 6), "state", "page"),
-        entity_tag(one, read(("limit", "7")), Freshness(5, 4), "state", "page"),
-        entity_tag(shown(schema=StructType(SCHEMA.fields[:6])), asked, Freshness(5, 4), "state", "page"),
-        entity_tag(one, asked, Freshness(5, 4), "postgres", "page"),
+        entity_tag(one, asked, Freshness(5, (4,)), "state", "page"),
+        entity_tag(one, asked, Freshness(6, (6,)), "state", "page"),
+        entity_tag(one, read(("limit", "7")), Freshness(5, (4,)), "state", "page"),
+        entity_tag(shown(schema=StructType(SCHEMA.fields[:6])), asked, Freshness(5, (4,)), "state", "page"),
+        entity_tag(one, asked, Freshness(5, (4,)), "postgres", "page"),
     ]
     assert len(set(tags)) == len(tags)
-    assert tags[0] == entity_tag(one, asked, Freshness(9, 4), "state", "page")
+    assert tags[0] == entity_tag(one, asked, Freshness(9, (4,)), "state", "page")
     for given, known in [(tags[0], True), (f'"x", W/{tags[0]}', True), ("*", True), (tags[1], False), (None, False)]:
         assert is_known(given, tags[0]) is known
 

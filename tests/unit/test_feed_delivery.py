@@ -147,6 +147,28 @@ def test_secrets_stand_in_nothing_that_is_shown(
     assert "env:FEED_PASSWORD" in feed(table, "s")["options"]
 
 
+@pytest.mark.parametrize("location", ["https://hooks.example/{}?sig=hunter77", "env:HOOK_URL"])
+def test_the_path_of_a_webhook_stands_in_nothing_that_is_shown(
+    table: Any, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, location: str
+) -> None:
+    token = "XhunterXXXXXXXXXXXXXXXXX"
+    url = f"https://hooks.example/services/T0/B0/{token}?sig=hunter77"
+    monkeypatch.setenv("HOOK_URL", url)
+    receiver.down = True
+    table.execute(
+        f"CREATE CHANGEFEED s FOR TABLE t INTO WEBHOOK '{location.format(f'services/T0/B0/{token}')}' "
+        "WITH (flush_interval_ms = 5, max_retries = 0)"
+    )
+    until(lambda: feed(table, "s")["error"] is not None)
+    assert receiver.targets[-1].location == url
+    receiver.ended = f"nothing at /services/T0/B0/{token}?sig=hunter77, no hook {token}"
+    receiver.down = False
+    table.apply({"t": [{"insert": {"id": 1}}]})
+    until(lambda: feed(table, "s")["state"] == "Error")
+    assert feed(table, "s")["error"] == "nothing at /***, no hook ***"
+    assert "hunter" not in str(feed(table, "s")) + caplog.text
+
+
 def test_a_feed_that_is_paused_for_longer_than_its_log_is_kept_says_so(table: Any, receiver: Receiver) -> None:
     create(table, ", retention_epochs = 6")
     table.apply({"t": [{"insert": {"id": 1, "n": 0}}]})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -89,6 +90,17 @@ def test_a_batch_is_one_signed_request(receiver: Receiver) -> None:
     assert (first.headers["authorization"], first.headers["x-tenant"]) == ("Bearer t0ken", "eu")
     assert len({one.headers["webhook-id"] for one in receiver.received}) == 3
     assert receiver.connections == 1
+
+
+def test_the_path_of_its_url_is_not_logged(receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:
+    delivery = opened(receiver)
+    with caplog.at_level("DEBUG"):
+        at_work = threading.Thread(target=lambda: delivery.deliver(inserts(1, 2)), name="headrace-feed-f")
+        at_work.start()
+        at_work.join()
+    delivery.close()
+    assert receiver.received[0].path == "/hook?a=b"
+    assert "/hook" not in caplog.text
 
 
 def test_the_text_is_signed_before_it_is_compressed(receiver: Receiver) -> None:

@@ -17,7 +17,7 @@ from headrace.reading.following import Changes, Dropped, Position, Progress, Res
 from headrace.reading.history import changes_table
 from headrace.state.state import BEGIN
 from tests.costs import cost_of
-from tests.small_relations import SmallRelations, delta_of
+from tests.small_relations import SmallRelations, delta_of, moment
 
 
 @pytest.fixture
@@ -255,6 +255,23 @@ def test_what_is_recent_and_what_is_read_are_the_same(home: SmallRelations, monk
         position = step.position  # pyright: ignore[reportAttributeAccessIssue]
     monkeypatch.setattr(home.following._recent, "between", lambda *_: None)
     assert told(home.following.step(home.following.begin("t", 1))) == live
+
+
+def test_the_first_change_after_an_epoch_is_found_in_memory_or_in_the_ledger(home: SmallRelations) -> None:
+    home.define("u", "id", "n")
+    follow, began = home.following, home.epoch
+    follow.step(follow.begin("t", began))
+    moments: dict[str, list[int]] = {"t": [], "u": []}
+    for number in (1, 2):
+        for name in ("u", "t"):
+            moments[name].append(home.change(name, [(number, number)]))
+    first, second = moments["t"]
+    assert follow.first_change("t", began, reads=False) == moment(first)
+    assert follow.first_change("t", first, reads=False) == moment(second)
+    assert follow.first_change("t", second) is None
+    # Nobody follows it, so that its changes are not in memory.
+    assert follow.first_change("u", began, reads=False) is None
+    assert follow.first_change("u", began) == moment(moments["u"][0])
 
 
 def test_large_epochs_are_not_kept(home: SmallRelations, reads: list[tuple[str, int]]) -> None:

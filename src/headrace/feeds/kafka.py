@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,30 +14,39 @@ from headrace.feeds.kafka_topic import Topic, find_progress_topic, find_topic, s
 from headrace.feeds.kafka_transactions import KafkaTransactions
 from headrace.feeds.sink import Delivery, SinkUnavailable, Target
 
+_SILENT = logging.Logger("headrace.feeds.kafka.settings", logging.CRITICAL + 1)
 _COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 _POLICIES = ("delete", "compact", "compact,delete")
-# What the promises of a feed rest on.
-_OURS = frozenset(
-    {
-        "acks",
-        "request.required.acks",
-        "bootstrap.servers",
-        "metadata.broker.list",
-        "enable.idempotence",
-        "enable.gapless.guarantee",
-        "transactional.id",
-        "message.timeout.ms",
-        "delivery.timeout.ms",
-        "retries",
-        "message.send.max.retries",
-        "max.in.flight",
-        "max.in.flight.requests.per.connection",
-        "delivery.report.only.error",
-        "isolation.level",
-        "compression.type",
-        "compression.codec",
-    }
-)
+# Settings of librdkafka that the feed sets itself, by the promise that rests on them.
+_OURS: Mapping[str, frozenset[str]] = {
+    "where events go": frozenset(
+        {
+            *("bootstrap.servers", "metadata.broker.list"),
+            # Brokers in the client's own memory: nothing ever leaves the process.
+            *("test.mock.num.brokers", "test.mock.broker.rtt"),
+        }
+    ),
+    "the order of the events of a key": frozenset(
+        {
+            *("partitioner", "queuing.strategy"),
+            *("max.in.flight", "max.in.flight.requests.per.connection", "retries", "message.send.max.retries"),
+        }
+    ),
+    "that every event arrives": frozenset(
+        {
+            *("acks", "request.required.acks", "delivery.report.only.error"),
+            *("message.timeout.ms", "delivery.timeout.ms"),
+        }
+    ),
+    "that no event is written twice": frozenset(
+        {
+            *("enable.idempotence", "enable.gapless.guarantee", "transactional.id", "isolation.level"),
+            *("api.version.request", "broker.version.fallback"),
+        }
+    ),
+    "the option compression": frozenset({"compression.type", "compression.codec"}),
+}
+_PROTOCOLS = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 
 
 class KafkaSink:
@@ -60,19 +70,7 @@ class KafkaSink:
         """Refuse options that no broker could take."""
         _, topic = split_target(target.location)
         options = target.options
-        given = given_settings(options)
-        for name in sorted(PROGRAMS.intersection(given)):
-            raise FeedError(
-                f"option kafka.{name} cannot be given",
-                detail="By it the process that owns the home would load code or run a command, which no statement may.",
-                hint="leave it out",
-            )
-        for name in sorted(_OURS.intersection(given)):
-            raise FeedError(
-                f"option kafka.{name} cannot be given",
-                detail="The feed sets it itself: its order, or that nothing is lost, rests on it.",
-                hint="leave it out",
-            )
+        _refuse_settings(given_settings(options))
         _one_of(options, "compression", _COMPRESSIONS)
         _one_of(options, "cleanup_policy", _POLICIES)
         for name in ("exactly_once", "create_topic", "tombstones"):
@@ -92,17 +90,16 @@ class KafkaSink:
                 raise FeedError("progress_topic cannot be the topic of the events", hint="leave it out")
             if not options.get("exactly_once"):
                 raise FeedError("progress_topic is for transactions", hint="leave it out, or add exactly_once = true")
-        kafka_library()
 
     def look_up(self, location: str, options: Mapping[str, Any]) -> None:
         """Nothing is asked before the sink is opened."""
 
     def open(self, target: Target) -> Delivery:
         """Find or create the topic; with exactly_once, also take over from whoever delivered before."""
-        topic = find_topic(target)
-        compacted = topic.compacted or "compact" in str(target.options.get("cleanup_policy", ""))
-        tombstones = bool(target.options.get("tombstones", compacted))
         try:
+            topic = find_topic(target)
+            compacted = topic.compacted or "compact" in str(target.options.get("cleanup_policy", ""))
+            tombstones = bool(target.options.get("tombstones", compacted))
             if not target.options.get("exactly_once"):
                 return KafkaDelivery(target, topic, tombstones)
             find_progress_topic(target, progress_topic(target))
@@ -128,6 +125,47 @@ KAFKA = KafkaSink()
 def progress_topic(target: Target) -> str:
     """The topic in which transactions of a feed keep how far it is."""
     return str(target.options.get("progress_topic") or f"{split_target(target.location)[1]}.progress")
+
+
+def _refuse_settings(given: Mapping[str, str]) -> None:
+    """Refuse settings that run programs, that a promise rests on, or that the client does not take."""
+    for name in sorted(given):
+        # The client takes a setting of topics with this before its name, too.
+        plain = name.removeprefix("topic.")
+        if plain in PROGRAMS:
+            raise FeedError(
+                f"option kafka.{name} cannot be given",
+                detail="By it the process that owns the home would load code or run a command, which no statement may.",
+                hint="leave it out",
+            )
+        for promise, settings in _OURS.items():
+            if plain in settings:
+                raise FeedError(
+                    f"option kafka.{name} cannot be given",
+                    detail=f"The feed sets it itself: {promise} rests on it.",
+                    hint="leave it out",
+                )
+    protocol = given.get("security.protocol", _PROTOCOLS[0]).lower()
+    if protocol not in _PROTOCOLS:
+        raise FeedError(
+            f"option kafka.security.protocol cannot be {protocol!r}", hint=f"write one of {', '.join(_PROTOCOLS)}"
+        )
+    library = kafka_library()
+    try:
+        # A client without brokers asks nobody for anything; with this protocol it reads no files either.
+        library.Producer({**given, "security.protocol": _PROTOCOLS[0]}, logger=_SILENT)
+    except library.KafkaException as error:
+        raise _not_taken(error.args[0].str()) from None
+    except (TypeError, ValueError, AttributeError) as error:
+        raise _not_taken(str(error)) from None
+
+
+def _not_taken(reason: str) -> FeedError:
+    return FeedError(
+        "Kafka's client does not take the settings of the feed",
+        detail=f"{reason.strip()}.",
+        hint="look the name up in librdkafka's CONFIGURATION.md, and write it behind kafka.",
+    )
 
 
 def _one_of(options: Mapping[str, Any], name: str, values: tuple[str, ...]) -> None:

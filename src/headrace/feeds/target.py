@@ -16,6 +16,10 @@ from headrace.feeds.sink import Sink, Target
 from headrace.secrets import hidden, is_reference, is_secret, referred_to, refuse_plain
 
 _LOCATION = "location"
+_WEBHOOK = "webhook"
+# A shorter path, or a shorter part of one, stands in texts that have nothing to do with it.
+_LEAST_PATH = 4
+_LEAST_PART = 16
 _THEN = "RESUME CHANGEFEED"
 
 
@@ -75,8 +79,8 @@ def refuse_plain_secrets(location: str, options: Mapping[str, Any], sink: Sink) 
 
 
 def shown_location(feed: Feed) -> str:
-    """Where a feed goes, for whoever may observe: of a webhook its host, for what follows often lets anybody in."""
-    if feed.sink != "webhook" or is_referred(feed.location):
+    """Return the location of a feed without secrets: of a webhook the host, for its path is often a secret."""
+    if feed.sink != _WEBHOOK or is_referred(feed.location):
         return feed.location
     try:
         parts = urlsplit(feed.location)
@@ -87,9 +91,30 @@ def shown_location(feed: Feed) -> str:
 
 
 def told_without_secrets(text: str, feed: Feed, target: Target | None) -> str:
-    """A text in which nothing stands that a reference refers to."""
-    if target is None:
-        return text
+    """Return a text without what references of a feed refer to, and without the path of a webhook."""
+    if target is not None:
+        text = _without_references(text, feed, target)
+    if feed.sink == _WEBHOOK:
+        for part in _secret_parts(feed.location if target is None else target.location):
+            text = text.replace(part, "***")
+    return text
+
+
+def _secret_parts(url: str) -> list[str]:
+    """Return what follows the host in the URL of a webhook, whole and in parts, the longest first."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return []
+    path = parts.path.removeprefix("/")
+    whole = url.partition("://")[2].partition("/")[2]
+    pieces = [*path.split("/"), *(value for _, value in parse_qsl(parts.query)), parts.fragment]
+    found = {one for one in (whole, path, parts.query) if len(one) >= _LEAST_PATH}
+    found |= {one for one in pieces if len(one) >= _LEAST_PART}
+    return sorted(found | {unquote(one) for one in found}, key=len, reverse=True)
+
+
+def _without_references(text: str, feed: Feed, target: Target) -> str:
     given = {**feed.options, _LOCATION: feed.location}
     text = hidden(text, given, {**target.options, _LOCATION: target.location})
     if is_referred(feed.location):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import ssl
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -45,6 +47,14 @@ _SECRET_HEADERS = ("authorization", "cookie", "x-api-key", "api-key", "apikey", 
 # A name that does not answer so fast is judged when it is connected to.
 _LOOK_SECONDS = 2.0
 _SECONDS = {"timeout_ms": 30.0, "connect_timeout_ms": 10.0}
+
+
+def _has_no_secret(record: logging.LogRecord) -> bool:
+    """Drop what httpx logs of the requests of feeds, whose URLs are secrets."""
+    return not (record.threadName or threading.current_thread().name).startswith("headrace-feed-")
+
+
+logging.getLogger("httpx").addFilter(_has_no_secret)
 
 
 class WebhookSink:
@@ -138,7 +148,7 @@ def _url(location: str, allow_insecure: bool) -> httpx.URL:
         raise FeedError(
             "the webhook's URL has a user or a password in it",
             detail="What a statement says stays in the ledger, in backups and in SHOW.",
-            hint="use token = 'env:NAME', or 'header.authorization' = 'env:NAME'",
+            hint="use token = 'env:NAME', or 'header.authorization' = 'env:NAME'; the whole URL may be 'env:NAME', too",
         )
     if url.fragment:
         raise FeedError("the webhook's URL has a fragment, which no receiver sees", hint="leave out # and all after it")

@@ -301,6 +301,11 @@ class Ledger:
         goes_on = (row for row in rows if relation is not None or not row["relation"].endswith(CUT_CONTENT))
         yield from self._entries(row for row in goes_on if row["relation"] != "")
 
+    def first_commit(self, relation: str, since: int) -> datetime | None:
+        """Return the time of the first kept commit after an epoch that changed a relation."""
+        found = self._read(("epoch", "committed_at"), relation, since)
+        return found.column("committed_at")[0].as_py() if found.num_rows else None
+
     def entries_after(self, since: Mapping[str, int]) -> Iterator[Entry]:
         """The deltas of these relations, each after an epoch of its own, in order."""
         names: dict[int, list[str]] = {}

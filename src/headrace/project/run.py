@@ -15,6 +15,7 @@ from headrace.epoch.receipt import Receipt
 from headrace.errors import HeadraceError, ProjectError, SourceError
 from headrace.face import Headrace, home_of
 from headrace.feeds.define import kept_tables, location_of, look_up, planned_feed
+from headrace.feeds.target import shown_location
 from headrace.intake.table import TableContract
 from headrace.project.definitions import Definition, Definitions, Problem, makes_followed, refuse_problems
 from headrace.project.drift import find_drift, left_over
@@ -274,7 +275,7 @@ def _refuse_other_feed(held: Feed, wanted: CreateFeed) -> None:
     ):
         raise ProjectError(
             f"changefeed {held.name} is another one in the home",
-            detail=f"There it goes from {held.table} into {held.sink.upper()} {held.location}.",
+            detail=f"There it goes from {held.table} into {held.sink.upper()} {shown_location(held)}.",
             hint=f"write ALTER CHANGEFEED {held.name} SET (...) for other options; or DROP CHANGEFEED {held.name}, and "
             "run the project again",
         )

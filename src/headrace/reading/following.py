@@ -145,6 +145,19 @@ class Following:
 
         return forget
 
+    def first_change(self, relation: str, after: int, *, reads: bool = True) -> datetime | None:
+        """Return when a relation first changed after an epoch.
+
+        None if it did not, or, with `reads = False`, if only the ledger could say.
+        """
+        newest = self._newest(relation)
+        if newest.changed_at <= after:
+            return None
+        recent = self._recent.between(relation, after, newest.epoch)
+        if recent is not None:
+            return recent[0].committed_at if recent else None
+        return self._ledger.first_commit(relation, after) if reads else None
+
     def begin(self, relation: str, after: int | None = None) -> Position:
         """The position of one who has a relation as it was at an epoch; without one, of one who has nothing."""
         relation = relation.lower()

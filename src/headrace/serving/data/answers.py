@@ -30,18 +30,20 @@ def json_default(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Freshness:
-    """Of which epoch rows are, a number that changes with the relation, and how many seconds behind they are."""
+    """The epoch of rows, what changes with the rows, the seconds that they are behind, and how many events lack."""
 
     epoch: int
-    changed_at: int
+    version: tuple[int, ...]
     lag: float = 0.0
+    # Events of the relation that the sink refused.
+    parked: int = 0
 
 
 def entity_tag(shown: Shown, asked: Asked, freshness: Freshness, place: str, form: str) -> str:
     """What an answer is known by: the same as long as the relation has not changed."""
     compared = [(one.column, one.operator, one.value) for one in asked.conditions]
     order = [(one.name, one.descending) for one in asked.order]
-    told = (place, form, freshness.changed_at, asked.fields, compared, order, asked.limit, asked.offset, asked.cursor)
+    told = (place, form, freshness.version, asked.fields, compared, order, asked.limit, asked.offset, asked.cursor)
     digest = hashlib.blake2b(shown.digest + repr(told).encode(), key=_SALT, digest_size=15).digest()
     return f'"{base64.urlsafe_b64encode(digest).decode("ascii")}"'
 
@@ -55,7 +57,7 @@ def is_known(tags: str | None, tag: str) -> bool:
 
 def headers_of(freshness: Freshness, tag: str) -> dict[str, str]:
     """The headers of an answer with rows, or that they are still the same."""
-    return {
+    headers = {
         "ETag": tag,
         # Whoever keeps an answer asks whether it still holds; keys see different things.
         "Cache-Control": "private, no-cache",
@@ -63,6 +65,7 @@ def headers_of(freshness: Freshness, tag: str) -> dict[str, str]:
         "Headrace-Epoch": str(freshness.epoch),
         "Headrace-Lag": f"{freshness.lag:.3f}",
     }
+    return headers | {"Headrace-Parked": str(freshness.parked)} if freshness.parked else headers
 
 
 def unchanged(headers: Mapping[str, str]) -> Response:

@@ -17,20 +17,21 @@ Parameters = list[Any]
 
 # One statement, so that how far the feed is belongs to the very rows that are read, also where there are none.
 _PAGE = """
-SELECT {picked}, d.found, f.epoch, f.sequence, f.scan, f.committed_at
+SELECT {picked}, d.found, f.epoch, f.sequence, f.scan
 FROM ({mark}) f
 LEFT JOIN LATERAL (
     SELECT TRUE AS found, {columns} FROM {table} WHERE {conditions} ORDER BY {order} LIMIT %s OFFSET %s
 ) d ON TRUE
 ORDER BY {outer_order}
 """
+# Of an epoch that the feed has delivered in part, the table has no whole state: the one before it is the last.
 _MARK = """
-SELECT epoch, sequence, scan, extract(epoch FROM committed_at)::float8 AS committed_at FROM {feeds} WHERE feed_id = %s
+SELECT CASE WHEN event > 0 THEN epoch - 1 ELSE epoch END AS epoch, sequence, scan FROM {feeds} WHERE feed_id = %s
 """
 
 
 def mark_sql(table: ServingTable) -> sql.Composed:
-    """How far the feed of a table is."""
+    """Return the statement that reads the last whole epoch of a table, and the last event in it."""
     return sql.SQL(_MARK).format(feeds=_named(table, FEEDS))
 
 

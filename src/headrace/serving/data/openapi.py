@@ -56,8 +56,9 @@ _PLAIN: Mapping[type[DataType], dict[str, Any]] = {
 }
 _HEADERS = {
     "ETag": {"description": "The same as long as the relation has not changed.", "schema": {"type": "string"}},
-    "Headrace-Epoch": {"description": "The epoch that was read.", "schema": {"type": "integer"}},
-    "Headrace-Lag": {"description": "Seconds by which that is behind the newest.", "schema": {"type": "number"}},
+    "Headrace-Epoch": {"description": "The newest epoch that the rows hold whole.", "schema": {"type": "integer"}},
+    "Headrace-Lag": {"description": "The age in seconds of the first change after it.", "schema": {"type": "number"}},
+    "Headrace-Parked": {"description": "Changes that PostgreSQL refused, if any.", "schema": {"type": "integer"}},
 }
 _WORDS = {
     "select": ("string", "Columns, with commas between them; all without it."),

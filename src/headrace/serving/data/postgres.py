@@ -27,6 +27,7 @@ from headrace.secrets import is_reference, referred_to
 from headrace.serving.data.parameters import Asked
 from headrace.serving.data.shown import Shown
 from headrace.serving.data.tables import ServingTable, database_of
+from headrace.serving.data.undelivered import Undelivered
 from headrace.settings import Settings
 from headrace.state.arrow_types import arrow_type
 
@@ -44,17 +45,10 @@ _MOST_WAYS = 1_000
 
 @dataclass(frozen=True)
 class FeedMark:
-    """How far the feed of a table is: the epoch, and the number of the last event that is in it."""
+    """The last epoch whose events are all in a table, and the number of the last event that is."""
 
     epoch: int
     sequence: int
-    committed_at: float | None
-
-    def lag(self, changed_at: int) -> float:
-        """Seconds since what the table holds was committed; 0 if the relation has not changed since."""
-        if self.epoch >= changed_at or self.committed_at is None:
-            return 0.0
-        return max(time.time() - self.committed_at, 0.0)
 
 
 @dataclass(frozen=True)
@@ -126,6 +120,7 @@ class Tables:
         self._pool: AsyncConnectionPool[AsyncConnection[Any]] | None = None
         self._rests_until = 0.0
         self._ways: dict[Any, Way | None] = {}
+        self.undelivered = Undelivered()
 
     @property
     def rests(self) -> bool:
@@ -138,7 +133,7 @@ class Tables:
             await self._pool.close()
 
     async def mark(self, table: ServingTable) -> FeedMark | None:
-        """How far a table is; None if it is not whole now, or PostgreSQL does not answer."""
+        """Return the mark of a table; None if the table is not whole now, or PostgreSQL does not answer."""
         from headrace.serving.data.keyset import mark_sql
 
         found = await self._fetched(mark_sql(table), [table.feed_id])
@@ -262,9 +257,9 @@ def _values(shown: Shown, access: Access, after: Position) -> list[Any]:
 
 
 def _mark(row: tuple[Any, ...]) -> FeedMark | None:
-    epoch, sequence, scan, committed_at = row
-    # While all is told anew into the table itself, some rows are not there yet.
-    return None if epoch is None or scan == "direct" else FeedMark(epoch, sequence or 0, committed_at)
+    epoch, sequence, scan = row
+    # During a scan into the table itself, some rows are not there yet.
+    return None if epoch is None or scan == "direct" else FeedMark(epoch, sequence or 0)
 
 
 def _float(value: float, single: bool) -> Any:

@@ -11,11 +11,12 @@ from pyspark.sql.types import StringType
 from headrace.json_forms import json_rows
 from headrace.reading.access import Access
 from headrace.reading.following import Newest
+from headrace.reading.readings import Readings
 from headrace.serving.data.answers import Freshness, entity_tag, headers_of, is_known
 from headrace.serving.data.cursors import question_of, read_cursor, written_cursor
 from headrace.serving.data.direct import Direct
 from headrace.serving.data.parameters import Asked, access_of
-from headrace.serving.data.postgres import Tables
+from headrace.serving.data.postgres import FeedMark, Tables
 from headrace.serving.data.shown import Shown
 from headrace.serving.data.tables import ServingTable
 
@@ -53,7 +54,7 @@ async def from_state(direct: Direct, question: Question, scan_rows: int) -> Answ
     shown, asked, newest = question.shown, question.asked, question.newest
     assert newest.content is not None
     access = access_of(shown, asked, newest.content.size <= scan_rows)
-    freshness = Freshness(newest.epoch, newest.changed_at)
+    freshness = Freshness(newest.epoch, (newest.changed_at,))
     tag = entity_tag(shown, asked, freshness, "state", question.form)
     headers = headers_of(freshness, tag)
     if is_known(question.known_tags, tag):
@@ -71,8 +72,8 @@ async def from_state(direct: Direct, question: Question, scan_rows: int) -> Answ
     )
 
 
-async def from_table(tables: Tables, table: ServingTable, question: Question) -> Answer | None:
-    """The answer of the last epoch that a changefeed brought there; None if the table cannot give it."""
+async def from_table(tables: Tables, table: ServingTable, question: Question, readings: Readings) -> Answer | None:
+    """Return the answer of a table that a changefeed writes; None if the table cannot give it."""
     shown, asked = question.shown, question.asked
     way = tables.way(table, shown, asked)
     if way is None:
@@ -81,7 +82,7 @@ async def from_table(tables: Tables, table: ServingTable, question: Question) ->
         mark = await tables.mark(table)
         if mark is None:
             return None
-        headers, tag = _told(question, table, mark.epoch, mark.sequence, mark.lag(question.newest.changed_at))
+        headers, tag = await _headers(tables, table, question, readings, mark)
         if is_known(question.known_tags, tag):
             return Answer(mark.epoch, headers, unchanged=True)
     after = None
@@ -91,7 +92,7 @@ async def from_table(tables: Tables, table: ServingTable, question: Question) ->
     if page is None:
         return None
     mark = page.mark
-    headers, _ = _told(question, table, mark.epoch, mark.sequence, mark.lag(question.newest.changed_at))
+    headers, _ = await _headers(tables, table, question, readings, mark)
     return Answer(
         mark.epoch,
         headers,
@@ -101,9 +102,14 @@ async def from_table(tables: Tables, table: ServingTable, question: Question) ->
     )
 
 
-def _told(question: Question, table: ServingTable, epoch: int, sequence: int, lag: float) -> tuple[dict[str, str], str]:
-    """The headers of an answer from a table: it changes with the events that are in it."""
-    freshness = Freshness(epoch, sequence, lag)
+async def _headers(
+    tables: Tables, table: ServingTable, question: Question, readings: Readings, mark: FeedMark
+) -> tuple[dict[str, str], str]:
+    """Return the headers of an answer from a table, and its tag, which changes with the table's rows."""
+    parked = await tables.undelivered.parked(readings, table.feed_id)
+    lag = await tables.undelivered.lag(readings, question.newest, question.shown.name, mark.epoch)
+    # A parked event that is delivered after all has no new number.
+    freshness = Freshness(mark.epoch, (mark.sequence, parked.count, parked.digest), lag, parked.count)
     tag = entity_tag(question.shown, question.asked, freshness, table.feed_id, question.form)
     return headers_of(freshness, tag), tag
 

@@ -142,7 +142,7 @@ async def _answer(
     question = Question(shown, asked, newest, form, request.headers.get("if-none-match"))
     if data.tables is not None and not data.tables.rests:
         table = data.shown.table(service.readings.catalog, shown.name, data.tables.database)
-        found = None if table is None else await from_table(data.tables, table, question)
+        found = None if table is None else await from_table(data.tables, table, question, service.readings)
         if found is not None:
             return found
     return await from_state(data.direct, question, service.settings.data_scan_rows)
