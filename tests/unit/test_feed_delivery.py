@@ -295,6 +295,40 @@ def test_a_sink_forgets_a_feed_whose_table_is_gone(table: Any, receiver: Receive
     assert receiver.forgotten == ["f"]
 
 
+def test_a_feed_identifies_rows_by_the_keys_that_it_names(table: Any, receiver: Receiver) -> None:
+    table.create_table("bag", COLUMNS)
+    table.apply({"bag": [{"insert": {"id": 1, "n": 10}}, {"insert": {"id": 2, "n": 20}}]})
+    table.execute(
+        "CREATE CHANGEFEED f FOR TABLE bag INTO WEBHOOK 'https://x/' WITH "
+        "(flush_interval_ms = 5, max_retries = 0, include_old_values = true, keys = 'ID')"
+    )
+    until(lambda: len(receiver.events()) == 2)
+    poison = {"id": 1, "n": 11}
+    receiver.refuses = lambda event: "it is poison" if event["new_row"] == poison else None
+    table.apply({"bag": [{"delete": {"id": 1, "n": 10}}, {"insert": poison}, {"delete": {"id": 2, "n": 20}}]})
+    until(lambda: table.query("SELECT * FROM parked_events").num_rows == 1)
+    (parked,) = table.query("SELECT * FROM parked_events").to_pylist()
+    assert (parked["key"], parked["operation"]) == ('{"id":1}', "UPDATE")
+    assert [(one["operation"], one["key"]) for one in receiver.events()][-1] == ("DELETE", {"id": 2})
+    assert feed(table)["warning"] is None
+    with pytest.raises(FeedError, match="option keys is of the beginning"):
+        table.execute("ALTER CHANGEFEED f SET (keys = 'n')")
+    with pytest.raises(FeedError, match="keys names nothing, which is no column"):
+        table.execute("CREATE CHANGEFEED g FOR TABLE bag INTO WEBHOOK 'https://x/' WITH (keys = 'nothing')")
+
+
+def test_a_feed_of_a_relation_without_a_key_says_so(
+    table: Any, receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    table.create_table("bag", COLUMNS)
+    create(table)
+    assert not caplog.records
+    table.execute("CREATE CHANGEFEED g FOR TABLE bag INTO WEBHOOK 'https://x/'")
+    assert "changefeed g: bag has no key" in caplog.text
+    assert "keys = 'a, b'" in feed(table, "g")["warning"]
+    assert feed(table)["warning"] is None
+
+
 @pytest.mark.parametrize("scanned", [True, False])
 def test_the_lag_is_zero_only_when_all_is_told(table: Any, receiver: Receiver, scanned: bool) -> None:
     receiver.slow = 0.1

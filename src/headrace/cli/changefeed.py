@@ -96,7 +96,17 @@ def create(
             f"CREATE CHANGEFEED {'IF NOT EXISTS ' if if_not_exists else ''}{quoted(name)} FOR TABLE {quoted(table)} "
             f"INTO {sink.upper()} {string(location)}{f' WITH ({given})' if given else ''}"
         )
-        carry_out(home, sql, f"changefeed {name} is made", as_json=as_json, idle=UNTOLD)
+        at_work = carry_out(home, sql, f"changefeed {name} is made", as_json=as_json, idle=UNTOLD)
+        if at_work and not as_json:
+            _note_warning(home, name)
+
+
+def _note_warning(home: str | None, name: str) -> None:
+    """Show what the process that has the home open knows to be doubtful about a feed."""
+    with reading(choose_home(home)) as held:
+        for one in held.relations().feeds.to_pylist():
+            if one["name"] == name.lower() and one.get("warning"):
+                typer.echo(f"note: {one['warning']}")
 
 
 @changefeed.command()

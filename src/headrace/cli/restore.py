@@ -50,7 +50,7 @@ def restore(
         show_json({"source": source, **result, "not_restored": list(_NOT_RESTORED)})
         return
     typer.echo(
-        f"{home} is at epoch {result['epoch']}, as it was backed up at {result['backed_up_at']}: "
+        f"{home} is at epoch {result['epoch']}, restored from the backup of {result['backed_up_at']}: "
         f"{result['files']} files, {result['bytes']:,} bytes, {result['seconds']:.1f} s"
     )
     paused = [f"{what.removesuffix('s')} {name}" for what, names in result["paused"].items() for name in names]

@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -77,18 +78,25 @@ class Events:
 
 
 def change_events(changes: EpochChanges, key: Sequence[int]) -> Events:
-    """What an epoch changed in a relation, one event for a key that was updated."""
+    """Return what an epoch changed in a relation, one event for a key that was updated.
+
+    The key may be another than that of the relation: a row that goes from one key to another is a DELETE of the one
+    and an INSERT of the other, and a row that takes the place of another under its key is an UPDATE.
+    """
     rows = changes.rows
     count = rows.num_rows
     kinds = np.array([_RANKS[one] for one in changes.kinds.to_pylist()], dtype=np.int64)
     low, high = identity([rows.column(index) for index in key], count)
     row_low, row_high = identity(rows.columns, count) if len(key) < rows.num_columns else (low, high)
-    order = np.lexsort((row_high, row_low, kinds, high, low))
     if len(key) == rows.num_columns:
         # Without a key nothing tells which row became which: whatever goes is told first, so that a sink that has a key
         # of its own never takes away what came in the same epoch.
         order = np.lexsort((high, low, kinds))
-    kinds = kinds[order]
+        kinds = kinds[order]
+    else:
+        comes = kinds >= _RANKS["update_postimage"]
+        order = np.lexsort((row_high, row_low, comes, high, low))
+        kinds = _paired(low[order], high[order], comes[order])
     begins = np.flatnonzero(kinds != _RANKS["update_postimage"])
     firsts, what = order[begins], kinds[begins]
     updated = what == _RANKS["update_preimage"]
@@ -105,6 +113,19 @@ def change_events(changes: EpochChanges, key: Sequence[int]) -> Events:
         _nothing(rows.schema, len(begins)) if bool(inserted.all()) else with_nulls(rows.take(olds)),
         np.arange(1, len(begins) + 1),
     )
+
+
+def _paired(low: npt.NDArray[Any], high: npt.NDArray[Any], comes: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """Return the kinds of images that are in the order of their keys, the images that go first.
+
+    A key with one image that goes and one that comes was updated.
+    """
+    begins = np.flatnonzero(np.concatenate(([True], (low[1:] != low[:-1]) | (high[1:] != high[:-1]))))
+    pairs = begins[np.diff(np.append(begins, len(low))) == 2]
+    pairs = pairs[~comes[pairs] & comes[pairs + 1]]
+    kinds = np.where(comes, _RANKS["insert"], _RANKS["delete"])
+    kinds[pairs], kinds[pairs + 1] = _RANKS["update_preimage"], _RANKS["update_postimage"]
+    return kinds
 
 
 def scan_events(state: State, columns: StructType, epoch: int, committed_at: datetime, after: int) -> Iterator[Events]:

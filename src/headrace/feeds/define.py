@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,11 +29,13 @@ from headrace.feeds.target import (
     refuse_plain_secrets,
     secrets_hidden,
     target_of,
+    warning_of,
 )
 from headrace.sql.syntax import AlterFeed, CreateFeed, FeedAction, ParkedAction
 
 # So many parked events are discarded in one epoch.
 _REPLAYED_TOGETHER = 500
+_log = logging.getLogger("headrace.feeds")
 
 
 def create_feed(core: Core, statement: CreateFeed) -> None:
@@ -41,6 +44,14 @@ def create_feed(core: Core, statement: CreateFeed) -> None:
         return
     feed = planned_feed(core, core.catalog, statement)
     adopt(core, kept_tables(core.catalog), feeds=[feed])
+    for warning in warnings_of(core.catalog, [feed]):
+        _log.warning("%s", warning, extra={"feed": feed.name, "relation": feed.table})
+
+
+def warnings_of(catalog: Catalog, feeds: Sequence[Feed]) -> list[str]:
+    """Return what somebody should know of feeds that are made."""
+    found = ((one.name, warning_of(one, _sink(one.sink), catalog.get(one.table))) for one in feeds)
+    return [f"changefeed {name}: {warning}" for name, warning in found if warning is not None]
 
 
 def look_up(core: Core, statement: CreateFeed | AlterFeed) -> None:
@@ -139,18 +150,19 @@ def alter_feed(loop: Loop, statement: AlterFeed) -> None:
     """Give a feed other options; it goes on where it was."""
     core = loop.core
     feed = core.catalog.feed(statement.name)
+    sink = _sink(feed.sink)
     for name in (*dict(statement.options), *statement.unset):
-        if name in FIXED:
+        if name in FIXED and name not in sink.options:
             raise FeedError(
                 f"option {name} is of the beginning of a changefeed, which has been",
-                hint="RESYNC CHANGEFEED tells all rows anew; or drop it and create it anew",
+                hint="drop the changefeed and create it again; RESYNC CHANGEFEED delivers all rows once more",
             )
     options = _altered_options(feed, statement)
     lacking = [name for name in statement.unset if name not in feed.options]
     if lacking:
         raise FeedError(f"changefeed {feed.name} was given no option {lacking[0]}", hint="SHOW CHANGEFEEDS tells them")
     altered = replace(feed, options=options)
-    _checked(core, core.catalog, altered, _sink(feed.sink))
+    _checked(core, core.catalog, altered, sink)
     _redefine(loop, altered)
 
 

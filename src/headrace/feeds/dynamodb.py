@@ -227,7 +227,7 @@ class DynamoSink:
         if not target.has_key:
             raise FeedError(
                 f"{target.table} has no key that could name its items",
-                hint="make the feed for a table with a PRIMARY KEY, or for a view that has one row for each group",
+                hint="name the columns that identify a row, as keys = 'a, b'",
             )
         _library()
 

@@ -26,10 +26,11 @@ OPTIONS: Mapping[str, str] = {
     "envelope": "'ours', 'wrapped' (as CockroachDB has it) or 'debezium': the form of an event.",
     "max_retries": "How often an event is tried again that the sink refuses, before it is parked; 5.",
     "retention_epochs": "For how many epochs the log is kept for the feed while it is paused or behind; 100000.",
+    "keys": "The columns that identify a row, as 'a, b'; the relation's own key if it has one, else all columns.",
     "on_reset": "'scan' or 'ignore': whether all rows are told anew when the relation was replaced or altered; 'scan'.",
 }
-# What is decided once, when a feed begins.
-FIXED = ("initial_scan", "cursor")
+# What is decided once, when a feed begins; keys only where the sink has no such option of its own.
+FIXED = ("initial_scan", "cursor", "keys")
 _INTERVAL = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _MOST_EVENTS = 100_000

@@ -72,9 +72,7 @@ def read_target(target: Target) -> Described:
     named = target.options.get("keys")
     keys: tuple[str, ...] = target.key if target.has_key else ()
     if named is not None:
-        keys = tuple(one.name for one in _columns_of("keys", _tokens("keys", str(named)), columns, ordered=False))
-        if len(set(keys)) != len(keys):
-            raise FeedError("keys names a column twice", hint="name each column of the key once")
+        keys = read_keys(str(named), columns)
     if not keys and mode != "insert":
         raise FeedError(
             f"{target.table} has no key by which its rows could be changed in PostgreSQL",
@@ -130,6 +128,14 @@ def read_location(location: str) -> tuple[str, str | None, str]:
         _check_name("table", name)
     database = url._replace(scheme="postgresql", path=f"/{parts[1]}", fragment="").geturl()
     return database, names[0] if dot else None, names[-1]
+
+
+def read_keys(text: str, columns: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the columns that 'a, b' names, of columns that are given by their names in small letters."""
+    keys = tuple(one.name for one in _columns_of("keys", _tokens("keys", text), columns, ordered=False))
+    if len(set(keys)) != len(keys):
+        raise FeedError("keys names a column twice", hint="name each column of the key once")
+    return keys
 
 
 def read_indexes(text: str, columns: Mapping[str, str]) -> tuple[tuple[IndexColumn, ...], ...]:

@@ -178,7 +178,7 @@ class RedisSink:
         if not target.has_key:
             raise FeedError(
                 f"{target.table} has no key that could name its hashes",
-                hint="make the feed for a table with a PRIMARY KEY, or for a view that has one row for each group",
+                hint="name the columns that identify a row, as keys = 'a, b'",
             )
         _ttl(target)
         _library()

@@ -21,7 +21,7 @@ from headrace.feeds.options import read_options
 from headrace.feeds.progress import ProgressFiles
 from headrace.feeds.runner import Runner, State, Status
 from headrace.feeds.sinks import SINKS
-from headrace.feeds.target import shown_location, target_of, told_without_secrets
+from headrace.feeds.target import shown_location, target_of, told_without_secrets, warning_of
 from headrace.ledger.readers import Readers
 
 _log = logging.getLogger("headrace.feeds")
@@ -122,7 +122,7 @@ def _say_unable(name: str, reason: str) -> None:
 
 def shown(core: Core, feeds: Feeds) -> pa.Table:
     """What SHOW CHANGEFEEDS answers."""
-    told = [_row(one, feeds.status_of(one)) for one in core.catalog.feeds.values()]
+    told = [_row(core, one, feeds.status_of(one)) for one in core.catalog.feeds.values()]
     return pa.Table.from_pylist(told, schema=_SHOWN)
 
 
@@ -144,11 +144,13 @@ _SHOWN = pa.schema(
         ("parked", pa.int64()),
         ("retries", pa.int64()),
         ("id", pa.string()),
+        ("warning", pa.string()),
     ]
 )
 
 
-def _row(feed: Feed, status: Status) -> dict[str, Any]:
+def _row(core: Core, feed: Feed, status: Status) -> dict[str, Any]:
+    sink, relation = SINKS.get(feed.sink), core.catalog.relations.get(feed.table)
     return {
         "name": feed.name,
         "table": feed.table,
@@ -166,4 +168,5 @@ def _row(feed: Feed, status: Status) -> dict[str, Any]:
         "parked": status.parked,
         "retries": status.retries,
         "id": feed.id,
+        "warning": warning_of(feed, sink, relation) if sink is not None and relation is not None else None,
     }

@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 from headrace.catalog.catalog import Feed, Relation, Table
 from headrace.errors import FeedError, HeadraceError
 from headrace.feeds.options import OPTIONS
+from headrace.feeds.postgres_names import read_keys
 from headrace.feeds.sink import Sink, Target
 from headrace.secrets import hidden, is_reference, is_secret, referred_to, refuse_plain
 
@@ -40,8 +41,8 @@ def location_referred_to(location: str) -> str:
 
 def target_of(feed: Feed, sink: Sink, relation: Relation | None, fence: int = 0) -> Target:
     """What the sink of a feed is given; of a relation that is gone, its name alone."""
-    key = key_of(relation) if relation is not None else ()
     columns = relation.schema if relation is not None else StructType([])
+    key = (_named_key(feed, sink, columns) or key_of(relation)) if relation is not None else ()
     return Target(
         feed.name,
         feed.id,
@@ -49,13 +50,31 @@ def target_of(feed: Feed, sink: Sink, relation: Relation | None, fence: int = 0)
         {
             name: referred_to(name, value, FeedError, _THEN) if _may_refer(name, sink) else value
             for name, value in feed.options.items()
-            if name not in OPTIONS
+            if name not in OPTIONS or name in sink.options
         },
         relation.name if relation is not None else feed.table,
         columns,
         key or tuple(columns.names),
         bool(key),
         fence,
+    )
+
+
+def _named_key(feed: Feed, sink: Sink, columns: StructType) -> tuple[str, ...]:
+    """Return the columns that the option keys names, but for a sink that reads the option itself."""
+    named = feed.options.get("keys")
+    if named is None or "keys" in sink.options:
+        return ()
+    return read_keys(str(named), {name.casefold(): name for name in columns.names})
+
+
+def warning_of(feed: Feed, sink: Sink, relation: Relation) -> str | None:
+    """Return what somebody should know of a feed: that no column identifies the rows of its relation."""
+    if key_of(relation) or "keys" in feed.options or "keys" in sink.options:
+        return None
+    return (
+        f"{relation.name} has no key, so all columns identify a row, and an update is a DELETE and an INSERT under two "
+        "keys; the option keys = 'a, b' names the columns that identify a row"
     )
 
 

@@ -14,7 +14,7 @@ from headrace.epoch.core import Core
 from headrace.epoch.receipt import Receipt
 from headrace.errors import HeadraceError, ProjectError, SourceError
 from headrace.face import Headrace, home_of
-from headrace.feeds.define import kept_tables, location_of, look_up, planned_feed
+from headrace.feeds.define import kept_tables, location_of, look_up, planned_feed, warnings_of
 from headrace.feeds.target import shown_location
 from headrace.intake.table import TableContract
 from headrace.project.definitions import Definition, Definitions, Problem, makes_followed, refuse_problems
@@ -134,6 +134,7 @@ def _adopt(core: Core, definitions: Definitions) -> Outcome:
             # Of relations that are there by now.
             made = [_planned_feed(core, one) for one in feeds]
             outcome.receipt = adopt(core, kept_tables(core.catalog), feeds=made)
+            outcome.notes.extend(warnings_of(core.catalog, made))
     except HeadraceError as error:
         raise _placed(definitions, error) from error
     return outcome
