@@ -21,13 +21,15 @@ from pyspark.sql.types import StructType
 from headrace.feeds.batch import Operation
 from headrace.intake.arrow import table_schema
 from headrace.reading.history import EpochChanges
+from headrace.state.arrow_compute import pc
 from headrace.state.delta import Delta, Positions, concat, gather
 from headrace.state.hashing import identity
 from headrace.state.state import State
 
 # So many rows of a scan are brought into order at a time.
 _PIECE = 50_000
-_RANKS = {"delete": 0, "update_preimage": 1, "update_postimage": 2, "insert": 3}
+_KINDS = pa.array(["delete", "update_preimage", "update_postimage", "insert"])
+_RANKS: dict[str, int] = {name: rank for rank, name in enumerate(_KINDS.to_pylist())}
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +87,7 @@ def change_events(changes: EpochChanges, key: Sequence[int]) -> Events:
     """
     rows = changes.rows
     count = rows.num_rows
-    kinds = np.array([_RANKS[one] for one in changes.kinds.to_pylist()], dtype=np.int64)
+    kinds: npt.NDArray[np.int64] = pc.index_in(changes.kinds, value_set=_KINDS).to_numpy().astype(np.int64)
     low, high = identity([rows.column(index) for index in key], count)
     row_low, row_high = identity(rows.columns, count) if len(key) < rows.num_columns else (low, high)
     if len(key) == rows.num_columns:
