@@ -218,6 +218,10 @@ def test_a_table_that_is_gone_is_told_and_a_scan_brings_it_back(database: Databa
     delivery = database.open(fence=1)
     with pytest.raises(SinkEnded, match="is gone"):
         delivery.deliver(batch_of([("INSERT", item(2))], 2))
+    delivery.close()
+    runs = database.run("SELECT state FROM {}.headrace_feed_runs ORDER BY run_id")
+    assert runs == [("interrupted",), ("failed",)]
+    delivery = database.open(fence=2)
     delivery.begin_scan(ITEMS)
     delivery.deliver(batch_of([("INSERT", item(1)), ("INSERT", item(2))], 2, scan=True))
     delivery.end_scan(Mark(3, 1, 3))

@@ -171,7 +171,8 @@ def test_two_feeds_do_not_share_a_table(home: BareHome, database: Database) -> N
     home.create_table("others", ITEMS, ("id",))
     home.apply({"others": [{"insert": item(9_999)}]})
     home.execute(
-        "CREATE CHANGEFEED g FOR TABLE others INTO POSTGRES 'env:ITEMS_LOCATION' WITH (flush_interval_ms = 10)"
+        "CREATE CHANGEFEED g FOR TABLE others INTO POSTGRES 'env:ITEMS_LOCATION' "
+        "WITH (flush_interval_ms = 10, take_over = true)"
     )
 
     def second() -> dict[str, Any]:

@@ -18,7 +18,7 @@ from headrace.feeds.parked import find_parked, parked_table
 from headrace.intake.table import TableContract
 from headrace.statements.create import drop_relation
 from tests.bare_home import BareHome
-from tests.feed_receiver import Receiver, create, numbers
+from tests.feed_receiver import Door, Receiver, create, numbers
 from tests.spark.test_changefeeds import events, feed, rebuilt
 from tests.waiting import until
 
@@ -52,9 +52,13 @@ def test_a_sink_that_fails_gets_every_event_in_the_order_of_its_key(table: Any, 
     assert {one["id"]: one["n"] for one in rebuilt(told).values()} == held
 
 
-def test_a_refused_event_blocks_its_key_alone_and_is_parked(table: Any, receiver: Receiver) -> None:
+def test_a_refused_event_blocks_its_key_alone_and_is_parked(
+    table: Any, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     poison = {"id": 2, "n": 13}
     receiver.refuses = lambda event: "it is poison" if event["new_row"] == poison else None
+    given_up: list[int] = []
+    monkeypatch.setattr(Door, "give_up", lambda _, sequences: given_up.extend(sequences), raising=False)
     create(table, ", max_retries = 2")
     table.apply({"t": [{"insert": {"id": one, "n": 1}} for one in range(4)]})
     table.apply({"t": [{"insert": poison}]})
@@ -64,6 +68,8 @@ def test_a_refused_event_blocks_its_key_alone_and_is_parked(table: Any, receiver
     assert [(one["feed"], one["sequence"], one["key"], one["reason"], one["attempts"]) for one in parked] == [
         ("f", 5, '{"id":2}', "it is poison", 3)
     ]
+    # The sink need not expect it any more.
+    assert given_up == [5]
     assert json.loads(parked[0]["payload"])["new_row"] == poison
     of_two = [one["new_row"]["n"] for one in receiver.events() if one["key"]["id"] == 2]
     assert of_two == [1, 14]

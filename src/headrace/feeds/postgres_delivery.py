@@ -63,6 +63,8 @@ class PostgresDelivery:
         self._run: int | None = None
         # Why the table cannot be followed on, until a scan brings it all.
         self._lost = ""
+        # Whether the feed has ended with an error that the table or the database is to blame for.
+        self._has_failed = False
         # Sequences that were parked since the last transaction.
         self._given_up: set[int] = set()
         with self._transaction():
@@ -161,7 +163,7 @@ class PostgresDelivery:
             if self._given_up:
                 self._book.keep(cursor, state)
             if state.scan is None:
-                self._book.end_run(cursor)
+                self._book.end_run(cursor, "failed" if self._has_failed else "success")
         self._disconnect()
 
     def _locked(self, cursor: Cursor[Any]) -> State:
@@ -274,7 +276,8 @@ class PostgresDelivery:
             # What the session knew of the tables may be wrong now.
             self._disconnect()
             raise SinkUnavailable(_told(error)) from error
-        except BaseException:
+        except BaseException as error:
+            self._has_failed |= isinstance(error, SinkEnded)
             # A definition that was made in it is not there any more.
             self._layout = None
             raise

@@ -207,13 +207,13 @@ class Book:
             (counts.batches, counts.events, counts.written, counts.deleted, counts.refused, self.run),
         )
 
-    def end_run(self, cursor: Cursor[Any]) -> None:
-        """The run has come to its end."""
+    def end_run(self, cursor: Cursor[Any], state: str = "success") -> None:
+        """End the record of the run with a state: 'success' or 'failed'."""
         cursor.execute(
             sql.SQL(
-                "UPDATE {} SET state = 'success', ended_at = clock_timestamp() WHERE run_id = %s AND state = 'running'"
+                "UPDATE {} SET state = %s, ended_at = clock_timestamp() WHERE run_id = %s AND state = 'running'"
             ).format(self.names.runs),
-            (self.run,),
+            (state, self.run),
         )
         self.run = None
 
