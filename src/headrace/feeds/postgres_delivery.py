@@ -1,4 +1,4 @@
-"""A feed that is delivered into PostgreSQL: each batch is one transaction, with how far the feed is in it."""
+"""Delivery into PostgreSQL: each batch is one transaction, which also writes the position of the feed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headrace.feeds.postgres_parked import EventKeys, ParkedEvents, event_keys
 from headrace.feeds.postgres_resync import begin_beside, bring_rows
 from headrace.feeds.postgres_rows import Lines, lines_of
 from headrace.feeds.postgres_session import Session, limit_for, limit_long, open_session
-from headrace.feeds.postgres_state import Book, Counts, State
+from headrace.feeds.postgres_state import Counts, FeedRecord, State
 from headrace.feeds.postgres_target import (
     FEEDS,
     PARKED,
@@ -57,7 +57,7 @@ class PostgresDelivery:
         self._step = step
         self._connection: Session | None = None
         # Known while there is a connection.
-        self._book: Book
+        self._record: FeedRecord
         self._layout: Layout | None = None
         # The record of the run, which a new connection goes on with.
         self._run: int | None = None
@@ -71,12 +71,12 @@ class PostgresDelivery:
             pass
 
     def known_mark(self) -> Mark | None:
-        """How far the database knows the feed to be."""
+        """Return the position of the feed as the database has it."""
         with self._transaction() as cursor:
-            return self._book.locked(cursor).mark
+            return self._record.locked(cursor).mark
 
     def deliver(self, batch: Batch) -> None:
-        """Bring the newest row of each key into the table and keep the mark, in one transaction."""
+        """Bring the newest row of each key into the table and write the position, in one transaction."""
         with self._transaction() as cursor:
             limit_for(cursor, len(batch))
             self._step("began")
@@ -100,14 +100,14 @@ class PostgresDelivery:
         with self._transaction() as cursor:
             state = self._locked(cursor)
             if not self._lost:
-                self._book.keep(cursor, state.at(mark), datetime.fromtimestamp(epoch_committed_at, UTC))
+                self._record.keep(cursor, state.at(mark), datetime.fromtimestamp(epoch_committed_at, UTC))
         if not self._lost:
             self._given_up.clear()
 
     def begin_scan(self, columns: StructType) -> None:
-        """Have what comes next go into a table beside, or into the target itself where that is empty."""
+        """Direct the rows of a scan into a table beside the target, or into the target itself where that is empty."""
         with self._transaction() as cursor:
-            state = self._book.locked(cursor)
+            state = self._record.locked(cursor)
             lock_definitions(cursor)
             made = state.made and state.target == self._place
             if not is_there(cursor, self._names.schema, self._described.table):
@@ -122,10 +122,12 @@ class PostgresDelivery:
             if has_rows(cursor, self._names):
                 scan = "append" if is_first and self._described.mode == "insert" else "beside"
                 begin_beside(cursor, self._names, self._described, layout)
-            self._book.begin_run(cursor, "resync")
+            self._record.begin_run(cursor, "resync")
             # The scan has what came of older events that were refused.
             self._parked.clear(cursor)
-            self._book.keep(cursor, State(state.mark, DeliveredSequences(state.told.highest), scan, self._place, made))
+            self._record.keep(
+                cursor, State(state.mark, DeliveredSequences(state.told.highest), scan, self._place, made)
+            )
         self._lost = ""
         self._given_up.clear()
 
@@ -144,38 +146,38 @@ class PostgresDelivery:
                             f"a row of the scan breaks what somebody demands of the table: {reason_of(error)}"
                         ) from error
                     raise
-                self._book.count(cursor, counts)
+                self._record.count(cursor, counts)
             if state.scan is not None:
                 self._step("before the end of a scan")
                 limit_long(cursor)
                 cursor.execute(sql.SQL("ANALYZE {}").format(self._names.target))
-                self._book.end_run(cursor)
-                self._book.begin_run(cursor, "follow")
+                self._record.end_run(cursor)
+                self._record.begin_run(cursor, "follow")
             told = state.told if state.told.highest is not None else DeliveredSequences(mark.sequence)
-            self._book.keep(cursor, replace(state.at(mark), told=told, scan=None))
+            self._record.keep(cursor, replace(state.at(mark), told=told, scan=None))
 
     def close(self) -> None:
-        """End the run and let go of the connection."""
+        """End the run, and close the connection."""
         if self._connection is None or self._connection.closed:
             return
         with contextlib.suppress(psycopg.Error, SinkEnded, SinkUnavailable), self._transaction() as cursor:
             state = self._locked(cursor)
             if self._given_up:
-                self._book.keep(cursor, state)
+                self._record.keep(cursor, state)
             if state.scan is None:
-                self._book.end_run(cursor, "failed" if self._has_failed else "success")
+                self._record.end_run(cursor, "failed" if self._has_failed else "success")
         self._disconnect()
 
     def _locked(self, cursor: Cursor[Any]) -> State:
         """Return the locked state of the feed, without the events among the missing that were parked meanwhile."""
-        state = self._book.locked(cursor)
+        state = self._record.locked(cursor)
         if not self._given_up:
             return state
         self._parked.add(cursor, self._given_up, state.told)
         return replace(state, told=state.told.give_up(self._given_up), has_parked=True)
 
     def _write(self, cursor: Cursor[Any], batch: Batch, state: State) -> Faults:
-        """Write the events that are new, and how far the feed is then; return those that are refused."""
+        """Write the events that are due and the position of the feed; return the events that are refused."""
         if self._lost:
             raise SinkEnded(self._lost)
         if len(batch) and state.told.highest is None and state.scan is None and batch.sequences[0] > 1:
@@ -214,8 +216,8 @@ class PostgresDelivery:
             self._parked.remove(cursor, parked - late.keys(), keys)
         mark = min(batch.after, batch.mark_before(min(refused))) if refused else batch.after
         committed_at = batch.committed_at[-1] if len(batch) and not refused else None
-        self._book.keep(cursor, replace(state.at(mark), told=told), committed_at)
-        self._book.count(cursor, counts)
+        self._record.keep(cursor, replace(state.at(mark), told=told), committed_at)
+        self._record.count(cursor, counts)
         return refused
 
     def _writer(self, cursor: Cursor[Any], state: State, counts: Counts) -> TableWriter:
@@ -225,7 +227,7 @@ class PostgresDelivery:
         return TableWriter(cursor, table, name, self._known_layout(cursor), self._described, counts)
 
     def _fit_null_keys(self, cursor: Cursor[Any], layout: Layout, lines: Lines, faults: Faults, state: State) -> None:
-        """Have the table take keys with a NULL, or find fault with them."""
+        """Let the table take keys with a NULL, or add them to the faults."""
         null = lines.null_key & ~lines.gone
         if layout.unique is None or layout.unique.nulls_equal or not null.any():
             return
@@ -250,7 +252,7 @@ class PostgresDelivery:
 
     @property
     def _names(self) -> Names:
-        return self._book.names
+        return self._record.names
 
     @property
     def _parked(self) -> ParkedEvents:
@@ -262,7 +264,7 @@ class PostgresDelivery:
 
     @contextlib.contextmanager
     def _transaction(self) -> Generator[Cursor[Any], None, None]:
-        """A transaction; what goes wrong in it is told as a sink tells it."""
+        """Run a transaction; raise the errors of PostgreSQL as `SinkUnavailable`."""
         try:
             if self._connection is None or self._connection.closed:
                 self._connect()
@@ -275,7 +277,7 @@ class PostgresDelivery:
         except psycopg.Error as error:
             # What the session knew of the tables may be wrong now.
             self._disconnect()
-            raise SinkUnavailable(_told(error)) from error
+            raise SinkUnavailable(_reason(error)) from error
         except BaseException as error:
             self._has_failed |= isinstance(error, SinkEnded)
             # A definition that was made in it is not there any more.
@@ -289,21 +291,21 @@ class PostgresDelivery:
             with connection.transaction(), connection.cursor() as cursor:
                 names = find_names(cursor, self._described)
                 make_beside(cursor, names)
-            self._book = Book(names, self._target, self._run)
-            self._book.end_other_owner(connection)
+            self._record = FeedRecord(names, self._target, self._run)
+            self._record.end_other_owner(connection)
             with connection.transaction(), connection.cursor() as cursor:
                 self._prepare(cursor)
         except BaseException:
             connection.close()
             raise
-        self._connection, self._run = connection, self._book.run
+        self._connection, self._run = connection, self._record.run
 
     def _prepare(self, cursor: Cursor[Any]) -> None:
         """Take the feed over, and make or check its table."""
         lock_definitions(cursor)
         there = is_there(cursor, self._names.schema, self._described.table)
-        self._book.refuse_second(cursor, self._place)
-        state = self._book.take_over(cursor, self._place, made=not there)
+        self._record.refuse_second(cursor, self._place)
+        state = self._record.take_over(cursor, self._place, made=not there)
         self._lost = ""
         if state.target != self._place:
             self._lost = f"this feed was delivered to {state.target} so far: RESYNC CHANGEFEED tells all rows anew"
@@ -315,8 +317,8 @@ class PostgresDelivery:
             self._refuse_rows(cursor)
         if not self._lost:
             self._fit(cursor, self._target.columns)
-        if self._book.run is None and (state.scan is None or not self._book.find_run(cursor, "resync")):
-            self._book.begin_run(cursor, "follow" if state.scan is None else "resync")
+        if self._record.run is None and (state.scan is None or not self._record.find_run(cursor, "resync")):
+            self._record.begin_run(cursor, "follow" if state.scan is None else "resync")
 
     def _is_first(self, state: State) -> bool:
         """Return whether the feed has not written anything into its target so far."""
@@ -338,19 +340,19 @@ class PostgresDelivery:
 
 
 def forget(target: Target, described: Described) -> None:
-    """Take a feed out of the tables of ours, and away what a scan has gathered; the target stays."""
+    """Delete all rows about a feed, and the table beside its target; the target stays."""
     try:
         with open_session(target, described) as connection, connection.cursor() as cursor:
             names = find_names(cursor, described)
             if is_there(cursor, names.schema, FEEDS) and is_there(cursor, names.schema, PARKED):
-                Book(names, target).forget(cursor)
+                FeedRecord(names, target).forget(cursor)
             cursor.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(names.scan))
     except psycopg.Error as error:
-        raise SinkUnavailable(_told(error)) from error
+        raise SinkUnavailable(_reason(error)) from error
 
 
-def _told(error: psycopg.Error) -> str:
+def _reason(error: psycopg.Error) -> str:
     if error.sqlstate is not None:
         return f"PostgreSQL: {reason_of(error)}"
-    # What libpq says of a connection goes over several lines.
+    # A message of libpq about a connection has several lines.
     return "PostgreSQL: " + " ".join(str(error).split())

@@ -10,6 +10,7 @@ events that write a row under the first key, or are of the second, overtake it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,8 +24,9 @@ from headrace.feeds.postgres_rows import Lines
 from headrace.feeds.postgres_target import Names
 from headrace.state.hashing import identity
 
-# A key is the hexadecimal form of 128 bits.
+# A key is the hexadecimal form of 128 bits. Earlier versions wrote the key's own text, which no later event overtakes.
 _DIGITS = 32
+_KEYS = re.compile(rf"[0-9a-f]{{{2 * _DIGITS}}}")
 
 
 @dataclass(frozen=True)
@@ -71,11 +73,13 @@ class ParkedEvents:
 
     def add(self, cursor: Cursor[Any], sequences: Collection[int], delivered: DeliveredSequences) -> None:
         """Add refused events, each with its keys."""
-        found = [(number, delivered.refused[number]) for number in sequences if number in delivered.refused]
-        if not found:
+        numbers = [number for number in sequences if number in delivered.refused]
+        if not numbers:
             return
-        numbers = [number for number, _ in found]
-        targets, owners = ([key[part] or None for _, key in found] for part in (slice(_DIGITS), slice(_DIGITS, None)))
+        found = [_KEYS.fullmatch(delivered.refused[number]) for number in numbers]
+        targets, owners = (
+            [keys[0][part] if keys else None for keys in found] for part in (slice(_DIGITS), slice(_DIGITS, None))
+        )
         cursor.execute(
             sql.SQL(
                 "INSERT INTO {} (feed_id, sequence, target_key, owner_key) SELECT %s, n, t, o "

@@ -1,4 +1,4 @@
-"""What PostgreSQL itself knows of a feed: how far it is, who delivers it, and its runs with their counts."""
+"""The record that PostgreSQL has of a feed: its position, its owner, and its runs with their counts."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class State:
         return self.scan in ("beside", "append")
 
     def at(self, mark: Mark) -> State:
-        """The state at a mark, or where it is if that is further."""
+        """Return the state at a mark, or at its own mark if that is further."""
         return self if self.mark is not None and not further(mark, self.mark) else replace(self, mark=mark)
 
 
 @dataclass
 class Counts:
-    """What a transaction has done."""
+    """Numbers of batches, events and rows of a transaction."""
 
     batches: int = 0
     events: int = 0
@@ -53,8 +53,8 @@ class Counts:
 
 
 @dataclass
-class Book:
-    """A feed's rows in the tables of ours."""
+class FeedRecord:
+    """The feed's row in headrace_feeds, and its runs."""
 
     names: Names
     target: Target
@@ -104,10 +104,10 @@ class Book:
                 f"changefeed {feed} delivers to {target} already: give this one another table, or drop that one; if "
                 f"it is there no more, DELETE FROM headrace_feeds WHERE feed_id = '{feed_id}'"
             )
-        Book(self.names, replace(self.target, feed_id=feed_id)).forget(cursor)
+        FeedRecord(self.names, replace(self.target, feed_id=feed_id)).forget(cursor)
 
     def take_over(self, cursor: Cursor[Any], target: str, *, made: bool) -> State:
-        """Become the one who delivers the feed; `SinkEnded` if there is a later owner."""
+        """Become the owner of the feed; raise `SinkEnded` if there is a later owner."""
         cursor.execute(
             sql.SQL(
                 "INSERT INTO {} (feed_id, feed, relation, target, made, fence) VALUES (%s, %s, %s, %s, %s, %s) "
@@ -126,7 +126,7 @@ class Book:
         return state
 
     def locked(self, cursor: Cursor[Any]) -> State:
-        """The state of the feed, which nobody else changes until this transaction ends."""
+        """Return the state of the feed, locked until this transaction ends."""
         row = cursor.execute(
             sql.SQL(
                 "SELECT epoch, event, sequence, told, scan, target, made, fence, "
@@ -143,7 +143,7 @@ class Book:
         return State(mark, DeliveredSequences.from_json(told), scan, target, made, has_parked)
 
     def keep(self, cursor: Cursor[Any], state: State, committed_at: object = None) -> None:
-        """Write how far the feed is, to be committed with what was written."""
+        """Write the state of the feed, to be committed with the rows of the transaction."""
         mark = state.mark
         cursor.execute(
             sql.SQL(
@@ -163,7 +163,7 @@ class Book:
         )
 
     def begin_run(self, cursor: Cursor[Any], kind: str) -> None:
-        """Begin the record of a run; the one before it has ended, by itself or not."""
+        """Begin the record of a run; a run that is still recorded as running was interrupted."""
         values = {"runs": self.names.runs}
         cursor.execute(
             sql.SQL(
@@ -187,7 +187,7 @@ class Book:
         )
 
     def find_run(self, cursor: Cursor[Any], kind: str) -> bool:
-        """Go on with a run of a kind that a restart cut short, if there is one."""
+        """Find the run of a kind that a restart cut short, to go on with it; return whether there is one."""
         row = cursor.execute(
             sql.SQL("SELECT run_id FROM {} WHERE feed_id = %s AND state = 'running' AND kind = %s").format(
                 self.names.runs
@@ -218,6 +218,6 @@ class Book:
         self.run = None
 
     def forget(self, cursor: Cursor[Any]) -> None:
-        """Take the feed out of the tables of ours."""
+        """Delete all rows about the feed from headrace_feeds, headrace_feed_runs and headrace_feed_parked."""
         for table in (self.names.feeds, self.names.runs, self.names.parked):
             cursor.execute(sql.SQL("DELETE FROM {} WHERE feed_id = %s").format(table), (self.target.feed_id,))
