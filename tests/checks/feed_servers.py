@@ -32,7 +32,8 @@ local rows = {}
 for _, name in ipairs(redis.call('KEYS', ARGV[1])) do rows[#rows + 1] = {name, redis.call('HGETALL', name)} end
 local states = redis.call('KEYS', 'headrace:feed:*')
 for _, name in ipairs(states) do
-  if string.sub(name, -5) ~= ':scan' then return {redis.call('GET', name), rows} end
+  local beside = string.sub(name, -5) == ':scan' or string.sub(name, -7) == ':parked'
+  if not beside then return {redis.call('GET', name), rows} end
 end
 return {false, rows}
 """

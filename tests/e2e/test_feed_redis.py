@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -14,7 +15,8 @@ from pyspark.sql.types import ArrayType, IntegerType, StringType, StructField, S
 from headrace.errors import FeedError
 from headrace.feeds.batch import Mark
 from headrace.feeds.redis import RedisSink
-from headrace.feeds.sink import SinkEnded, SinkUnavailable
+from headrace.feeds.sink import EventsRefused, SinkEnded, SinkUnavailable
+from headrace.local.ports import HOST
 from tests.feed_batches import ITEMS, batch_of, target_of
 from tests.feed_database import item
 from tests.redis_server import MISSING, PROGRAM, RedisServer
@@ -37,7 +39,10 @@ class Store:
         return self.opened[-1]
 
     def items(self) -> dict[str, Any]:
-        return {key: self.client.hgetall(key) for key in sorted(self.client.scan_iter("*items:*"))}
+        return {key: self.client.hgetall(key) for key in sorted(self.client.scan_iter("*items:*", _type="hash"))}
+
+    def state_size(self) -> int:
+        return len(str(self.client.get("headrace:feed:id-of-f")))
 
     def close(self) -> None:
         for one in self.opened:
@@ -106,6 +111,96 @@ def test_a_scan_takes_away_what_it_does_not_tell(store: Store) -> None:
     assert store.client.keys("headrace:*:scan") == []
 
 
+def test_a_value_that_is_too_large_is_refused_alone(store: Store) -> None:
+    store.client.config_set("proto-max-bulk-len", 1024 * 1024)
+    large = "x" * (1024 * 1024 + 1)
+    delivery = store.open()
+    batch = batch_of([("INSERT", item(1)), ("INSERT", item(2, large)), ("INSERT", item(3)), ("UPDATE", item(3, large))])
+    with pytest.raises(EventsRefused) as refused:
+        delivery.deliver(batch)
+    assert sorted(refused.value.refused) == [1, 3]
+    assert "1,048,577 bytes" in refused.value.refused[1]
+    # Of the third key the event before the refused one has taken effect.
+    assert [one["name"] for one in store.items().values()] == ["n1", "n3"]
+    assert delivery.known_mark() == batch.mark_before(1)
+    delivery.deliver(batch_of([("INSERT", item(2, "small"))], 2, after=Mark(3, 1, 3)))
+    assert [one["name"] for one in store.items().values()] == ["n1", "small", "n3"]
+
+
+def test_parked_events_are_kept_apart_and_delivered_unless_overtaken(store: Store) -> None:
+    store.client.config_set("proto-max-bulk-len", 1024 * 1024)
+    large = "x" * (1024 * 1024 + 1)
+    delivery = store.open()
+    with pytest.raises(EventsRefused):
+        delivery.deliver(batch_of([("INSERT", item(number, large)) for number in (1, 2, 3)]))
+    before = store.state_size()
+    delivery.give_up([1, 2, 3, 99])
+    assert store.state_size() < before
+    delivery.deliver(batch_of([("UPDATE", item(2, "newer"))], 4))
+    delivery.deliver(batch_of([("DELETE", item(3))], 5))
+    delivery = store.open(fence=1)
+    for number in (1, 2, 3):
+        delivery.deliver(batch_of([("INSERT", item(number, "late"))], number, after=Mark(5, 1, 5)))
+    # A later event of its key has overtaken the second, and removed the third.
+    assert {key: one["name"] for key, one in store.items().items()} == {
+        'items:{"id":1}': "late",
+        'items:{"id":2}': "newer",
+    }
+    assert store.client.keys("headrace:feed:*:parked") == []
+    # Whatever was delivered is not delivered again.
+    delivery.deliver(batch_of([("INSERT", item(1, "again"))], 1, after=Mark(5, 1, 5)))
+    assert store.items()['items:{"id":1}']["name"] == "late"
+
+
+def test_a_second_feed_of_a_prefix_is_refused_until_it_takes_over(store: Store) -> None:
+    oslo = store.open(feed="oslo", feed_id="a")
+    oslo.deliver(batch_of([("INSERT", item(number)) for number in (1, 2, 3)]))
+    with pytest.raises(SinkUnavailable, match=r"changefeed oslo delivers to the hashes items:\* already"):
+        store.open(feed="rome", feed_id="b")
+    store.open(feed="rome", feed_id="b", options={"key_prefix": "rome:"})
+    rome = store.open(feed="rome", feed_id="b", options={"take_over": True})
+    rome.begin_scan(ITEMS)
+    rome.deliver(batch_of([("INSERT", item(7))], scan=True))
+    rome.end_scan(Mark(1, 0, 1))
+    with pytest.raises(SinkEnded, match="changefeed rome has taken over"):
+        oslo.deliver(batch_of([("INSERT", item(4))], 4))
+    with pytest.raises(SinkEnded, match="changefeed rome has taken over"):
+        oslo.end_scan(Mark(4, 0, 4))
+    assert list(store.items()) == ['items:{"id":7}']
+    # The owner may be opened again, and a dropped feed leaves its prefix to others.
+    store.open(feed="rome", feed_id="b", fence=1)
+    RedisSink().forget(target_of(store.url, feed="rome", feed_id="b", fence=1))
+    # What the first one had delivered is gone, as it says.
+    oslo = store.open(feed="oslo", feed_id="a", fence=1)
+    assert oslo.known_mark() is None
+    with pytest.raises(SinkEnded, match="RESYNC"):
+        oslo.deliver(batch_of([("INSERT", item(4))], 4))
+
+
+def test_a_restored_copy_of_a_home_is_another_owner(store: Store) -> None:
+    first = store.open(home="here", fence=1)
+    first.deliver(batch_of([("INSERT", item(number)) for number in (1, 2)]))
+    with pytest.raises(SinkUnavailable, match="changefeed f of another home delivers to"):
+        store.open(home="copy", fence=2)
+    first.deliver(batch_of([("INSERT", item(3))], 3))
+    # To drop the copy's feed takes nothing from the first one.
+    RedisSink().forget(target_of(store.url, home="copy", fence=2))
+    assert first.known_mark() == Mark(3, 1, 3)
+    copy = store.open(home="copy", fence=2, options={"take_over": True})
+    with pytest.raises(SinkEnded, match="of another home has taken over"):
+        first.known_mark()
+    # What the first one has delivered since the copy was made, the copy does not know.
+    assert copy.known_mark() is None
+    with pytest.raises(SinkEnded, match="RESYNC"):
+        copy.deliver(batch_of([("INSERT", item(9))], 3))
+
+
+def test_a_server_that_says_nothing_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.feeds.redis._ANSWER_SECONDS", 0.1)
+    with socket.create_server((HOST, 0)) as silent, pytest.raises(SinkUnavailable, match="Timeout"):
+        RedisSink().open(target_of(f"redis://{HOST}:{silent.getsockname()[1]}/0"))
+
+
 def test_an_owner_that_was_replaced_ends(store: Store) -> None:
     first = store.open(fence=1)
     first.deliver(batch_of([("INSERT", item(1))]))
@@ -144,6 +239,12 @@ def test_what_cannot_be_is_refused(store: Store) -> None:
     for location in ("redis://", "http://host/0", "redis://host:x/0", "redis://host/name"):
         with pytest.raises(FeedError, match="needs the URL"):
             RedisSink().check(target_of(location))
+    for name in ("port", "host", "unix_socket_path", "nonsense"):
+        with pytest.raises(FeedError, match=f"has no parameter '{name}'"):
+            RedisSink().check(target_of(f"redis://host/0?{name}=6666"))
+    RedisSink().check(target_of("rediss://host/0?ssl_ca_certs=/ca.pem&protocol=3"))
+    with pytest.raises(FeedError, match="take_over cannot be 'yes'"):
+        RedisSink().check(target_of(store.url, options={"take_over": "yes"}))
     with pytest.raises(FeedError, match="ttl cannot be '0'"):
         RedisSink().check(target_of(store.url, options={"ttl": 0}))
     with pytest.raises(FeedError, match="has no key"):

@@ -12,9 +12,11 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from headrace.catalog.make import make_table
 from headrace.definitions.adopt import adopt
+from headrace.epoch.calls import Call
 from headrace.errors import FeedError, RelationNameError
 from headrace.feeds.files import folder_of
-from headrace.feeds.parked import find_parked, parked_table
+from headrace.feeds.parked import find_parked, page_parked, parked_table
+from headrace.feeds.sinks import SINKS
 from headrace.intake.table import TableContract
 from headrace.statements.create import drop_relation
 from tests.bare_home import BareHome
@@ -150,6 +152,16 @@ def test_secrets_stand_in_nothing_that_is_shown(
     assert "env:FEED_PASSWORD" in feed(table, "s")["options"]
 
 
+def test_a_sink_is_named_by_its_keyword_alone(table: Any, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(FeedError, match="into MONGODB is not available") as refused:
+        table.execute("CREATE CHANGEFEED m FOR TABLE t INTO MONGODB 'mongodb://h/d'")
+    assert "KAFKA" in refused.value.hint
+    monkeypatch.setitem(SINKS, "mongodb", receiver)  # pyright: ignore[reportArgumentType]
+    table.execute("CREATE CHANGEFEED m FOR TABLE t INTO MONGODB 'mongodb://h/d'")
+    table.apply({"t": [{"insert": {"id": 1}}]})
+    until(lambda: numbers(receiver) == [1])
+
+
 @pytest.mark.parametrize("location", ["https://hooks.example/{}?sig=hunter77", "env:HOOK_URL"])
 def test_the_path_of_a_webhook_stands_in_nothing_that_is_shown(
     table: Any, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, location: str
@@ -253,6 +265,27 @@ def test_parked_events_are_of_a_feed_and_not_of_its_name(table: Any, receiver: R
     assert table.execute("DISCARD PARKED EVENTS").applied == {"parked_events": 1}
 
 
+def test_a_page_of_parked_events_reads_no_others(
+    table: Any, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(table)
+    rows = [
+        {"insert": {"feed": name, "sequence": number, "feed_id": f"id-of-{name}", "reason": "no"}}
+        for name in ("e", "f", "g")
+        for number in range(1, 31)
+    ]
+    table.loop.submit(Call({"parked_events": rows}))
+    whole = [one["sequence"] for one in find_parked(table.core, "id-of-f")]
+    monkeypatch.setattr("headrace.feeds.parked.HeldRows", None)
+    found: list[int] = []
+    while page := page_parked(table.core, "f", "id-of-f", found[-1] if found else 0, 7):
+        assert {one["feed"] for one in page} == {"f"}
+        assert len(page) <= 7
+        found += [one["sequence"] for one in page]
+    assert found == whole == list(range(1, 31))
+    assert page_parked(table.core, "h", "id-of-h", 0, 7) == []
+
+
 def test_a_home_of_an_earlier_release_parks_by_name(table: Any, receiver: Receiver) -> None:
     columns = [StructField("feed", StringType(), False), StructField("sequence", LongType(), False)]
     later = [one for one in parked_table().schema.fields if one.name not in ("feed", "sequence", "feed_id")]
@@ -263,6 +296,7 @@ def test_a_home_of_an_earlier_release_parks_by_name(table: Any, receiver: Receiv
     table.apply({"t": [{"insert": {"id": one, "n": 1}} for one in range(3)]})
     until(lambda: table.query("SELECT * FROM parked_events").num_rows == 1)
     assert len(find_parked(table.core, feed(table)["id"])) == 1
+    assert len(page_parked(table.core, "f", feed(table)["id"], 0, 10)) == 1
     receiver.refuses = lambda _: None
     assert table.execute("REPLAY PARKED EVENTS").applied == {"parked_events": 1}
     assert table.query("SELECT * FROM parked_events").num_rows == 0

@@ -89,6 +89,7 @@ def test_what_is_listed_may_be_named(connector: str, location: str, options: dic
         ("postgres", "postgresql://[::1]:6000/../a", {}),
         ("postgres", "postgresql://[::1]:6000/b/t", {}),
         ("redis", "redis://cache:6380/0", {}),
+        ("redis", "redis://cache:6379/0?db=5", {}),
         ("redis", "rediss://cache/0?ssl_keyfile=/etc/shadow", {}),
         ("kafka", "broker:9092/t", {"kafka.sasl.kerberos.keytab": "/etc/krb5.keytab"}),
         ("kafka", "broker:9092/t", {"kafka.sasl.oauthbearer.assertion.private.key.file": "/etc/shadow"}),

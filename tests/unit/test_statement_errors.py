@@ -216,8 +216,8 @@ def refused(sql: str) -> StatementError:
         ("PAUSE SOURCE s t", "expected the end", (1, 16), "write PAUSE SOURCE s"),
         ("EXPLAIN CREATE SOURCE s INTO t FROM DELTA '/x' WITH (mode = 'snapshot')", "only views", (1, 1), "EXPLAIN"),
         (
-            "CREATE CHANGEFEED f FOR x INTO NOWHERE 'x'",
-            "expected KAFKA, WEBHOOK, POSTGRES",
+            "CREATE CHANGEFEED f FOR x INTO 'x'",
+            "expected the kind of a sink",
             (1, 32),
             "CREATE CHANGEFEED",
         ),

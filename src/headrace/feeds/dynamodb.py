@@ -1,56 +1,47 @@
 """INTO DYNAMODB: an item for each key, and how far the feed is, in one transaction with what was written.
 
 The worked example of docs/how-to/add-a-sink.md. DynamoDB takes a hundred items in a transaction: a batch goes in
-pieces, each with the numbers of its events, so that none takes effect twice wherever it is cut off.
+pieces, each with the sequences of its events, so that none takes effect twice wherever it is cut off.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
+import hashlib
 import re
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, TypeVar
 
-import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from headrace.errors import FeedError
 from headrace.feeds.batch import Batch, Mark
 from headrace.feeds.delivered import DeliveredSequences
-from headrace.feeds.json_events import key_texts
-from headrace.feeds.progress import further
+from headrace.feeds.dynamodb_items import ITEM_BYTES, KEY, Items, pieces
+from headrace.feeds.dynamodb_state import FEED_KEY, FEEDS, State, given_up, number_set, owner_key, parked_prefix
+from headrace.feeds.keyed import KeyedEvents, Parked, keys_of, refused_by_key
 from headrace.feeds.sink import Delivery, EventsRefused, SinkEnded, SinkUnavailable, Target
-from headrace.json_forms import json_column
+from headrace.feeds.sink_owner import SinkOwner, check_take_over, refuse_former, refuse_second
 
-# Where all feeds of an account and region keep how far they are.
-FEEDS = "headrace_feeds"
-_KEY = "_key"
-# One of the hundred is the state of the feed.
-_ITEMS = 99
-# Between these a number is one of DynamoDB's.
-_LEAST, _MOST = 1e-130, 1e125
-_ITEM_BYTES = 400_000
-_PIECE_BYTES = 3_500_000
-# Stands for a key of which no row can be written.
-_NOTHING: dict[str, Any] = {}
+T = TypeVar("T")
+
 _LOCATION = re.compile(r"dynamodb://([a-z0-9-]+)/([A-Za-z0-9_.-]{3,255})")
+# How many items one request reads, and how many a transaction writes beside the state.
+_READ, _WRITTEN = 100, 99
+# A server that says nothing for so long is away; a request that was throttled is tried again by the client first.
+_CONNECT_SECONDS, _ANSWER_SECONDS, _ATTEMPTS = 10.0, 20.0, 3
+# Why a transaction was cancelled, where the fault is in an item; any other reason passes.
+_OF_A_ROW = frozenset({"ValidationError", "ItemCollectionSizeLimitExceeded"})
 
 
-@dataclass(frozen=True)
-class _State:
-    """What DynamoDB knows of a feed; each change has the next version."""
+@dataclass(eq=False)
+class _WritesRefused(Exception):
+    """Writes that DynamoDB never takes, by their index; none is named where only the whole transaction is refused."""
 
-    version: int = 0
-    fence: int = 0
-    mark: Mark | None = None
-    told: DeliveredSequences = field(default_factory=DeliveredSequences)
-    # Items up to this number were told before the scan that is under way.
-    scan_after: int | None = None
-
-    def at(self, mark: Mark) -> _State:
-        return self if self.mark is not None and not further(mark, self.mark) else replace(self, mark=mark)
+    reason: str
+    indexes: Sequence[int] = ()
 
 
 class DynamoDelivery:
@@ -63,153 +54,270 @@ class DynamoDelivery:
         self._target = target
         _, self._table = _place(target)
         self._client = _client(target)
+        # Why the table cannot be followed on, until a scan brings all of it.
+        self._lost = ""
         try:
-            with _told_as_unavailable():
-                _make(self._client, self._table, _KEY)
-                _make(self._client, FEEDS, "feed_id")
-            self._keep(self._state(), lambda state: replace(state, fence=target.fence))
+            with self._failures():
+                _make(self._client, FEEDS, FEED_KEY)
+                state = self._take_over()
+                if not _is_there(self._client, self._table):
+                    if state.told.highest is None:
+                        _make(self._client, self._table, KEY)
+                    else:
+                        self._lost = self._gone
         except BaseException:
             self.close()
             raise
 
     def known_mark(self) -> Mark | None:
-        """How far DynamoDB knows the feed to be."""
+        """Return the mark that DynamoDB keeps."""
         return self._state().mark
 
     def deliver(self, batch: Batch) -> None:
         """Write the newest row of each key, in pieces, and how far the feed is with each."""
-        state = self._state()
-        numbers, keys = batch.sequences, [text.decode() for text in key_texts(batch)]
-        if len(batch) and state.told.highest is None and state.scan_after is None and numbers[0] > 1:
-            raise SinkEnded("DynamoDB no longer has what was told to it: RESYNC CHANGEFEED tells all rows anew")
-        due = state.told.lacks(numbers)
-        events: dict[str, list[int]] = {}
-        for index, key in enumerate(keys):
-            if due[index]:
-                events.setdefault(key, []).append(index)
-        newest = {key: some[-1] for key, some in events.items()}
-        items = dict(zip(newest, self._items(batch, newest), strict=True))
-        refused: dict[int, str] = {}
-        for key in [key for key, item in items.items() if _size(item) > _ITEM_BYTES]:
-            self._fall_back(batch, key, events[key], items, refused)
-        for piece in _pieces(items):
-            writes = [self._write(key, items[key]) for key in piece if items[key] is not _NOTHING]
-            told = sorted(numbers[index] for key in piece for index in events[key])
-            left = {numbers[index]: keys[index] for index in refused if keys[index] in piece}
-            come = {key: numbers[index] for key in piece for index in events[key] if index not in refused}
-            state = self._keep(state, _telling(told, left, come), writes)
-        mark = min(batch.after, batch.mark_before(min(refused))) if refused else batch.after
-        self._keep(state, lambda known: replace(known.at(mark), told=known.told.with_events(numbers, _left(known))))
-        if refused:
-            raise EventsRefused(refused)
+        if self._lost:
+            raise SinkEnded(self._lost)
+        state, keys = self._state(), keys_of(batch)
+        if len(batch) and state.told.highest is None and state.scan_after is None and batch.sequences[0] > 1:
+            raise SinkEnded("DynamoDB no longer has what was delivered: RESYNC CHANGEFEED delivers all rows again")
+        events = KeyedEvents.of(batch, state.told, self._read_parked(keys) if state.has_parked else {})
+        items = Items(batch, keys, self._target.feed_id, events.written.values())
+        events.refuse_all(lambda index: _too_large(items.size(index)))
+
+        def weight(key: str) -> tuple[int, int]:
+            index = events.written.get(key)
+            return (index is not None) + (key in events.parked), 0 if index is None else items.size(index)
+
+        for piece in pieces(events.events, weight):
+            state = self._write(state, events, items, piece)
+        self._keep(state, lambda known: known.at(events.mark))
+        if events.refused:
+            raise EventsRefused(events.refused)
 
     def resolved(self, mark: Mark, epoch_committed_at: float) -> None:
-        """Keep that all up to a mark was told."""
+        """Keep that all up to a mark was delivered."""
         self._keep(self._state(), lambda state: state.at(mark))
 
+    def give_up(self, sequences: Collection[int]) -> None:
+        """Move refused events, which are parked by now, from the feed's state to an item for each key."""
+        state = self._state()
+        for part in _parts(refused_by_key(state.told, sequences).items(), _WRITTEN):
+            writes = [
+                {
+                    "Update": {
+                        "TableName": FEEDS,
+                        "Key": self._parked_key(key),
+                        "UpdateExpression": "ADD sequences :added",
+                        "ExpressionAttributeValues": {":added": number_set(numbers)},
+                    }
+                }
+                for key, numbers in part
+            ]
+            moved = [number for _, numbers in part for number in numbers]
+            state = self._keep(state, given_up(moved), writes)
+
     def begin_scan(self, columns: StructType) -> None:
-        """Remember which items were told before."""
+        """Remember which items were written before."""
 
-        def begin(state: _State) -> _State:
-            return replace(state, told=DeliveredSequences(state.told.highest), scan_after=state.told.highest or 0)
+        def begin(state: State) -> State:
+            scan_after = state.told.highest or 0
+            return replace(state, told=DeliveredSequences(state.told.highest), scan_after=scan_after, has_parked=False)
 
-        self._keep(self._state(), begin)
+        state = self._state()
+        with self._failures():
+            _make(self._client, self._table, KEY)
+            # The scan has what came of older events that were refused.
+            _forget_parked(self._client, self._target.feed_id)
+        self._keep(state, begin)
+        self._lost = ""
 
     def end_scan(self, mark: Mark) -> None:
-        """Take away the items that the scan has not told, each only if it is still an old one."""
+        """Remove the items that the scan has not written, as long as nobody else has taken the feed over."""
         state = self._state()
         if state.scan_after is not None:
-            names = {"#s": "_sequence", "#f": "_feed"}
-            values = {":s": {"N": str(state.scan_after)}, ":f": {"S": self._target.feed_id}}
-            old = {"ExpressionAttributeNames": names, "ExpressionAttributeValues": values}
-            condition = "attribute_not_exists(#f) OR #f <> :f OR #s <= :s"
-            with _told_as_unavailable():
-                pages = self._client.get_paginator("scan").paginate(
-                    TableName=self._table, FilterExpression=condition, ConsistentRead=True, **old
-                )
-                for item in (item for page in pages for item in page["Items"]):
-                    with contextlib.suppress(self._client.exceptions.ConditionalCheckFailedException):
-                        self._client.delete_item(
-                            TableName=self._table, Key={_KEY: item[_KEY]}, ConditionExpression=condition, **old
-                        )
+            for part in _parts(self._stale_keys(state.scan_after), _WRITTEN):
+                deletes = [{"Delete": {"TableName": self._table, "Key": {KEY: key}}} for key in part]
+                state = self._keep(state, lambda known: known, deletes)
         told = state.told if state.told.highest is not None else DeliveredSequences(mark.sequence)
         self._keep(state, lambda known: replace(known.at(mark), told=told, scan_after=None))
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._client.close()
 
-    def _fall_back(
-        self, batch: Batch, key: str, events: Sequence[int], items: dict[str, Any], refused: dict[int, str]
-    ) -> None:
-        """Refuse the newest row of a key, which is too large, and have the newest that is not in its place."""
-        items[key] = _NOTHING
-        for index in reversed(events):
-            (item,) = self._items(batch, {key: index})
-            if _size(item) <= _ITEM_BYTES:
-                items[key] = item
-                return
-            refused[index] = f"its item has more than {_ITEM_BYTES:,} bytes, which DynamoDB does not store"
+    def _write(self, state: State, events: KeyedEvents, items: Items, keys: Sequence[str]) -> State:
+        """Write the items of some keys; those that DynamoDB does not take are searched for, and refused alone."""
+        writes: list[tuple[str, dict[str, Any]]] = []
+        for key in keys:
+            index = events.written.get(key)
+            if index is not None:
+                writes.append((key, self._item_write(key, items[index])))
+            if key in events.parked:
+                writes.append((key, self._parked_write(key, events.still_parked(key))))
+        written = [key for key in keys if key in events.written]
+        try:
+            return self._keep(
+                state, lambda known: replace(known, told=events.delivered(known.told, keys)), [one for _, one in writes]
+            )
+        except _WritesRefused as error:
+            guilty = {writes[index][0] for index in error.indexes} & set(written) or set(written)
+            if not guilty:
+                raise SinkUnavailable(f"DynamoDB does not take the state of the feed: {error.reason}") from error
+            if len(guilty) > 1 and not error.indexes:
+                middle = keys.index(written[len(written) // 2])
+                state = self._write(state, events, items, keys[:middle])
+                return self._write(state, events, items, keys[middle:])
+            for key in guilty:
+                events.refuse(key, error.reason)
+                events.refuse_all(lambda index: _too_large(items.size(index)), (key,))
+            return self._write(state, events, items, keys)
 
-    def _items(self, batch: Batch, chosen: Mapping[str, int]) -> list[dict[str, Any] | None]:
-        """The item of each key; none where its row is gone."""
-        rows = batch.rows.take(pa.array(list(chosen.values()), pa.int64()))
-        columns = [
-            [_value(value, pa.types.is_decimal(column.type)) for value in json_column(column)]
-            for column in rows.columns
-        ]
-        made: list[dict[str, Any] | None] = []
-        for row, (key, index) in enumerate(chosen.items()):
-            item = {name: column[row] for name, column in zip(rows.column_names, columns, strict=True)}
-            item |= {_KEY: {"S": key}, "_feed": {"S": self._target.feed_id}}
-            item["_sequence"] = {"N": str(batch.sequences[index])}
-            made.append(None if batch.operations[index] == "DELETE" else item)
-        return made
-
-    def _write(self, key: str, item: dict[str, Any] | None) -> dict[str, Any]:
+    def _item_write(self, key: str, item: dict[str, Any] | None) -> dict[str, Any]:
         if item is None:
-            return {"Delete": {"TableName": self._table, "Key": {_KEY: {"S": key}}}}
+            return {"Delete": {"TableName": self._table, "Key": {KEY: {"S": key}}}}
         return {"Put": {"TableName": self._table, "Item": item}}
 
-    def _state(self) -> _State:
-        with _told_as_unavailable():
-            found = self._client.get_item(TableName=FEEDS, Key=self._state_key, ConsistentRead=True).get("Item")
-        if found is None:
-            return _State()
-        read = json.loads(found["state"]["S"])
-        mark = None if read["mark"] is None else Mark.stored(**read["mark"])
-        state = _State(
-            read["version"], read["fence"], mark, DeliveredSequences.from_json(read["told"]), read["scan_after"]
-        )
+    def _stale_keys(self, scan_after: int) -> Iterator[dict[str, Any]]:
+        """Yield the keys of items that are not of this feed, or that it wrote before a scan."""
+        with self._failures():
+            pages = self._client.get_paginator("scan").paginate(
+                TableName=self._table,
+                FilterExpression="attribute_not_exists(#f) OR #f <> :f OR #s <= :s",
+                ExpressionAttributeNames={"#s": "_sequence", "#f": "_feed", "#k": KEY},
+                ExpressionAttributeValues={":s": {"N": str(scan_after)}, ":f": {"S": self._target.feed_id}},
+                ProjectionExpression="#k",
+                ConsistentRead=True,
+            )
+            for page in pages:
+                yield from (item[KEY] for item in page["Items"])
+
+    # Parked events.
+
+    def _parked_key(self, key: str) -> dict[str, Any]:
+        # A key that DynamoDB does not take may be the very fault.
+        name = f"{parked_prefix(self._target.feed_id)}{hashlib.sha256(key.encode()).hexdigest()}"
+        return {FEED_KEY: {"S": name}}
+
+    def _parked_write(self, key: str, left: Sequence[int]) -> dict[str, Any]:
+        where = self._parked_key(key)
+        if left:
+            return {"Put": {"TableName": FEEDS, "Item": {**where, "sequences": number_set(left)}}}
+        return {"Delete": {"TableName": FEEDS, "Key": where}}
+
+    def _read_parked(self, keys: Sequence[str]) -> Parked:
+        names = {self._parked_key(key)[FEED_KEY]["S"]: key for key in keys}
+        found: dict[str, list[int]] = {}
+        for part in _parts(names, _READ):
+            for item in self._read([{FEED_KEY: {"S": name}} for name in part]):
+                found[names[item[FEED_KEY]["S"]]] = [int(one) for one in item["sequences"]["NS"]]
+        return found
+
+    # The state.
+
+    def _read(self, keys: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        with self._failures():
+            answer = self._client.batch_get_item(RequestItems={FEEDS: {"Keys": keys, "ConsistentRead": True}})
+        if answer.get("UnprocessedKeys"):
+            raise SinkUnavailable("DynamoDB: it throttles reads")
+        return answer["Responses"].get(FEEDS, [])
+
+    def _look(self) -> tuple[State, SinkOwner | None, str | None]:
+        """Return the state of the feed, and the owner of the table, as it is and as it is written."""
+        found = {item[FEED_KEY]["S"]: item for item in self._read([self._state_key, self._owner_key])}
+        owner = found.get(self._owner_key[FEED_KEY]["S"], {}).get("owner", {}).get("S")
+        kept = found.get(self._target.feed_id)
+        state = State() if kept is None else State.from_json(kept["state"]["S"])
         if state.fence > self._target.fence:
             raise SinkEnded(f"another process, with the number {state.fence}, delivers this feed now")
+        return state, SinkOwner.from_json(owner), owner
+
+    def _state(self) -> State:
+        """Return the state of the feed; `SinkEnded` if another feed or another process delivers by now."""
+        state, owner, _ = self._look()
+        refuse_former(owner, self._target, self._place)
         return state
 
-    def _keep(self, state: _State, change: Any, writes: Sequence[dict[str, Any]] = ()) -> _State:
-        """Write items and the state after them, if the state is still the one that is known."""
-        after: _State = replace(change(state), version=state.version + 1)
-        if after == replace(state, version=after.version) and not writes:
-            return state
-        mark = None if after.mark is None else asdict(after.mark)
-        kept = {**asdict(replace(after, mark=None)), "mark": mark, "told": after.told.as_json()}
-        put = {
+    def _take_over(self) -> State:
+        """Become the owner of the table and of the feed: from now on, whoever was that before ends."""
+        state, owner, written = self._look()
+        takes_over = refuse_second(owner, self._target, self._place)
+        put: dict[str, Any] = {
             "TableName": FEEDS,
-            "Item": {**self._state_key, "version": {"N": str(after.version)}, "state": {"S": json.dumps(kept)}},
-            "ConditionExpression": "attribute_not_exists(version) OR version = :before",
-            "ExpressionAttributeValues": {":before": {"N": str(state.version)}},
+            "Item": {**self._owner_key, "owner": {"S": SinkOwner.of(self._target).as_json()}},
+            "ConditionExpression": "attribute_not_exists(#o)" if written is None else "#o = :before",
+            "ExpressionAttributeNames": {"#o": "owner"},
         }
-        with _told_as_unavailable():
+        if written is not None:
+            put["ExpressionAttributeValues"] = {":before": {"S": written}}
+        writes = [{"Put": put}]
+        if takes_over and owner is not None:
+            if owner.feed_id != self._target.feed_id:
+                writes.append({"Delete": {"TableName": FEEDS, "Key": {FEED_KEY: {"S": owner.feed_id}}}})
+            # What either feed delivered before is not what the table holds from now on.
+            return self._keep(state, lambda known: State(known.version, self._target.fence), writes)
+        return self._keep(state, lambda known: replace(known, fence=self._target.fence), writes)
+
+    def _keep(self, state: State, change: Callable[[State], State], writes: Sequence[dict[str, Any]] = ()) -> State:
+        """Write items and the state after them, if the state is still the one that is known."""
+        changed = change(state)
+        if changed == state and not writes:
+            return state
+        after = replace(changed, version=state.version + 1)
+        put: dict[str, Any] = {
+            "TableName": FEEDS,
+            "Item": {**self._state_key, "version": {"N": str(after.version)}, "state": {"S": after.as_json()}},
+            "ConditionExpression": "version = :before" if state.version else "attribute_not_exists(version)",
+        }
+        if state.version:
+            put["ExpressionAttributeValues"] = {":before": {"N": str(state.version)}}
+        _, client_error = _errors()
+        with self._failures():
             try:
                 self._client.transact_write_items(TransactItems=[{"Put": put}, *writes])
             except self._client.exceptions.TransactionCanceledException as error:
-                # It may be another owner, or a call of our own that was thought lost: the state tells.
-                self._state()
-                raise SinkUnavailable(f"DynamoDB: {error}") from error
+                raise self._cancelled(error) from error
+            except client_error as error:
+                if error.response["Error"]["Code"] == "ValidationException":
+                    raise _WritesRefused(str(error)) from error
+                raise
         return after
+
+    def _cancelled(self, error: Any) -> Exception:
+        reasons = error.response.get("CancellationReasons", [])
+        refused = [index - 1 for index, one in enumerate(reasons) if index and one.get("Code") in _OF_A_ROW]
+        if refused:
+            return _WritesRefused(str(reasons[refused[0] + 1].get("Message") or error), refused)
+        # It may be another owner, or a call of our own that was thought lost: the state says which.
+        self._state()
+        return SinkUnavailable(f"DynamoDB: {error}")
+
+    @contextlib.contextmanager
+    def _failures(self) -> Generator[None, None, None]:
+        """Inside, a table that is not there is raised as `SinkEnded`, any other error as `SinkUnavailable`."""
+        _, client_error = _errors()
+        with _failures_as_unavailable():
+            try:
+                yield
+            except client_error as error:
+                if error.response["Error"]["Code"] == "ResourceNotFoundException":
+                    raise SinkEnded(self._gone) from error
+                raise
+
+    @property
+    def _gone(self) -> str:
+        return f"the table {self._table} is gone with all its items: RESYNC CHANGEFEED makes and fills it again"
+
+    @property
+    def _place(self) -> str:
+        return f"the table {self._table}"
 
     @property
     def _state_key(self) -> dict[str, Any]:
-        return {"feed_id": {"S": self._target.feed_id}}
+        return {FEED_KEY: {"S": self._target.feed_id}}
+
+    @property
+    def _owner_key(self) -> dict[str, Any]:
+        return owner_key(self._table)
 
 
 class DynamoSink:
@@ -218,6 +326,7 @@ class DynamoSink:
     keyword = "DYNAMODB"
     options: Mapping[str, str] = {
         "endpoint_url": "Where DynamoDB is, if it is not Amazon's: 'http://localhost:8000'.",
+        "take_over": "Whether the feed may take its table over from another feed; false.",
     }
     secrets: frozenset[str] = frozenset()
 
@@ -229,6 +338,7 @@ class DynamoSink:
                 f"{target.table} has no key that could name its items",
                 hint="name the columns that identify a row, as keys = 'a, b'",
             )
+        check_take_over(target)
         _library()
 
     def look_up(self, location: str, options: Mapping[str, Any]) -> None:
@@ -239,61 +349,47 @@ class DynamoSink:
         return DynamoDelivery(target)
 
     def forget(self, target: Target) -> None:
-        """Take away how far the feed was; the items stay."""
+        """Remove the state of the feed; the items stay, and another feed may have the table."""
+        _, table = _place(target)
         with (
-            _told_as_unavailable(),
+            _failures_as_unavailable(),
             contextlib.closing(_client(target)) as client,
             contextlib.suppress(client.exceptions.ResourceNotFoundException),
         ):
-            client.delete_item(TableName=FEEDS, Key={"feed_id": {"S": target.feed_id}})
+            kept = client.get_item(TableName=FEEDS, Key=owner_key(table), ConsistentRead=True).get("Item")
+            owner = None if kept is None else SinkOwner.from_json(kept["owner"]["S"])
+            if owner is not None and owner.feed_id == target.feed_id:
+                if owner.is_other(SinkOwner.of(target)):
+                    # It is delivered by another home, which goes on.
+                    return
+                client.delete_item(TableName=FEEDS, Key=owner_key(table))
+            client.delete_item(TableName=FEEDS, Key={FEED_KEY: {"S": target.feed_id}})
+            _forget_parked(client, target.feed_id)
 
 
-def _telling(told: Sequence[int], left: Mapping[int, str], newest: Mapping[str, int]) -> Any:
-    return lambda state: replace(state, told=state.told.with_events(told, left, newest))
+def _too_large(size: int) -> str | None:
+    return f"its item has more than {ITEM_BYTES:,} bytes, which DynamoDB does not store" if size > ITEM_BYTES else None
 
 
-def _left(state: _State) -> Mapping[int, str]:
-    """The refused events, which stay so."""
-    return state.told.refused
+def _parts(values: Iterable[T], most: int) -> Generator[list[T], None, None]:
+    """Yield values in lists of at most so many."""
+    left = iter(values)
+    while part := list(islice(left, most)):
+        yield part
 
 
-def _pieces(items: Mapping[str, dict[str, Any] | None]) -> Generator[list[str], None, None]:
-    """Keys that go in one transaction."""
-    piece: list[str] = []
-    size = 0
-    for key, item in items.items():
-        if piece and (len(piece) == _ITEMS or size + _size(item) > _PIECE_BYTES):
-            yield piece
-            piece, size = [], 0
-        piece.append(key)
-        size += min(_size(item), _ITEM_BYTES)
-    if piece:
-        yield piece
-
-
-def _size(item: dict[str, Any] | None) -> int:
-    return 0 if item is None else len(json.dumps(item, ensure_ascii=False, default=str).encode("utf-8", "replace"))
-
-
-def _value(value: Any, is_decimal: bool = False) -> dict[str, Any]:
-    """A value in DynamoDB's form; a number that it cannot hold is text."""
-    if value is None:
-        return {"NULL": True}
-    if isinstance(value, bool):
-        return {"BOOL": value}
-    if (
-        is_decimal
-        or isinstance(value, int)
-        or (isinstance(value, float) and (not value or _LEAST < abs(value) < _MOST))
-    ):
-        return {"N": str(value)}
-    if isinstance(value, list):
-        parts: list[Any] = value
-        return {"L": [_value(part) for part in parts]}
-    if isinstance(value, dict):
-        entries: dict[str, Any] = value
-        return {"M": {name: _value(part) for name, part in entries.items()}}
-    return {"S": str(value)}
+def _forget_parked(client: Any, feed_id: str) -> None:
+    """Remove the items of a feed's parked events."""
+    pages = client.get_paginator("scan").paginate(
+        TableName=FEEDS,
+        FilterExpression="begins_with(#k, :prefix)",
+        ExpressionAttributeNames={"#k": FEED_KEY},
+        ExpressionAttributeValues={":prefix": {"S": parked_prefix(feed_id)}},
+        ProjectionExpression="#k",
+        ConsistentRead=True,
+    )
+    for item in (item for page in pages for item in page["Items"]):
+        client.delete_item(TableName=FEEDS, Key=item)
 
 
 def _place(target: Target) -> tuple[str, str]:
@@ -304,6 +400,14 @@ def _place(target: Target) -> tuple[str, str]:
             hint="write it as 'dynamodb://eu-north-1/orders'",
         )
     return found[1], found[2]
+
+
+def _is_there(client: Any, table: str) -> bool:
+    try:
+        client.describe_table(TableName=table)
+    except client.exceptions.ResourceNotFoundException:
+        return False
+    return True
 
 
 def _make(client: Any, table: str, key: str) -> None:
@@ -320,9 +424,21 @@ def _make(client: Any, table: str, key: str) -> None:
 def _client(target: Target) -> Any:
     region, _ = _place(target)
     endpoint = target.options.get("endpoint_url")
-    with _told_as_unavailable():
-        return _library().client(
-            "dynamodb", region_name=region, endpoint_url=None if endpoint is None else str(endpoint)
+    boto3 = _library()
+    from botocore.config import Config
+
+    config = Config(
+        connect_timeout=_CONNECT_SECONDS,
+        read_timeout=_ANSWER_SECONDS,
+        retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
+        tcp_keepalive=True,
+    )
+    with _failures_as_unavailable():
+        return boto3.client(
+            "dynamodb",
+            region_name=region,
+            endpoint_url=None if endpoint is None else str(endpoint),
+            config=config,
         )
 
 
@@ -334,13 +450,18 @@ def _library() -> Any:
     return boto3
 
 
-@contextlib.contextmanager
-def _told_as_unavailable() -> Generator[None, None, None]:
-    """Inside, what DynamoDB or the way to it refuses is told as a sink tells it."""
+def _errors() -> tuple[type[Exception], Any]:
+    """Return the errors of the way to DynamoDB, and those that DynamoDB answers with."""
     _library()
     from botocore.exceptions import BotoCoreError, ClientError
 
+    return BotoCoreError, ClientError
+
+
+@contextlib.contextmanager
+def _failures_as_unavailable() -> Generator[None, None, None]:
+    """Inside, errors of DynamoDB or of the way to it are raised as `SinkUnavailable`."""
     try:
         yield
-    except (BotoCoreError, ClientError) as error:
+    except _errors() as error:
         raise SinkUnavailable(f"DynamoDB: {error}") from error

@@ -26,7 +26,9 @@ from headrace.intake.arrow import to_arrow
 from headrace.intake.reasons import BadValue
 from headrace.intake.table import TableContract
 from headrace.intake.values import converter
+from headrace.reading.access import Condition, find_access
 from headrace.reading.held_rows import HeldRows
+from headrace.reading.page import Wanted, read_page
 from headrace.state.state import BEGIN
 
 Row = Mapping[str, Any]
@@ -104,7 +106,7 @@ def _row_of(feed_id: str, batch: Batch, reason: str, attempts: int) -> Row:
 
 
 def find_parked(core: Core, feed_id: str | None = None, sequences: Sequence[int] | None = None) -> list[dict[str, Any]]:
-    """The parked events, of all feeds or of one, in order, without work for Spark."""
+    """Return the parked events, of all feeds or of one, in order, without work for Spark."""
     relations = core.relations()
     if PARKED not in relations:
         return []
@@ -112,8 +114,23 @@ def find_parked(core: Core, feed_id: str | None = None, sequences: Sequence[int]
     rows = HeldRows(state, schema.names).piece(BEGIN, state.count + 1).rows.to_pylist()
     chosen = [one for one in rows if feed_id is None or feed_of(core.catalog, one) == feed_id]
     if sequences is not None:
-        chosen = [one for one in chosen if one["sequence"] in set(sequences)]
+        wanted = set(sequences)
+        chosen = [one for one in chosen if one["sequence"] in wanted]
     return sorted(chosen, key=lambda one: (one["feed"], one["sequence"]))
+
+
+def page_parked(core: Core, name: str, feed_id: str, after: int, limit: int) -> list[dict[str, Any]]:
+    """Return a feed's first parked events after a sequence, found by the key of the table."""
+    relations = core.relations()
+    if PARKED not in relations:
+        return []
+    state, schema = relations[PARKED]
+    # A table of an earlier release has the feed's name alone.
+    by, value = ("feed_id", feed_id) if "feed_id" in schema.names else ("feed", name)
+    conditions = (Condition(by, "eq", value), Condition("sequence", "gt", after))
+    access = find_access((by, "sequence"), (), conditions, ())
+    assert access is not None
+    return read_page(state, schema, Wanted(access, True, conditions, tuple(schema.names), limit)).rows.to_pylist()
 
 
 def feed_of(catalog: Catalog, row: Row) -> str:

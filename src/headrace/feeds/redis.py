@@ -1,44 +1,59 @@
 """INTO REDIS: a hash for each key, and how far the feed is, in one MULTI ... EXEC with what was written.
 
 The state of a feed is watched while a batch is made ready: if somebody else changes it meanwhile, nothing is written.
+So is the record of the feed that owns the hashes: each prefix has one, which alone writes and removes them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
-from collections.abc import Callable, Generator, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
-from urllib.parse import urlsplit
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, urlsplit
 
 import orjson
+import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from headrace.errors import FeedError
 from headrace.feeds.batch import Batch, Mark
 from headrace.feeds.delivered import DeliveredSequences
-from headrace.feeds.json_events import key_texts
-from headrace.feeds.progress import further
-from headrace.feeds.sink import Delivery, SinkEnded, SinkUnavailable, Target
+from headrace.feeds.keyed import KeyedEvents, Parked, keys_of, refused_by_key
+from headrace.feeds.redis_state import (
+    STATE,
+    State,
+    owner_key,
+    prefix_of,
+    read_state,
+    state_json,
+    state_key,
+)
+from headrace.feeds.sink import Delivery, EventsRefused, SinkEnded, SinkUnavailable, Target
+from headrace.feeds.sink_owner import SinkOwner, check_take_over, refuse_former, refuse_second
 from headrace.json_forms import json_column
+
+T = TypeVar("T")
 
 _EXAMPLE = "redis://host:6379/0"
 _SCAN_COUNT = 1_000
 _SPECIAL = str.maketrans({letter: f"\\{letter}" for letter in "\\*?[]^-"})
-
-
-@dataclass(frozen=True)
-class _State:
-    """What Redis knows of a feed."""
-
-    fence: int = 0
-    mark: Mark | None = None
-    told: DeliveredSequences = field(default_factory=DeliveredSequences)
-    scanning: bool = False
-
-    def at(self, mark: Mark) -> _State:
-        return self if self.mark is not None and not further(mark, self.mark) else replace(self, mark=mark)
+# A server that says nothing for so long is away; a client that tried again by itself would wait for it several times.
+_ANSWER_SECONDS = 30.0
+_CONNECT_SECONDS = 10.0
+# The largest value, where the server does not say what its proto-max-bulk-len is.
+_MOST_BYTES = 512 * 1024 * 1024
+# Parameters of a URL that the client takes, but for those that name another server.
+_PARAMETERS = frozenset(
+    {
+        *("db", "client_name", "health_check_interval", "max_connections", "protocol", "retry_on_timeout"),
+        *("socket_connect_timeout", "socket_keepalive", "socket_read_size", "socket_timeout", "timeout"),
+        *("ssl_ca_certs", "ssl_ca_path", "ssl_cert_reqs", "ssl_certfile", "ssl_check_hostname", "ssl_ciphers"),
+        *("ssl_keyfile", "ssl_min_version", "username", "password"),
+    }
+)
 
 
 class RedisDelivery:
@@ -49,106 +64,193 @@ class RedisDelivery:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._prefix = f"{target.options.get('key_prefix', '')}{target.table}:".encode()
+        self._prefix = prefix_of(target)
         self._ttl = _ttl(target)
-        self._state_key = f"headrace:feed:{target.feed_id}"
-        # The keys that a scan under way has told.
-        self._scan_key = f"{self._state_key}:scan"
+        self._state_key = state_key(target)
+        self._owner_key = owner_key(target)
+        # The keys that a scan under way has written, and by key the sequences of parked events.
+        _, self._scan_key, self._parked_key = _names_of(self._state_key)
         self._client = _client(target)
         try:
-            # From now on, whoever owned the feed before ends.
-            self._change(lambda state, _: replace(state, fence=target.fence))
+            self._take_over()
+            self._most_bytes = self._largest_value()
         except BaseException:
             self.close()
             raise
 
     def known_mark(self) -> Mark | None:
-        """How far Redis knows the feed to be."""
-        with _told_as_unavailable():
-            return self._owned(self._client.get(self._state_key)).mark
+        """Return the mark that Redis keeps."""
+        with _failures_as_unavailable():
+            return self._owned(self._client).mark
 
     def deliver(self, batch: Batch) -> None:
         """Write the newest row of each key, and how far the feed is, all at once."""
-        self._change(lambda state, pipe: self._write(batch, state, pipe))
+        refused = self._change(
+            lambda state, parked, pipe: self._write(batch, state, parked, pipe),
+            lambda state: keys_of(batch) if state.has_parked else (),
+        )
+        if refused:
+            raise EventsRefused(refused)
 
     def resolved(self, mark: Mark, epoch_committed_at: float) -> None:
-        """Keep that all up to a mark was told."""
-        self._change(lambda state, _: state.at(mark))
+        """Keep that all up to a mark was delivered."""
+        self._change(lambda state, _, __: (state.at(mark), None))
+
+    def give_up(self, sequences: Collection[int]) -> None:
+        """Move refused events, which are parked by now, from the feed's state to a hash of which batches read parts."""
+
+        def move(state: State, parked: Parked, pipe: Any) -> tuple[State, None]:
+            found = refused_by_key(state.told, sequences)
+            for key, numbers in found.items():
+                pipe.hset(self._parked_key, key, json.dumps(sorted({*parked.get(key, ()), *numbers})))
+            told = state.told.give_up(sequences)
+            return replace(state, told=told, has_parked=state.has_parked or bool(found)), None
+
+        self._change(move, lambda state: refused_by_key(state.told, sequences))
 
     def begin_scan(self, columns: StructType) -> None:
-        """Remember from here on which keys are told."""
+        """Remember from here on which keys are written."""
 
-        def begin(state: _State, pipe: Any) -> _State:
-            pipe.unlink(self._scan_key)
-            # Older events that were left out say nothing any more.
-            return replace(state, told=DeliveredSequences(state.told.highest), scanning=True)
+        def begin(state: State, _: Parked, pipe: Any) -> tuple[State, None]:
+            # The scan has what came of older events that were refused.
+            pipe.unlink(self._scan_key, self._parked_key)
+            return replace(state, told=DeliveredSequences(state.told.highest), scanning=True, has_parked=False), None
 
         self._change(begin)
 
     def end_scan(self, mark: Mark) -> None:
-        """Take away the keys of the table that the scan has not told, some at a time, and then forget the scan."""
-        with _told_as_unavailable():
-            scanning = self._owned(self._client.get(self._state_key)).scanning
+        """Remove the hashes of the prefix that the scan has not written, some at a time, and then forget the scan."""
+        with _failures_as_unavailable():
+            scanning = self._owned(self._client).scanning
             cursor = 0
             while scanning:
-                cursor, keys = self._client.scan(cursor, self._prefix.decode().translate(_SPECIAL) + "{*", _SCAN_COUNT)
-                told = self._client.smismember(self._scan_key, keys) if keys else []
-                stale = [key for key, known in zip(keys, told, strict=True) if not known]
+                cursor, keys = self._client.scan(cursor, self._prefix.decode().translate(_SPECIAL) + '{"*', _SCAN_COUNT)
+                written = self._client.smismember(self._scan_key, keys) if keys else []
+                stale = [key for key, known in zip(keys, written, strict=True) if not known]
                 if stale:
-                    self._change(lambda state, pipe, stale=stale: pipe.unlink(*stale) and state)
+                    self._change(lambda state, _, pipe, stale=stale: (pipe.unlink(*stale) and state, None))
                 scanning = cursor != 0
 
-        def end(state: _State, pipe: Any) -> _State:
+        def end(state: State, _: Parked, pipe: Any) -> tuple[State, None]:
             pipe.unlink(self._scan_key)
             told = state.told if state.told.highest is not None else DeliveredSequences(mark.sequence)
-            return replace(state.at(mark), told=told, scanning=False)
+            return replace(state.at(mark), told=told, scanning=False), None
 
         self._change(end)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._client.close()
 
-    def _write(self, batch: Batch, state: _State, pipe: Any) -> _State:
-        numbers = batch.sequences
-        if len(batch) and state.told.highest is None and not state.scanning and numbers[0] > 1:
-            raise SinkEnded("Redis no longer has what was told to it: RESYNC CHANGEFEED tells all rows anew")
-        due = state.told.lacks(numbers)
-        newest = {key: index for index, key in enumerate(key_texts(batch)) if due[index]}
-        rows = _rows(batch, list(newest.values()))
-        for key, index in newest.items():
-            name = self._prefix + key
+    def _write(self, batch: Batch, state: State, parked: Parked, pipe: Any) -> tuple[State, dict[int, str]]:
+        if len(batch) and state.told.highest is None and not state.scanning and batch.sequences[0] > 1:
+            raise SinkEnded("Redis no longer has what was delivered to it: RESYNC CHANGEFEED delivers all rows again")
+        events = KeyedEvents.of(batch, state.told, parked)
+        rows = _Rows(batch, events.written.values())
+        events.refuse_all(lambda index: self._reason_to_refuse(batch, rows, index))
+        for key, index in events.written.items():
+            name = self._prefix + key.encode()
             pipe.unlink(name)
             if batch.operations[index] != "DELETE":
-                pipe.hset(name, mapping=next(rows))
+                pipe.hset(name, mapping=rows[index])
                 if self._ttl is not None:
                     pipe.expire(name, self._ttl)
                 if state.scanning:
                     pipe.sadd(self._scan_key, name)
-        return replace(state.at(batch.after), told=state.told.with_events(numbers))
+        for key in parked:
+            left = events.still_parked(key)
+            if left:
+                pipe.hset(self._parked_key, key, json.dumps(left))
+            else:
+                pipe.hdel(self._parked_key, key)
+        told = events.delivered(state.told, events.events)
+        return replace(state.at(events.mark), told=told), events.refused
 
-    def _change(self, work: Callable[[_State, Any], _State]) -> None:
-        """Do some work and keep the state that it leaves, both or none; again if somebody came in between."""
+    def _reason_to_refuse(self, batch: Batch, rows: _Rows, index: int) -> str | None:
+        if batch.operations[index] == "DELETE":
+            return None
+        size = max(map(_size, rows[index].values()))
+        if size <= self._most_bytes:
+            return None
+        return f"a value of it has {size:,} bytes, and this Redis takes {self._most_bytes:,}"
+
+    def _largest_value(self) -> int:
+        """Return how many bytes a value may have; a server that does not tell its settings has the usual one."""
         redis = _library()
-        with _told_as_unavailable():
+        try:
+            with _failures_as_unavailable(redis.ResponseError):
+                return int(self._client.config_get("proto-max-bulk-len")["proto-max-bulk-len"])
+        except (redis.ResponseError, KeyError, ValueError):
+            return _MOST_BYTES
+
+    def _take_over(self) -> None:
+        """Become the owner of the prefix and of the feed: from now on, whoever was that before ends."""
+        redis, target = _library(), self._target
+        with _failures_as_unavailable():
             while True:
                 with self._client.pipeline(transaction=True) as pipe:
-                    pipe.watch(self._state_key)
-                    before = self._owned(pipe.get(self._state_key))
+                    pipe.watch(self._state_key, self._owner_key)
+                    kept, found = pipe.mget(self._state_key, self._owner_key)
+                    owner, state = SinkOwner.from_json(found), read_state(kept)
+                    takes_over = refuse_second(owner, target, self._place)
+                    self._refuse_later(state)
                     pipe.multi()
-                    after = work(before, pipe)
-                    pipe.set(self._state_key, _json(after))
+                    if takes_over and owner is not None:
+                        # What either feed delivered before is not what the hashes hold from now on.
+                        state = State()
+                        pipe.unlink(*_names_of(f"{STATE}{owner.feed_id}"))
+                    pipe.set(self._state_key, state_json(replace(state, fence=target.fence)))
+                    pipe.set(self._owner_key, SinkOwner.of(target).as_json())
                     try:
                         pipe.execute()
                     except redis.WatchError:
                         continue
                     return
 
-    def _owned(self, kept: bytes | None) -> _State:
-        state = _state(kept)
+    def _change(
+        self,
+        work: Callable[[State, Parked, Any], tuple[State, T]],
+        keys: Callable[[State], Collection[str]] = lambda _: (),
+    ) -> T:
+        """Do some work and keep the state that it leaves, both or none; again if somebody came in between.
+
+        The work is given the parked events of the keys that are asked for.
+        """
+        redis = _library()
+        with _failures_as_unavailable():
+            while True:
+                with self._client.pipeline(transaction=True) as pipe:
+                    pipe.watch(self._state_key, self._owner_key)
+                    before = self._owned(pipe)
+                    parked = self._read_parked(pipe, list(dict.fromkeys(keys(before))))
+                    pipe.multi()
+                    after, result = work(before, parked, pipe)
+                    pipe.set(self._state_key, state_json(after))
+                    try:
+                        pipe.execute()
+                    except redis.WatchError:
+                        continue
+                    return result
+
+    def _read_parked(self, pipe: Any, keys: Sequence[str]) -> Parked:
+        found = pipe.hmget(self._parked_key, keys) if keys else []
+        return {key: json.loads(one) for key, one in zip(keys, found, strict=True) if one is not None}
+
+    def _owned(self, connection: Any) -> State:
+        """Return the state of the feed; `SinkEnded` if another feed or another process delivers by now."""
+        kept, found = connection.mget(self._state_key, self._owner_key)
+        refuse_former(SinkOwner.from_json(found), self._target, self._place)
+        state = read_state(kept)
+        self._refuse_later(state)
+        return state
+
+    @property
+    def _place(self) -> str:
+        return f"the hashes {self._prefix.decode()}*"
+
+    def _refuse_later(self, state: State) -> None:
         if state.fence > self._target.fence:
             raise SinkEnded(f"another process, with the number {state.fence}, delivers this feed now")
-        return state
 
 
 class RedisSink:
@@ -156,30 +258,22 @@ class RedisSink:
 
     keyword = "REDIS"
     options: Mapping[str, str] = {
-        "key_prefix": "What stands before 'table:key' in the name of each hash; nothing if nobody says.",
-        "ttl": "After how many seconds a hash goes that was not written again; never if nobody says.",
+        "key_prefix": "The beginning of the name of each hash, before 'table:key'; nothing by default.",
+        "ttl": "After how many seconds a hash goes that was not written again; never by default.",
         "password": "The password of the user in the URL, by reference.",
+        "take_over": "Whether the feed may take the hashes of its prefix over from another feed; false.",
     }
     secrets = frozenset({"password"})
 
     def check(self, target: Target) -> None:
         """Refuse what is no URL of a Redis, and a relation without a key."""
-        try:
-            url = urlsplit(target.location)
-            url.port  # noqa: B018
-            right = url.scheme in ("redis", "rediss") and bool(url.hostname)
-            right = right and (url.path.strip("/") or "0").isdecimal()
-        except ValueError:
-            right = False
-        if not right:
-            raise FeedError(
-                "a feed into Redis needs the URL of a database", hint=f"write it as '{_EXAMPLE}', or rediss:// for TLS"
-            )
+        _check_url(target.location)
         if not target.has_key:
             raise FeedError(
                 f"{target.table} has no key that could name its hashes",
                 hint="name the columns that identify a row, as keys = 'a, b'",
             )
+        check_take_over(target)
         _ttl(target)
         _library()
 
@@ -191,24 +285,66 @@ class RedisSink:
         return RedisDelivery(target)
 
     def forget(self, target: Target) -> None:
-        """Take away how far the feed was; the hashes stay."""
-        state = f"headrace:feed:{target.feed_id}"
-        with _told_as_unavailable(), contextlib.closing(_client(target)) as client:
-            client.unlink(state, f"{state}:scan")
+        """Remove the state of the feed; the hashes stay, and another feed may have them."""
+        state, place = state_key(target), owner_key(target)
+        with _failures_as_unavailable(), contextlib.closing(_client(target)) as client:
+            owner = SinkOwner.from_json(client.get(place))
+            if owner is not None and owner.feed_id == target.feed_id:
+                if owner.is_other(SinkOwner.of(target)):
+                    # It is delivered by another home, which goes on.
+                    return
+                client.unlink(place)
+            client.unlink(*_names_of(state))
 
 
-def _rows(batch: Batch, indexes: list[int]) -> Generator[dict[str, bytes | str], None, None]:
-    """The fields of each row that is there, in order: text as it is, all else as JSON; NULL is no field."""
-    there = [index for index in indexes if batch.operations[index] != "DELETE"]
-    if not there:
-        return
-    rows = batch.rows.take(there)
-    names = rows.column_names
-    columns = [[_field(value) for value in json_column(column)] for column in rows.columns]
-    for values in zip(*columns, strict=True):
-        fields = {name: value for name, value in zip(names, values, strict=True) if value is not None}
-        # A hash is there as long as it has a field.
-        yield fields or {"": ""}
+class _Rows:
+    """The fields of rows by their index in a batch: text as it is, all else as JSON; NULL is no field."""
+
+    def __init__(self, batch: Batch, chosen: Collection[int]) -> None:
+        self._batch = batch
+        self._made: dict[int, dict[str, bytes | str]] = {}
+        self._make([index for index in chosen if batch.operations[index] != "DELETE"])
+
+    def __getitem__(self, index: int) -> dict[str, bytes | str]:
+        if index not in self._made:
+            self._make([index])
+        return self._made[index]
+
+    def _make(self, indexes: Sequence[int]) -> None:
+        rows = self._batch.rows.take(pa.array(indexes, pa.int64()))
+        columns = [[_field(value) for value in json_column(column)] for column in rows.columns]
+        for index, values in zip(indexes, zip(*columns, strict=True), strict=True):
+            fields = {name: value for name, value in zip(rows.column_names, values, strict=True) if value is not None}
+            # A hash is there as long as it has a field.
+            self._made[index] = fields or {"": ""}
+
+
+def _check_url(location: str) -> None:
+    try:
+        url = urlsplit(location)
+        url.port  # noqa: B018
+        right = url.scheme in ("redis", "rediss") and bool(url.hostname)
+        right = right and (url.path.strip("/") or "0").isdecimal()
+    except ValueError:
+        right, url = False, urlsplit("")
+    if not right:
+        raise FeedError(
+            "a feed into Redis needs the URL of a database", hint=f"write it as '{_EXAMPLE}', or rediss:// for TLS"
+        )
+    for name, _ in parse_qsl(url.query, keep_blank_values=True):
+        if name not in _PARAMETERS:
+            raise FeedError(
+                f"the URL of a Redis has no parameter {name[:60]!r}", hint=f"there are {', '.join(sorted(_PARAMETERS))}"
+            )
+
+
+def _names_of(state: str) -> tuple[str, str, str]:
+    """Return the names of a feed's state, of the keys that its scan has written, and of its parked events."""
+    return state, f"{state}:scan", f"{state}:parked"
+
+
+def _size(value: bytes | str) -> int:
+    return len(value) if isinstance(value, bytes) or value.isascii() else len(value.encode())
 
 
 def _field(value: Any) -> bytes | str | None:
@@ -227,22 +363,13 @@ def _ttl(target: Target) -> int | None:
     return int(text)
 
 
-def _json(state: _State) -> bytes:
-    mark = None if state.mark is None else asdict(state.mark)
-    kept = {"fence": state.fence, "mark": mark, "told": state.told.as_json(), "scanning": state.scanning}
-    return json.dumps(kept).encode()
-
-
-def _state(kept: bytes | None) -> _State:
-    if kept is None:
-        return _State()
-    read = json.loads(kept)
-    mark = None if read["mark"] is None else Mark.stored(**read["mark"])
-    return _State(read["fence"], mark, DeliveredSequences.from_json(read["told"]), read["scanning"])
-
-
 def _client(target: Target) -> Any:
-    given: dict[str, Any] = {"socket_timeout": 60, "socket_connect_timeout": 10}
+    given: dict[str, Any] = {
+        "socket_timeout": _ANSWER_SECONDS,
+        "socket_connect_timeout": _CONNECT_SECONDS,
+        "socket_keepalive": True,
+        "retry": importlib.import_module("redis.retry").Retry(importlib.import_module("redis.backoff").NoBackoff(), 0),
+    }
     password = target.options.get("password")
     if password is not None:
         given["password"] = str(password)
@@ -258,9 +385,14 @@ def _library() -> Any:
 
 
 @contextlib.contextmanager
-def _told_as_unavailable() -> Generator[None, None, None]:
-    """Inside, what Redis refuses is told as a sink tells it: whoever can mend it does, and it is tried again."""
+def _failures_as_unavailable(*but: type[Exception]) -> Generator[None, None, None]:
+    """Inside, errors of Redis or of the way to it are raised as `SinkUnavailable`, but for some kinds.
+
+    None of them is about a row: a value that is too large, the one thing that Redis finds fault with, is never sent.
+    """
     try:
         yield
+    except but:
+        raise
     except _library().RedisError as error:
         raise SinkUnavailable(f"Redis: {error}") from error

@@ -21,6 +21,7 @@ from headrace.errors import FeedUnavailable, HeadraceError, HomeBroken, HomeClos
 from headrace.feeds.batch import NOWHERE, Mark
 from headrace.feeds.blocked import Blocked
 from headrace.feeds.filter import RowFilter
+from headrace.feeds.home_id import home_id
 from headrace.feeds.kept import Kept, reader_name
 from headrace.feeds.options import FeedOptions
 from headrace.feeds.parked import park
@@ -206,7 +207,7 @@ class Runner:
                 hint="DROP CHANGEFEED, or create the relation again and RESUME CHANGEFEED",
             )
         relation = core.catalog.get(feed.table)
-        self._target = target = target_of(feed, self._sink, relation, self._fence)
+        self._target = target = target_of(feed, self._sink, relation, self._fence, home_id(core.path))
         self._blocked.clear()
         core.check_owner()
         # Before the sink is reached for the first time: what it is to have must not expire meanwhile.

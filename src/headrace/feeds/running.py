@@ -16,6 +16,7 @@ from headrace.epoch.core import Core
 from headrace.epoch.loop import Loop
 from headrace.epoch.runners import Runners
 from headrace.errors import FeedError, FeedUnavailable, HeadraceError
+from headrace.feeds.home_id import home_id
 from headrace.feeds.kept import reader_name
 from headrace.feeds.options import read_options
 from headrace.feeds.progress import ProgressFiles
@@ -69,7 +70,8 @@ class Feeds:
             return
         target = None
         try:
-            target = target_of(feed, sink, catalog.relations.get(feed.table), self._fence)
+            own_id = home_id(self._loop.core.path)
+            target = target_of(feed, sink, catalog.relations.get(feed.table), self._fence, own_id)
             sink.forget(target)
         except Exception as error:
             # It is dropped; what its sink still has of it is in nobody's way.

@@ -30,6 +30,8 @@ class Target:
     has_key: bool
     # The number of the owner of the home: higher than that of all before it.
     fence: int = 0
+    # The id of the home; one that was restored from a backup has another.
+    home: str = ""
 
 
 class SinkUnavailable(Exception):

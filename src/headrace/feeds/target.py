@@ -39,7 +39,7 @@ def location_referred_to(location: str) -> str:
     return referred_to(_LOCATION, location, FeedError, _THEN) if is_referred(location) else location
 
 
-def target_of(feed: Feed, sink: Sink, relation: Relation | None, fence: int = 0) -> Target:
+def target_of(feed: Feed, sink: Sink, relation: Relation | None, fence: int = 0, home: str = "") -> Target:
     """What the sink of a feed is given; of a relation that is gone, its name alone."""
     columns = relation.schema if relation is not None else StructType([])
     key = (_named_key(feed, sink, columns) or key_of(relation)) if relation is not None else ()
@@ -57,6 +57,7 @@ def target_of(feed: Feed, sink: Sink, relation: Relation | None, fence: int = 0)
         key or tuple(columns.names),
         bool(key),
         fence,
+        home,
     )
 
 

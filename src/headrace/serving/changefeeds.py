@@ -12,8 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from headrace.errors import RelationNameError
 from headrace.feeds.define import replay_parked
-from headrace.feeds.parked import discard, find_parked
+from headrace.feeds.parked import discard, find_parked, page_parked
 from headrace.feeds.running import shown
+from headrace.feeds.sinks import SINKS
 from headrace.json_forms import json_form, json_rows
 from headrace.serving.definition_routes import (
     DEFINING,
@@ -38,7 +39,6 @@ from headrace.serving.problems import invalid
 from headrace.serving.rows import JSON
 from headrace.serving.service import Service
 from headrace.serving.source_limits import refuse_unlisted
-from headrace.sql.feed_statements import FEED_SINKS
 from headrace.sql.statements import AlterFeed, CreateFeed, FeedAction
 from headrace.statements.audited import noted_parked
 
@@ -196,9 +196,8 @@ async def parked(
     """The parked events of a changefeed, in order."""
 
     def page() -> list[dict[str, Any]]:
-        feed_id = _one(service, name)["id"]
-        found = [one for one in find_parked(service.engine.core, feed_id) if one["sequence"] > after]
-        return json_form(found[:limit])
+        feed = _one(service, name)
+        return json_form(page_parked(service.engine.core, feed["name"], feed["id"], after, limit))
 
     return JSONResponse(await run_in_threadpool(page))
 
@@ -240,7 +239,8 @@ def _action(name: str, verb: Literal["pause", "resume", "resync", "drop"]) -> Fe
 
 def _statement(sent: NewFeed) -> CreateFeed:
     """The statement that a body stands for, held to what the text of one is held to."""
-    refuse_misnamed(sent.name, ("sink", sent.sink, FEED_SINKS), sent.location, "it does not say where the events go")
+    sinks = [one.keyword for one in SINKS.values()]
+    refuse_misnamed(sent.name, ("sink", sent.sink, sinks), sent.location, "it does not say where the events go")
     return CreateFeed(
         sql="",
         line=1,

@@ -23,6 +23,7 @@ _PORTS = {
     "rediss": 6379,
 }
 _POSTGRES = ("postgresql", "postgres")
+_REDIS = ("redis", "rediss")
 
 # Parameters of a URL, or the last words of an option, whose value is the path of a file.
 _FILES = frozenset(
@@ -75,6 +76,9 @@ def _places(connector: str, location: str) -> list[str]:
     asked = parse_qsl(url.query, keep_blank_values=True)
     # Of a database the URL may name files too: a key, and who signs certificates.
     files = [value for name, value in asked if name in _FILES and value]
+    if url.scheme in _REDIS and any(name == "db" for name, _ in asked):
+        # It goes before the database in the path.
+        raise _refused(location)
     if url.scheme not in _POSTGRES:
         return [location, *files] if location else []
     for name, _ in asked:

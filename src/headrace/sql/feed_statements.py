@@ -8,7 +8,6 @@ from headrace.sql.reader import Reader
 from headrace.sql.source_statements import option_name, read_condition, read_options, read_place
 from headrace.sql.syntax import AlterFeed, CreateFeed, DeadLetterVerb, FeedAction, FeedVerb, ParkedAction
 
-FEED_SINKS = ("KAFKA", "WEBHOOK", "POSTGRES", "REDIS", "DYNAMODB", "FILES")
 FEED_FORM = (
     "CREATE CHANGEFEED [IF NOT EXISTS] f FOR TABLE x INTO KAFKA | WEBHOOK | POSTGRES | REDIS | FILES | ... 'where' "
     "[WITH (option = value, ...)]"
@@ -22,7 +21,7 @@ _ACTION_FORMS: Mapping[FeedVerb, str] = {
 
 
 def read_create_feed(reader: Reader, sql: str, line: int, column: int) -> CreateFeed:
-    """What stands after CHANGEFEED; which options a sink has is for the sink to say."""
+    """Read what stands after CHANGEFEED; which sinks there are, and their options, is for the sinks to say."""
     reader.form = FEED_FORM
     if_not_exists = reader.accept("IF", "NOT", "EXISTS")
     if reader.at("FOR", "TABLE"):
@@ -34,7 +33,7 @@ def read_create_feed(reader: Reader, sql: str, line: int, column: int) -> Create
         reader.accept("VIEW")
     table = reader.relation("table or view").name
     reader.expect("INTO")
-    sink, location = read_place(reader, FEED_SINKS, "it does not say where the events go")
+    sink, location = read_place(reader, (), "it does not say where the events go")
     options = read_options(reader, modes=False) if reader.accept("WITH") else {}
     reader.expect_end()
     return CreateFeed(

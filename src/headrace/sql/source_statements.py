@@ -119,10 +119,10 @@ def read_replay_source(reader: Reader, sql: str, line: int, column: int) -> Repl
 
 
 def read_place(reader: Reader, kinds: Sequence[str], missing: str) -> tuple[str, str]:
-    """The kind of a source or a sink, in lower case, and the string that says where it is."""
+    """Return the kind of a source or a sink, in lower case, and its location; any word is a kind if none are given."""
     kind = reader.keyword()
-    if kind not in kinds:
-        raise reader.expected(*kinds)
+    if not kind or (kinds and kind not in kinds):
+        raise reader.expected(*(kinds or ("the kind of a sink, such as KAFKA or POSTGRES",)))
     reader.index += 1
     location = reader.string("where it is, as a string")
     if not location.strip():
