@@ -163,9 +163,10 @@ def test_what_is_done_with_letters_is_in_the_audit_trail_by_whatever_means(tmp_p
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             asked = {"discard": {"ids": ["001", "002"]}, "replay": {"ids": ["gone"]}, "gone/replay": {}}
             answers = [await client.post(f"/v1/dead-letters/{path}", json=sent) for path, sent in asked.items()]
+            answers.append(await client.get("/v1/dead-letters/gone%0A%07"))
             return [one.status_code for one in answers]
 
-    assert asyncio.run(ask()) == [200, 404, 404]
+    assert asyncio.run(ask()) == [200, 404, 404, 404]
     entries = [(one["what"], one["outcome"]) for one in Audit(tmp_path).entries()]
     assert entries == [
         ("DEAD LETTER ACTION verb=discard", "done"),

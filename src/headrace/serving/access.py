@@ -55,7 +55,7 @@ def _anybody(_: Access) -> bool:
 # By path, the methods, and who may use them; what no line covers is for administrators. Where anybody may, the route
 # itself judges by the relations that are named, or tells nothing of any.
 _RULES: Sequence[tuple[re.Pattern[str], frozenset[str], Judge]] = [
-    (re.compile(path), frozenset(methods), judge)
+    (re.compile(path, re.DOTALL), frozenset(methods), judge)
     for path, methods, judge in (
         (r"/(healthz|readyz|openapi\.json)", _READING, _anybody),
         (r"/(v1/session|auth/(login|callback|logout))", {"GET", "POST", "DELETE"}, _anybody),

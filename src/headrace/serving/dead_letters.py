@@ -22,9 +22,11 @@ from headrace.serving.openapi import NAME_LENGTH, ReceiptBody, body, refusals
 from headrace.serving.problems import invalid
 from headrace.serving.rows import JSON
 from headrace.serving.service import Service
+from headrace.serving.text_paths import register_text_paths
 from headrace.sources.dead_letters import Filter, discard, find_letters, refuse_unknown, replay
 from headrace.statements.audited import noted_letters
 
+register_text_paths()
 router = APIRouter(tags=["sources"])
 
 _ID_LENGTH = 10_000
@@ -95,7 +97,7 @@ async def dead_letters(
     return JSONResponse(await run_in_threadpool(page))
 
 
-@router.get("/v1/dead-letters/{id:path}", response_model=LetterBody, responses=refusals(404, 422, 503))
+@router.get("/v1/dead-letters/{id:text}", response_model=LetterBody, responses=refusals(404, 422, 503))
 async def dead_letter(id: LetterId, service: OfService) -> Response:  # noqa: A002 - as the column is called
     """One dead letter."""
     (found,) = await run_in_threadpool(_letters, service, Chosen(ids=[id]))
@@ -123,7 +125,7 @@ async def act(verb: Literal["replay", "discard"], request: Request, service: OfS
 
 
 @router.post(
-    "/v1/dead-letters/{id:path}/replay",
+    "/v1/dead-letters/{id:text}/replay",
     response_model=ReceiptBody,
     responses=refusals(400, 404, 408, 413, 422, 429, 503),
     openapi_extra=body(Edited.model_json_schema(), JSON, description="What the record should have been."),

@@ -23,6 +23,7 @@ from headrace.serving.data.shown import Shown, ShownRelations
 from headrace.serving.problems import Refusal
 from headrace.serving.rights import caller_of
 from headrace.serving.service import Service
+from headrace.serving.text_paths import register_text_paths
 from headrace.settings import Settings
 
 
@@ -67,9 +68,10 @@ def install(app: FastAPI) -> None:
 
     They are described by data/openapi.py, with the columns of each relation.
     """
+    register_text_paths()
     app.router.routes[:0] = [
         _FirstRoute("/v1/data/{relation}", rows),
-        _FirstRoute("/v1/data/{relation}/{key:path}", row),
+        _FirstRoute("/v1/data/{relation}/{key:text}", row),
     ]
 
 
