@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from headrace.storage.objects import Location
 from tests.object_store import ObjectStore
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from tests.feed_receiver import Receiver
 
 _UNIT = Path(__file__).parent / "unit"
+# The time of an example says something about the machine, and nothing about what is tested.
+settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("steady")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
