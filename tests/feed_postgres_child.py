@@ -56,14 +56,14 @@ def main() -> None:
 
     try:
         delivery = delivery_of(told["location"], told["fence"], told["mode"], step)
-        number = (delivery.known_mark() or Mark(0, 0, 0)).sequence
+        number = (delivery.known_mark() or Mark(0, None, 0)).sequence
         while number < BATCHES * SIZE:
             delivery.deliver(batch_after(number, told["mode"]))
             number += SIZE
         if told["scan"]:
             delivery.begin_scan(ITEMS)
             delivery.deliver(batch_after(number, scan=True))
-            delivery.end_scan(Mark(10_000, 0, number + SIZE))
+            delivery.end_scan(Mark(10_000, None, number + SIZE))
     except SinkUnavailable:
         try:
             # As the runner does: the same once more.

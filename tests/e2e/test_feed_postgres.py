@@ -157,7 +157,7 @@ def test_a_key_of_a_view_may_be_null(database: Database) -> None:
     assert database.rows("by_kind") == [("a", 5)]
     again.begin_scan(columns)
     again.deliver(batch_of([("INSERT", {"kind": None, "n": 9})], 7, scan=True, **parts))
-    again.end_scan(Mark(9, 0, 7))
+    again.end_scan(Mark(9, None, 7))
     assert database.rows("by_kind") == [(None, 9)]
 
 
@@ -165,7 +165,7 @@ def test_a_scan_takes_the_place_of_all_rows_at_once(database: Database) -> None:
     delivery = database.open(options={"indexes": "name DESC"})
     delivery.begin_scan(ITEMS)
     delivery.deliver(batch_of([("INSERT", item(number)) for number in range(2000)], scan=True))
-    delivery.end_scan(Mark(2000, 0, 2000))
+    delivery.end_scan(Mark(2000, None, 2000))
     database.run("CREATE VIEW {0}.names AS SELECT name FROM {0}.items")
     seen: set[int] = set()
     done = threading.Event()
@@ -185,15 +185,15 @@ def test_a_scan_takes_the_place_of_all_rows_at_once(database: Database) -> None:
         delivery.close()
         delivery = database.open(fence=1, options={"indexes": "name DESC"})
         assert database.run("SELECT count(*) FROM {}.items") == [(2000,)]
-        delivery.end_scan(Mark(5001, 0, 5000))
-        delivery.end_scan(Mark(5001, 0, 5000))
+        delivery.end_scan(Mark(5001, None, 5000))
+        delivery.end_scan(Mark(5001, None, 5000))
     finally:
         done.set()
         reader.join()
     assert seen <= {2000, 3000}
     assert [row[0] for row in database.rows()] == list(range(1000, 4000))
     assert database.run("SELECT count(*) FROM {}.names") == [(3000,)]
-    assert delivery.known_mark() == Mark(5001, 0, 5000)
+    assert delivery.known_mark() == Mark(5001, None, 5000)
     runs = database.run("SELECT kind, state, events, written, deleted FROM {}.headrace_feed_runs ORDER BY run_id")
     # Of the second scan, 1000 rows are as they were.
     assert ("resync", "success", 2000, 2000, 0) in runs
@@ -233,7 +233,7 @@ def test_a_database_that_has_lost_it_all_says_so(database: Database) -> None:
         database.open().deliver(batch_of([("INSERT", item(7))], 7))
     delivery = database.open(fence=1)
     delivery.begin_scan(ITEMS)
-    delivery.end_scan(Mark(8, 0, 7))
+    delivery.end_scan(Mark(8, None, 7))
     delivery.deliver(batch_of([("INSERT", item(8))], 8))
     assert [row[0] for row in database.rows()] == [8]
 
@@ -259,6 +259,6 @@ def test_a_feed_that_is_made_anew_begins_anew(database: Database) -> None:
 
 def test_how_fresh_a_table_is(database: Database) -> None:
     delivery = database.open()
-    delivery.resolved(Mark(7, 0, 0), 1_800_000_000.0)
+    delivery.resolved(Mark(7, None, 0), 1_800_000_000.0)
     row = database.run("SELECT epoch, extract(epoch FROM committed_at)::int, target FROM {}.headrace_feeds")
     assert row == [(7, 1_800_000_000, f"{database.schema}.items")]

@@ -54,7 +54,7 @@ def test_killed_at_any_step_it_is_told_once(database: Database, mode: str) -> No
             assert process.wait(PATIENCE) == -signal.SIGKILL, step
             delivery = delivery_of(other.location(), 2, mode)
             other.deliveries.append(delivery)
-            number = (delivery.known_mark() or Mark(0, 0, 0)).sequence
+            number = (delivery.known_mark() or Mark(0, None, 0)).sequence
             # A batch counts from its commit on.
             assert number == (STEPS.index(step) + (step == "after commit")) * SIZE
             # What comes first was told already, unless nothing was.
@@ -84,7 +84,7 @@ def test_killed_before_the_end_of_a_scan_the_old_rows_are_there(database: Databa
     database.deliveries.append(delivery)
     last = (BATCHES + 1) * SIZE
     assert delivery.known_mark() == Mark(last, 1, last)
-    delivery.end_scan(Mark(10_000, 0, last))
+    delivery.end_scan(Mark(10_000, None, last))
     told = [(row["id"], row["name"]) for operation, row in events(last - SIZE + 1, last) if operation != "DELETE"]
     assert [row[:2] for row in database.rows()] == sorted(told)
 

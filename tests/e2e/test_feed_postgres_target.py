@@ -77,13 +77,13 @@ def test_mode_insert_adds_to_the_rows_of_others_and_deletes_none(database: Datab
     delivery.begin_scan(NOTES)
     delivery.deliver(batch_of(rows, columns=NOTES, key=("x", "y"), scan=True))
     assert database.run("SELECT count(*) FROM {}.audit") == [(100,)]
-    delivery.end_scan(Mark(1, 0, 3))
+    delivery.end_scan(Mark(1, None, 3))
     assert database.run("SELECT count(*), count(at) FROM {}.audit") == [(103, 103)]
     # When all is told again, what the table lacks is added, as often as it lacks it.
     database.run("DELETE FROM {0}.audit WHERE ctid IN (SELECT ctid FROM {0}.audit WHERE y = 'new' LIMIT 1)")
     delivery.begin_scan(NOTES)
     delivery.deliver(batch_of([*rows, ("INSERT", {"x": None, "y": None})], 4, NOTES, ("x", "y"), scan=True))
-    delivery.end_scan(Mark(2, 0, 7))
+    delivery.end_scan(Mark(2, None, 7))
     assert database.run("SELECT y, count(*) FROM {}.audit WHERE x = 1 OR x IS NULL GROUP BY 1 ORDER BY 1") == [
         ("history", 2),
         ("new", 2),
@@ -105,7 +105,7 @@ def test_mode_mirror_takes_the_rows_of_others_over_only_if_it_may(database: Data
     for first in (1, 2):
         delivery.begin_scan(ITEMS)
         delivery.deliver(batch_of([("INSERT", item(1))], first, scan=True))
-        delivery.end_scan(Mark(first, 0, first))
+        delivery.end_scan(Mark(first, None, first))
         delivery.close()
         delivery = database.open(fence=1)
     assert [row[0] for row in database.rows()] == [1]
