@@ -20,6 +20,7 @@ import redis
 from psycopg import sql
 
 from headrace import local
+from headrace.feeds.batch import Mark
 from headrace.local.kafka import admin_of
 from tests.checks.feed_places import MOST_BYTES, UNWANTED, Addresses
 from tests.redis_server import MISSING, PROGRAM, RedisServer
@@ -32,8 +33,7 @@ local rows = {}
 for _, name in ipairs(redis.call('KEYS', ARGV[1])) do rows[#rows + 1] = {name, redis.call('HGETALL', name)} end
 local states = redis.call('KEYS', 'headrace:feed:*')
 for _, name in ipairs(states) do
-  local beside = string.sub(name, -5) == ':scan' or string.sub(name, -7) == ':parked'
-  if not beside then return {redis.call('GET', name), rows} end
+  if redis.call('TYPE', name).ok == 'string' then return {redis.call('GET', name), rows} end
 end
 return {false, rows}
 """
@@ -121,6 +121,11 @@ class Seen:
     settled: bool
     rows: list[dict[str, Any]]
 
+    @property
+    def mark(self) -> Mark:
+        """Return the position."""
+        return Mark.stored(self.epoch, self.event, self.sequence)
+
 
 def look_at_postgres(connection: psycopg.Connection[Any], addresses: Addresses, place: str) -> Seen | None:
     """One place of a PostgreSQL, as of one instant."""
@@ -192,7 +197,7 @@ class Watch:
         faults: list[str] = []
         for one in self.seen:
             before = furthest.setdefault(one.place, one)
-            if (one.sequence, one.epoch, one.event) < (before.sequence, before.epoch, before.event):
+            if one.mark < before.mark:
                 faults.append(f"{one.place} went from {before} back to {one}")
             furthest[one.place] = one
         return faults

@@ -1,4 +1,4 @@
-"""The id of a home, which backups do not have; without Spark."""
+"""The id of a home, which a restored copy does not have; without Spark."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from headrace.feeds.home_id import home_id
-from headrace.ledger.backup import backup, restore
+from headrace.offline import backup_home, restore_home
 from tests.bare_home import BareHome
 from tests.feed_receiver import Receiver, create, numbers
 from tests.waiting import until
@@ -23,6 +23,8 @@ def test_a_restored_home_has_another_id(tmp_path: Path, receiver: Receiver) -> N
     first = receiver.targets[-1].home
     assert len(first) == 32
     assert home_id(tmp_path / "home") == first
-    backup(tmp_path / "home", tmp_path / "backup")
-    restore(tmp_path / "backup", tmp_path / "again")
+    backup_home(tmp_path / "home", tmp_path / "backup")
+    restore_home(tmp_path / "backup", tmp_path / "again")
     assert home_id(tmp_path / "again") not in ("", first)
+    restore_home(tmp_path / "backup", tmp_path / "instead", live=True)
+    assert home_id(tmp_path / "instead") == first

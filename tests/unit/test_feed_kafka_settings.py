@@ -8,6 +8,7 @@ import pytest
 
 from headrace.errors import FeedError
 from headrace.feeds.kafka import KAFKA
+from headrace.feeds.sink import SinkUnavailable
 from tests.feed_batches import target_of
 
 pytest.importorskip("confluent_kafka")
@@ -89,3 +90,10 @@ def test_other_settings_are_taken_without_asking_anybody() -> None:
         client__id="shop",
         linger__ms=20,
     )
+
+
+def test_settings_that_make_no_client_together_are_no_unforeseen_error() -> None:
+    target = target_of("b:9092/t", options={"kafka.security.protocol": "sasl_ssl", "kafka.sasl.mechanism": "PLAIN"})
+    KAFKA.check(target)
+    with pytest.raises(SinkUnavailable, match="cannot be used as it is set"):
+        KAFKA.open(target)

@@ -43,6 +43,11 @@ class Mark:
         """Return `event` as sinks store it: 0 for a whole epoch."""
         return self.event or 0
 
+    @property
+    def stored_fields(self) -> dict[str, int]:
+        """Return the position as sinks store it."""
+        return {"epoch": self.epoch, "event": self.stored_event, "sequence": self.sequence}
+
     @staticmethod
     def stored(epoch: int, event: int, sequence: int) -> Mark:
         """Return the position that a sink has stored."""

@@ -287,8 +287,8 @@ class DynamoDelivery:
         refused = [index - 1 for index, one in enumerate(reasons) if index and one.get("Code") in _OF_A_ROW]
         if refused:
             return _WritesRefused(str(reasons[refused[0] + 1].get("Message") or error), refused)
-        # It may be another owner, or a call of our own that was thought lost: the state says which.
-        self._state()
+        # It may be another owner, which ends this one, or a call of our own that was thought lost.
+        self._look()
         return SinkUnavailable(f"DynamoDB: {error}")
 
     @contextlib.contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headrace.feeds.batch import Mark
@@ -31,7 +31,7 @@ class State:
 
     def as_json(self) -> str:
         """Return the text of the state."""
-        mark = None if self.mark is None else asdict(self.mark)
+        mark = None if self.mark is None else self.mark.stored_fields
         kept = {"version": self.version, "fence": self.fence, "mark": mark, "told": self.told.as_json()}
         return json.dumps({**kept, "scan_after": self.scan_after, "has_parked": self.has_parked})
 

@@ -35,12 +35,12 @@ class Sending:
         self.fatal = ""
         settings = {
             "compression.type": str(target.options.get("compression", "lz4")),
-            # The way that Java's clients choose partitions, so that topics of both can be joined.
-            "partitioner": "murmur2_random",
             "queue.buffering.max.messages": 500_000,
             "linger.ms": 5,
             "batch.size": 1_000_000,
             **client_settings(target),
+            # The way that Java's clients choose partitions, so that topics of both can be joined.
+            "partitioner": "murmur2_random",
             "acks": "all",
             "enable.idempotence": True,
             # Without an end: one that were given up while later ones arrive would arrive after them.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 
 from headrace.feeds.batch import Mark
 from headrace.feeds.delivered import DeliveredSequences
@@ -47,7 +47,7 @@ def owner_key(target: Target) -> bytes:
 
 def state_json(state: State) -> bytes:
     """Return the text of a state."""
-    mark = None if state.mark is None else asdict(state.mark)
+    mark = None if state.mark is None else state.mark.stored_fields
     kept = {"fence": state.fence, "mark": mark, "told": state.told.as_json(), "scanning": state.scanning}
     return json.dumps({**kept, "has_parked": state.has_parked}).encode()
 

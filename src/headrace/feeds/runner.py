@@ -11,7 +11,6 @@ import traceback
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal
 
 from headrace.catalog.catalog import Feed, feed_definition
@@ -19,7 +18,7 @@ from headrace.epoch.calls import Call
 from headrace.epoch.loop import Loop
 from headrace.errors import FeedUnavailable, HeadraceError, HomeBroken, HomeClosed, OwnerLost, RelationNameError
 from headrace.feeds.batch import NOWHERE, Mark
-from headrace.feeds.blocked import Blocked
+from headrace.feeds.blocked import Blocked, GivenUp
 from headrace.feeds.filter import RowFilter
 from headrace.feeds.home_id import home_id
 from headrace.feeds.kept import Kept, reader_name
@@ -145,10 +144,11 @@ class Runner:
         refused = self._replays.put(rows)
         self._wake.set()
         try:
-            return refused.result(seconds)
+            reasons = refused.result(seconds)
         except TimeoutError:
             refused.cancel()
             raise self._unavailable() from None
+        return {sequence: self._without_secrets(reason) for sequence, reason in reasons.items()}
 
     def _unavailable(self) -> FeedUnavailable:
         return FeedUnavailable(
@@ -220,7 +220,7 @@ class Runner:
             if self._options.filter:
                 row_filter = RowFilter(core, feed.name, relation, self._options.filter)
                 self._loop.between_epochs(row_filter.compile)
-            ways = Ways(core, self._wake, self._retry, self._replays, partial(park, self._loop, feed.id), self._count)
+            ways = Ways(core, self._wake, self._retry, self._replays, self._park, self._count)
             opened = OpenFeed(feed, self._options, target, relation, row_filter)
             Telling(ways, opened, delivery, self._kept, self._blocked).run()
         finally:
@@ -238,6 +238,10 @@ class Runner:
         except HeadraceError:
             return False
         return any(one.id == self.feed.id for one in self._core.catalog.feeds.values())
+
+    def _park(self, events: Sequence[GivenUp]) -> None:
+        """Store refused events as parked; a receiver's answer may repeat the path of its URL, which is a secret."""
+        park(self._loop, self.feed.id, [replace(one, reason=self._without_secrets(one.reason)) for one in events])
 
     def _count(self, events: int) -> None:
         self._reopening.succeed()

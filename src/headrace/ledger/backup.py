@@ -27,6 +27,8 @@ from headrace.storage.folders import make_folder, sync_folder
 from headrace.storage.objects import Location, name_below, size_of
 
 MANIFEST = "backup.json"
+# What tells the changefeeds of a home from those of its copies.
+HOME_ID = "feeds/home_id"
 _FORMAT = 1
 _ROOM_FOR_LOGS = 1024 * 1024
 # From the heads of a ledger to the head of the epoch that a restored home begins with; no epoch if it is empty.
@@ -103,7 +105,8 @@ def restore(
 ) -> dict[str, Any]:
     """Restore a backup as a home of its own; every file is checked before the first is copied.
 
-    The head that `next_head` returns is committed before the home can be opened, as an epoch after that of the backup.
+    The head that `next_head` returns is committed before the home can be opened, as an epoch after that of the backup,
+    and the home is another one to the sinks of its changefeeds; without it, the home takes the place of the other.
     """
     started = time.monotonic()
     manifest = read_manifest(source)
@@ -134,6 +137,8 @@ def restore(
         if ledger.epoch != manifest.epoch:
             raise LedgerError(f"the backup holds epoch {ledger.epoch}, not {manifest.epoch} as its manifest says")
         if next_head is not None:
+            # A copy is another home to its sinks.
+            (home / HOME_ID).unlink(missing_ok=True)
             _commit_head(ledger, next_head(ledger.heads()))
         (home / RESTORING).unlink()
         sync_folder(home)
@@ -200,6 +205,8 @@ def _sources(home: Location, ledger: Ledger, bases: list[Base]) -> Iterator[Loca
         yield home / READERS
     # How far changefeeds are: one that is restored tells again what it told since.
     yield from sorted(home.glob("feeds/*/*.json"), key=str)
+    if (home / HOME_ID).is_file():
+        yield home / HOME_ID
 
 
 def _copy(home: Location, source: Location, destination: Location, counted: _Counted) -> Copied:
