@@ -346,6 +346,6 @@ def test_a_batch_is_bounded_in_bytes(table: BareHome, receiver: Receiver, monkey
 
 
 def test_positions_are_ordered_as_events_are() -> None:
-    marks = [Mark(4, 2, 9), Mark(4, None, 9), Mark(5, None, 9), Mark(5, None, 10), Mark(5, 1, 10), Mark(3, None, 11)]
+    marks = [Mark(4, 2, 9), Mark(4, None, 9), Mark(5, None, 9), Mark(5, 0, 10), Mark(5, 1, 10), Mark(3, None, 11)]
     assert sorted({*marks}) == marks
     assert Mark.stored(4, Mark(4, None, 9).stored_event, 9) == Mark(4, None, 9)
