@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from headrace.feeds.batch import Batch, Mark
+from headrace.feeds.delivery_loop import DeliveryLoop
 from headrace.feeds.progress import Progress, ProgressFiles
 from headrace.feeds.sink import SinkEnded, Target
 from headrace.feeds.sinks import SINKS
-from headrace.feeds.telling import Telling
 from headrace.statements.create import drop_relation
 from tests.bare_home import BareHome
 from tests.feed_receiver import Door, Receiver
@@ -214,7 +214,7 @@ def test_a_sink_that_refuses_a_reset_is_told_of_by_its_own_words(table: BareHome
     receiver.refuses = lambda event: "unknown operation" if event["operation"] == "RESET" else None
     table.execute("RESYNC CHANGEFEED f")
     until(lambda: feed(table)["state"] == "Error")
-    assert feed(table)["error"] == "the sink refuses that all is told anew: unknown operation"
+    assert feed(table)["error"] == "the sink refuses the RESET: unknown operation"
     receiver.refuses = lambda _: None
     table.execute("RESUME CHANGEFEED f")
     until(lambda: [one["operation"] for one in receiver.events()][1:] == ["RESET", "INSERT"])
@@ -224,7 +224,7 @@ def test_a_scan_whose_rows_are_refused_holds_no_more_of_them_than_any_feed(
     table: BareHome, receiver: MarkingReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headrace.feeds.blocked.pause_after", lambda _: 60.0)
-    monkeypatch.setattr("headrace.feeds.telling._LEAST_HELD", 40)
+    monkeypatch.setattr("headrace.feeds.delivery_loop._LEAST_HELD", 40)
     table.apply({"t": [{"insert": {"id": key, "n": 0}} for key in range(500)]})
     # Half of them is accepted: a sink that refuses nearly everything stops its feed.
     receiver.refuses = lambda event: "never" if event["new_row"]["id"] % 2 else None
@@ -238,10 +238,10 @@ def test_a_feed_that_waits_for_refused_events_before_a_reset_sleeps(
     table: BareHome, receiver: MarkingReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headrace.feeds.blocked.pause_after", lambda _: 60.0)
-    looks: list[Telling] = []
-    look = Telling._look  # pyright: ignore[reportPrivateUsage]
+    looks: list[DeliveryLoop] = []
+    look = DeliveryLoop._look  # pyright: ignore[reportPrivateUsage]
 
-    def counted(telling: Telling) -> None:
+    def counted(telling: DeliveryLoop) -> None:
         looks.append(telling)
         look(telling)
 
@@ -251,8 +251,8 @@ def test_a_feed_that_waits_for_refused_events_before_a_reset_sleeps(
     until(lambda: feed(table)["waiting"] == 1)
     table.execute("ALTER TABLE t RENAME COLUMN n TO m")
     time.sleep(0.2)
-    monkeypatch.setattr("headrace.feeds.telling._LOOK_SECONDS", 60.0)
-    monkeypatch.setattr(Telling, "_look", counted)
+    monkeypatch.setattr("headrace.feeds.delivery_loop._LOOK_SECONDS", 60.0)
+    monkeypatch.setattr(DeliveryLoop, "_look", counted)
     table.apply({"t": [{"insert": {"id": 1, "m": 1}}]})
     time.sleep(1.0)
     assert len(looks) < 10

@@ -338,7 +338,7 @@ def test_a_batch_for_a_table_ends_with_an_epoch(table: BareHome, receiver: Recei
 
 
 def test_a_batch_is_bounded_in_bytes(table: BareHome, receiver: Receiver, monkeypatch: Any) -> None:
-    monkeypatch.setattr("headrace.feeds.telling._BATCH_BYTES", 200)
+    monkeypatch.setattr("headrace.feeds.delivery_loop._BATCH_BYTES", 200)
     create(table, ", batch_size = 1000")
     put(table, *((key, 1) for key in range(500)))
     until(lambda: feed(table)["lag"] == 0)

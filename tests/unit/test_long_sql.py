@@ -56,7 +56,7 @@ def test_it_is_read_in_a_time_that_grows_with_it(sql_of: Callable[[int], str]) -
     assert LARGEST // 2 < len(long) <= LARGEST
     # A text is parsed once: each try has a text of its own.
     spaces = count()
-    assert cost_of(lambda: parse(long + " " * next(spaces))) < 24 * cost_of(lambda: parse(short + " " * next(spaces)))
+    assert cost_of(lambda: parse(long + " " * next(spaces))) < 32 * cost_of(lambda: parse(short + " " * next(spaces)))
 
 
 def test_types_without_end_are_refused() -> None:

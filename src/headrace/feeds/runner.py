@@ -19,9 +19,11 @@ from headrace.epoch.loop import Loop
 from headrace.errors import FeedUnavailable, HeadraceError, HomeBroken, HomeClosed, OwnerLost, RelationNameError
 from headrace.feeds.batch import NOWHERE, Mark
 from headrace.feeds.blocked import Blocked, GivenUp
+from headrace.feeds.checkpoint import FeedCheckpoint, reader_name
+from headrace.feeds.delivery_loop import Again, DeliveryLoop, RunnerParts
 from headrace.feeds.filter import RowFilter
 from headrace.feeds.home_id import home_id
-from headrace.feeds.kept import Kept, reader_name
+from headrace.feeds.open_feed import OpenFeed
 from headrace.feeds.options import FeedOptions
 from headrace.feeds.parked import park
 from headrace.feeds.progress import ProgressFiles
@@ -29,7 +31,6 @@ from headrace.feeds.replay import ReplayRequests
 from headrace.feeds.retry import Retry, Stopped
 from headrace.feeds.sink import EventsRefused, Sink, SinkEnded, SinkUnavailable, Target
 from headrace.feeds.target import target_of, told_without_secrets
-from headrace.feeds.telling import Again, OpenFeed, Telling, Ways
 from headrace.ledger.readers import Readers
 
 State = Literal["Running", "Paused", "Error", "Done"]
@@ -40,7 +41,7 @@ _JOIN_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Status:
-    """How a feed fares; `lag` counts the epochs that it has not told yet."""
+    """The state of a feed; `lag` counts the epochs that are not delivered whole."""
 
     state: State
     mark: Mark = NOWHERE
@@ -76,7 +77,9 @@ class Runner:
         self._before = before
         self._totals = totals
         self._files = files = ProgressFiles(self._core.path, feed.id, fence)
-        self._kept = Kept(files, readers, options.retention_epochs, reader_name(feed.id), self._is_wanted)
+        self._checkpoint = FeedCheckpoint(
+            files, readers, options.retention_epochs, reader_name(feed.id), self._is_wanted
+        )
         self._blocked = Blocked(options.max_retries)
         self._stopped = threading.Event()
         self._wake = threading.Event()
@@ -90,11 +93,11 @@ class Runner:
         self._thread = threading.Thread(target=self._run, name=f"headrace-feed-{feed.name}", daemon=True)
 
     def start(self) -> None:
-        """Begin to tell, where the feed is."""
+        """Start the thread, which resumes at the position of the feed."""
         self._thread.start()
 
     def stop(self, wait: bool = True) -> None:
-        """Tell no further; a batch under way is waited for, but not for long."""
+        """Stop the delivery; a batch under way is waited for, but not for long."""
         self._stopped.set()
         self._wake.set()
         if wait:
@@ -102,7 +105,7 @@ class Runner:
 
     @property
     def runs(self) -> Feed:
-        """The feed that it tells."""
+        """The feed that is delivered."""
         return self.feed
 
     @property
@@ -116,16 +119,16 @@ class Runner:
 
     @property
     def _fields(self) -> dict[str, object]:
-        """What a line of the log carries: whose it is, what it tells of, and the epoch after which it is written."""
+        """The fields of a line of the log."""
         return {"feed": self.feed.name, "relation": self.feed.table, "epoch": self._core.epoch}
 
     @property
     def status(self) -> Status:
         """How it fares now."""
         # Before it has begun, what those before it have noted.
-        progress = self._kept.progress or self._files.read()
+        progress = self._checkpoint.progress or self._files.read()
         if progress is None:
-            # A sink that was never reached is behind by all that there is to tell, the rows of a scan included.
+            # If the sink was never reached, nothing is delivered, the rows of a scan included.
             lag = max(1, self._core.epoch - self.feed.begins_after + 1)
             return Status(self._state, lag=lag, error=self._error, retries=self._retries)
         lag, waiting, retries = progress.lag(self._core.epoch), self._blocked.count, self._retries
@@ -175,7 +178,7 @@ class Runner:
             except Again:
                 continue
             except (OwnerLost, HomeBroken, HomeClosed) as error:
-                self._state, self._error = "Error", self._told(error)
+                self._state, self._error = "Error", self._reason(error)
                 _log.error("changefeed %s has stopped: %s", self.feed.name, self._error, extra=self._fields)
                 return
             except Exception as error:
@@ -189,7 +192,7 @@ class Runner:
 
     def _note_failure(self, error: Exception, pause: float) -> None:
         self._totals["retries"] += 1
-        self._error = self._told(error)
+        self._error = self._reason(error)
         _log.warning(
             "changefeed %s is tried again in %.1f seconds: %s", self.feed.name, pause, self._error, extra=self._fields
         )
@@ -203,7 +206,7 @@ class Runner:
         core.refuse_closed()
         if feed.table not in core.catalog:
             raise RelationNameError(
-                f"{feed.table} was dropped, and with it what changefeed {feed.name} tells of",
+                f"{feed.table} was dropped, and with it what changefeed {feed.name} delivers",
                 hint="DROP CHANGEFEED, or create the relation again and RESUME CHANGEFEED",
             )
         relation = core.catalog.get(feed.table)
@@ -211,7 +214,7 @@ class Runner:
         self._blocked.clear()
         core.check_owner()
         # Before the sink is reached for the first time: what it is to have must not expire meanwhile.
-        self._kept.protect_from(feed.begins_after)
+        self._checkpoint.protect_from(feed.begins_after)
         delivery = self._sink.open(target)
         if isinstance(self._reopening.failure, SinkUnavailable):
             self._reopening.succeed()
@@ -220,12 +223,12 @@ class Runner:
             if self._options.filter:
                 row_filter = RowFilter(core, feed.name, relation, self._options.filter)
                 self._loop.between_epochs(row_filter.compile)
-            ways = Ways(core, self._wake, self._retry, self._replays, self._park, self._count)
+            parts = RunnerParts(core, self._wake, self._retry, self._replays, self._park, self._count)
             opened = OpenFeed(feed, self._options, target, relation, row_filter)
-            Telling(ways, opened, delivery, self._kept, self._blocked).run()
+            DeliveryLoop(parts, opened, delivery, self._checkpoint, self._blocked).run()
         finally:
             try:
-                self._kept.close()
+                self._checkpoint.close()
             finally:
                 delivery.close()
                 if row_filter is not None:
@@ -250,12 +253,12 @@ class Runner:
 
     def _halt(self, error: BaseException) -> None:
         """Stop until somebody has mended the cause; the home remembers why."""
-        told = self._told(error)
+        reason = self._reason(error)
         state: State = "Paused" if self._options.on_error == "pause" else "Error"
-        self._state, self._error = state, told
+        self._state, self._error = state, reason
         self._totals["failures"] += 1
         unforeseen = not isinstance(error, HeadraceError | SinkEnded | EventsRefused)
-        _log.error("changefeed %s has stopped: %s", self.feed.name, told, extra=self._fields)
+        _log.error("changefeed %s has stopped: %s", self.feed.name, reason, extra=self._fields)
         if unforeseen:
             _log.error("%s", self._without_secrets("".join(traceback.format_exception(error))), extra=self._fields)
         core, feed = self._core, self.feed
@@ -264,21 +267,21 @@ class Runner:
             # It may have been altered or dropped meanwhile: then it is no matter of this runner.
             if self._stopped.is_set() or core.catalog.feeds.get(feed.name) != feed:
                 return Call({}, quiet=True)
-            return Call({}, head={"feeds": [feed_definition(replace(feed, state=state, error=told))]})
+            return Call({}, head={"feeds": [feed_definition(replace(feed, state=state, error=reason))]})
 
         try:
             self._loop.change_alone(work_out)
         except Exception as failed:
             _log.warning("that changefeed %s has stopped was not noted: %s", feed.name, failed, extra=self._fields)
 
-    def _told(self, error: BaseException) -> str:
+    def _reason(self, error: BaseException) -> str:
         if isinstance(error, HeadraceError):
             said = error.in_a_line()
         elif isinstance(error, SinkUnavailable | SinkEnded):
             said = str(error)
         elif isinstance(error, EventsRefused):
             # Any other event would wait, or be parked.
-            said = f"the sink refuses that all is told anew: {next(iter(error.refused.values()), '')}"
+            said = f"the sink refuses the RESET: {next(iter(error.refused.values()), '')}"
         else:
             said = f"{type(error).__name__}: {error}"
         return self._without_secrets(said)

@@ -16,8 +16,8 @@ from headrace.epoch.core import Core
 from headrace.epoch.loop import Loop
 from headrace.epoch.runners import Runners
 from headrace.errors import FeedError, FeedUnavailable, HeadraceError
+from headrace.feeds.checkpoint import reader_name
 from headrace.feeds.home_id import home_id
-from headrace.feeds.kept import reader_name
 from headrace.feeds.options import read_options
 from headrace.feeds.progress import ProgressFiles
 from headrace.feeds.runner import Runner, State, Status

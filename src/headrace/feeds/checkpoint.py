@@ -1,4 +1,4 @@
-"""How far one runner is, in memory and on disk: noted at every step, written now and then, and always at the end."""
+"""The checkpoint of a feed, in memory and on disk: recorded at every step, written now and then, and at the end."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from headrace.feeds.batch import Mark
 from headrace.feeds.progress import Progress, ProgressFiles
 from headrace.ledger.readers import Reader, Readers
 
-# How often it is written while events go out, while there are none, and how often the log is told.
+# How often the checkpoint is written while events go out, and while there are none; how often the log is protected.
 _BUSY_SECONDS = 0.25
 _QUIET_SECONDS = 10.0
 _LOG_SECONDS = 5.0
-# So many numbers are reserved at a time.
+# So many sequence numbers are reserved at a time.
 _RESERVED = 10_000
 
 
-class Kept:
+class FeedCheckpoint:
     """The progress of one feed; what was delivered after the last write is delivered again after a crash."""
 
     def __init__(
@@ -29,7 +29,7 @@ class Kept:
         self._readers = readers
         self._limit = limit
         self._name = name
-        # Whether the log is this process's to keep, and the feed still one to keep it for.
+        # Whether this process owns the home, and the feed was not dropped.
         self._may_keep = may_keep
         # A paused feed's runner may end while the next one begins.
         self._lock = threading.Lock()
@@ -38,11 +38,11 @@ class Kept:
         self._protected: tuple[int, int] | None = None
         self._protected_at = 0.0
         self.progress: Progress | None = None
-        # The greatest number that an event may have that was ever sent.
+        # The greatest sequence number that an event may have been sent with.
         self.sent = 0
 
     def read(self) -> Progress | None:
-        """How far the feed is, by this runner or those before it."""
+        """Return the progress of the feed, by this runner or those before it; None if it never began."""
         if self.progress is None:
             self.progress = self._files.read()
             if self.progress is not None:
@@ -50,16 +50,16 @@ class Kept:
                 self._protect(force=True)
         return self.progress
 
-    def note(self, progress: Progress, now: bool = False) -> None:
-        """Take how far it is; written at once if asked, or where that was long ago."""
+    def record(self, progress: Progress, now: bool = False) -> None:
+        """Record the progress; write it now, or if the last write was long ago."""
         before = self._written
         self.progress = progress
-        told = before is None or before.mark.sequence != progress.mark.sequence
-        if now or time.monotonic() - self._written_at >= (_BUSY_SECONDS if told else _QUIET_SECONDS):
+        has_moved = before is None or before.mark.sequence != progress.mark.sequence
+        if now or time.monotonic() - self._written_at >= (_BUSY_SECONDS if has_moved else _QUIET_SECONDS):
             self.write()
 
     def write(self) -> None:
-        """Have it on disk as it is."""
+        """Write the progress to disk, unless it is there."""
         with self._lock:
             if self.progress is None or self.progress == self._written:
                 return
@@ -68,22 +68,22 @@ class Kept:
         self._protect()
 
     def reserve(self, sequence: int) -> None:
-        """Have it on disk that events up to a number may be told from now on; many at once, for it takes a write."""
+        """Reserve sequence numbers durably, many at a time, so that a RESET after a crash never reuses one."""
         progress = self.progress
         assert progress is not None
         self.sent = max(self.sent, sequence)
         if sequence > progress.reserved:
-            self.note(replace(progress, reserved=sequence + _RESERVED), now=True)
+            self.record(replace(progress, reserved=sequence + _RESERVED), now=True)
 
-    def told(self, safe: Mark, delivered: int = 0, parked: int = 0, now: bool = False) -> None:
-        """Note that events were told, and up to where none is missing."""
+    def advance(self, safe: Mark, delivered: int = 0, parked: int = 0, now: bool = False) -> None:
+        """Record that events were delivered or parked, and the position up to which none is missing."""
         before = self.progress
         assert before is not None
         counts = {"delivered": before.delivered + delivered, "parked": before.parked + parked}
-        self.note(replace(before, mark=safe, **counts), now)
+        self.record(replace(before, mark=safe, **counts), now)
 
     def confirm(self, sequence: int) -> None:
-        """Take that the sink has all up to an event; it is written with what is noted next."""
+        """Record that the sink has stored the position of an event; the next write includes it."""
         before = self.progress
         assert before is not None
         if sequence > before.confirmed:
@@ -95,7 +95,7 @@ class Kept:
             self._readers.register(Reader(self._name, max(0, epoch - 1), self._limit))
 
     def _protect(self, force: bool = False) -> None:
-        """Have the log kept from where the feed would go on."""
+        """Have the log kept from the position of the feed on."""
         assert self.progress is not None
         wanted = max(0, self.progress.mark.epoch - 1), self._limit
         if wanted == self._protected or (not force and time.monotonic() - self._protected_at < _LOG_SECONDS):
@@ -106,12 +106,12 @@ class Kept:
         self._protected, self._protected_at = wanted, time.monotonic()
 
     def close(self) -> None:
-        """Write it for the last time, with what is known of the numbers that were used."""
+        """Write the progress for the last time, with the sequence numbers that were used."""
         if self.progress is not None:
-            self.note(replace(self.progress, reserved=self.sent), now=True)
+            self.record(replace(self.progress, reserved=self.sent), now=True)
             self._protect(force=True)
 
 
 def reader_name(feed_id: str) -> str:
-    """Under which name the log is kept for a feed."""
+    """Return the name under which the log is kept for a feed."""
     return f"changefeed-{feed_id}"

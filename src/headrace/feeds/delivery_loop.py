@@ -1,4 +1,4 @@
-"""One stretch of a feed at work: from where it is to an open sink, until it is stopped or something fails.
+"""The delivery of a relation's events to an open sink, until the feed is stopped or something fails.
 
 It holds one step of the log and one batch of events. While the sink is unavailable, the same call is repeated on the
 same open delivery. Any other failure ends the loop; the runner then opens the sink again, and the next loop resumes
@@ -16,24 +16,23 @@ from datetime import datetime
 import pyarrow as pa
 
 from headrace import tracing
-from headrace.catalog.catalog import Feed, Relation
 from headrace.epoch.core import Core
 from headrace.errors import EpochExpired, FeedError
-from headrace.feeds.batch import NOWHERE, Batch, Mark
-from headrace.feeds.beginning import begin, refuse_older_copy, told_anew
+from headrace.feeds.batch import NOWHERE, Batch, Mark, Operation
 from headrace.feeds.blocked import Blocked, GivenUp
+from headrace.feeds.checkpoint import FeedCheckpoint
 from headrace.feeds.cursor import Events, change_events, operations_of, reset_rows, scan_events
-from headrace.feeds.filter import RowFilter, filtered
-from headrace.feeds.kept import Kept
-from headrace.feeds.options import FeedOptions
+from headrace.feeds.filter import filtered
+from headrace.feeds.open_feed import OpenFeed
 from headrace.feeds.progress import Progress
 from headrace.feeds.refusals import RefusalJudge
 from headrace.feeds.replay import ReplayRequests
+from headrace.feeds.resume import refuse_older_copy, rescan, resume
 from headrace.feeds.retry import Retry, Stopped
-from headrace.feeds.sink import Delivery, EventsRefused, Target
+from headrace.feeds.sink import Delivery, EventsRefused
 from headrace.reading.following import Changes, Dropped, Position, Reset, Step
 
-# More events than these never wait for refused ones of their keys: the feed waits then.
+# Back-pressure: while so many events wait for refused events of their keys, the whole feed waits.
 _LEAST_HELD = 1_000
 _LOOK_SECONDS = 1.0
 # A batch has no more bytes than these, unless a single event has more.
@@ -43,11 +42,11 @@ _LARGER_BATCH = 10
 
 
 class Again(Exception):
-    """The relation is another now: begin anew with it."""
+    """The relation was altered or replaced, so the feed is to be opened again with the new one."""
 
 
 @dataclass(frozen=True)
-class Ways:
+class RunnerParts:
     """The parts of the feed's runner that the loop uses."""
 
     core: Core
@@ -60,36 +59,28 @@ class Ways:
     delivered: Callable[[int], None]
 
 
-@dataclass(frozen=True)
-class OpenFeed:
-    """A feed with its options, its target, the relation that it delivers, and the compiled filter."""
+class DeliveryLoop:
+    """Delivers the events of a relation to an open sink, batch by batch."""
 
-    feed: Feed
-    options: FeedOptions
-    target: Target
-    relation: Relation
-    row_filter: RowFilter | None
-
-
-class Telling:
-    """Tells a relation's events to an open sink, one after the other."""
-
-    def __init__(self, ways: Ways, opened: OpenFeed, delivery: Delivery, kept: Kept, blocked: Blocked) -> None:
-        self._ways = ways
-        self._core = ways.core
+    def __init__(
+        self, runner: RunnerParts, opened: OpenFeed, delivery: Delivery, checkpoint: FeedCheckpoint, blocked: Blocked
+    ) -> None:
+        self._runner = runner
+        self._core = runner.core
+        self._opened = opened
         self._feed = opened.feed
         self._options = opened.options
         self._target = opened.target
         self._relation = opened.relation
         self._filter = opened.row_filter
         self._delivery = delivery
-        self._kept = kept
+        self._checkpoint = checkpoint
         self._blocked = blocked
         self._judge = RefusalJudge()
         self._key = [opened.relation.schema.names.index(name) for name in opened.target.key]
         self._pending: list[Events] = []
         self._count = 0
-        # The last event that was put into a batch, and how far all is that was put there.
+        # The number of the last event that was put into a batch, and the position after that.
         self._sequence = 0
         self._mark = NOWHERE
         self._flushed_at = 0.0
@@ -99,44 +90,46 @@ class Telling:
         self._uncounted = 0
 
     def run(self) -> None:
-        """Tell all there is, and wait for more; returns only where a feed has told all that it is to tell."""
-        progress = begin(self._core, self._feed, self._options, self._relation, self._delivery, self._kept)
+        """Deliver all events, and wait for more; return only if the feed has a last event, and it is delivered."""
+        progress = resume(self._core, self._opened, self._delivery, self._checkpoint)
         self._mark, self._sequence = progress.mark, progress.mark.sequence
         if progress.reset_due:
-            progress = self._tell_reset(progress)
+            progress = self._deliver_reset(progress)
         if progress.scanning:
             progress = self._scan(progress)
         if self._options.initial_scan == "only":
-            self._kept.note(replace(self._progress, done=True), now=True)
+            self._checkpoint.record(replace(self._progress, done=True), now=True)
             return
         self._follow(progress)
 
     @property
     def _progress(self) -> Progress:
-        assert self._kept.progress is not None
-        return self._kept.progress
+        assert self._checkpoint.progress is not None
+        return self._checkpoint.progress
 
-    # What is told beside changes.
+    # Resets, scans and resolved marks.
 
-    def _tell_reset(self, progress: Progress) -> Progress:
-        """Tell that all is told anew from here on."""
+    def _deliver_reset(self, progress: Progress) -> Progress:
+        """Deliver the RESET that says: what was delivered before does not count any more."""
         epoch = progress.scan_epoch if progress.scan_epoch is not None else progress.mark.epoch
         nothing = reset_rows(self._relation.schema)
-        # Whatever was told without being noted has a smaller number.
-        self._sequence = max(self._sequence, self._kept.sent) + 1
+        # Events that were delivered and not recorded have smaller numbers.
+        self._sequence = max(self._sequence, self._checkpoint.sent) + 1
         self._mark = Mark(epoch, 0 if progress.scanning else None, self._sequence)
-        self._kept.reserve(self._sequence)
-        told = self._delivery.tells_resets
-        if told:
+        self._checkpoint.reserve(self._sequence)
+        has_reset = self._delivery.tells_resets
+        if has_reset:
             at = self._committed_at(epoch)
             self._send(self._batch(["RESET"], [epoch], [at], nothing, nothing, [0], self._mark), self._mark)
-            self._ways.delivered(1)
-        progress = replace(self._progress, mark=self._mark, reset_due=False, delivered=self._progress.delivered + told)
-        self._kept.note(progress, now=True)
+            self._runner.delivered(1)
+        progress = replace(
+            self._progress, mark=self._mark, reset_due=False, delivered=self._progress.delivered + has_reset
+        )
+        self._checkpoint.record(progress, now=True)
         return progress
 
     def _scan(self, progress: Progress) -> Progress:
-        """Tell all rows that the relation had at an epoch, those that were told already left out."""
+        """Deliver the rows that the relation had at an epoch, without those that were delivered before."""
         epoch = progress.scan_epoch
         assert epoch is not None
         try:
@@ -145,10 +138,10 @@ class Telling:
             # It has gone in just this moment; what is to be done then is found out at the beginning.
             raise Again from None
         last = begun = (progress.mark.event or 0) if progress.mark.epoch == epoch else 0
-        # Once, also where its first rows wait: those that the sink took behind them are not told to it again.
+        # Once, even if the first rows were refused and wait: the rows behind them are in the sink already.
         if not begun and not progress.begun:
             self._send_out(lambda: self._delivery.begin_scan(schema))
-            self._kept.note(replace(self._progress, begun=True), now=True)
+            self._checkpoint.record(replace(self._progress, begun=True), now=True)
         for events in scan_events(state, schema, epoch, self._committed_at(epoch), begun):
             last = int(events.places[-1])
             self._push(events)
@@ -161,11 +154,11 @@ class Telling:
         self._drain()
         mark = self._mark = Mark(epoch, None, self._sequence)
         self._send_out(lambda: self._delivery.end_scan(mark))
-        self._kept.note(replace(self._progress, mark=mark, scanning=False), now=True)
+        self._checkpoint.record(replace(self._progress, mark=mark, scanning=False), now=True)
         return self._progress
 
     def _resolve(self) -> None:
-        """Say that all up to an epoch was told, as often as is asked for."""
+        """Deliver a resolved mark as often as the option asks for: all events up to an epoch were delivered."""
         interval, epoch = self._options.resolved, self._mark.epoch
         if interval is None or epoch == self._resolved_epoch or self._blocked.keys:
             return
@@ -180,24 +173,24 @@ class Telling:
     def _follow(self, progress: Progress) -> None:
         following, name = self._core.following, self._relation.name
         mark = progress.mark
-        # An epoch that was told in part is read again, and so is one that may have been told whole.
+        # An epoch that was delivered in part is read again.
         self._mark, skip = mark, 0 if mark.event is None or mark.epoch == progress.scan_epoch else mark.event
         position = self._position(mark.epoch - 1 if skip else mark.epoch)
-        forget = following.listen(self._ways.wake.set)
+        forget = following.listen(self._runner.wake.set)
         try:
             while True:
-                self._ways.wake.clear()
+                self._runner.wake.clear()
                 self._look()
                 if self._count < self._options.batch_size and not self._is_full:
                     step = self._step(position)
                     if isinstance(step, Dropped):
                         feed = self._feed.name
                         raise FeedError(
-                            f"{name} was dropped at epoch {step.epoch}, and changefeed {feed} has nothing to tell",
+                            f"{name} was dropped at epoch {step.epoch}, and changefeed {feed} has nothing to deliver",
                             hint=f"DROP CHANGEFEED {feed}, or create {name} again and RESUME CHANGEFEED {feed}",
                         )
                     if isinstance(step, Reset):
-                        raise self._begun_anew(step, position)
+                        raise self._reset_position(step, position)
                     if isinstance(step, Changes):
                         for one in step.epochs:
                             events = change_events(one, self._key)
@@ -231,16 +224,16 @@ class Telling:
         return FeedError(
             f"changefeed {self._feed.name} is further behind than the log is kept for it",
             detail=f"{error.message}. {error.detail} Its option retention_epochs is {self._options.retention_epochs}.",
-            hint="RESYNC CHANGEFEED tells all rows anew; or DROP CHANGEFEED",
+            hint="RESYNC CHANGEFEED delivers all rows again; or DROP CHANGEFEED",
         )
 
-    def _begun_anew(self, reset: Reset, before: Position) -> Again:
-        """Go on with a relation that was replaced or altered: told whole, or from here on only."""
+    def _reset_position(self, reset: Reset, before: Position) -> Again:
+        """Move the checkpoint to a relation that was replaced or altered: to a scan of it, or to its next changes."""
         self._drain()
         epoch, columns = reset.position.epoch, reset.position.columns
         assert epoch is not None
         assert columns is not None
-        progress = told_anew(self._progress, epoch)
+        progress = rescan(self._progress, epoch)
         if self._options.on_reset == "ignore":
             progress = replace(progress, scanning=False)
             if before.epoch is not None and before.columns is not None and not before.columns.goes_on_as(columns):
@@ -248,7 +241,7 @@ class Telling:
                 # the new columns. Only changes of a definition that was replaced cannot be read any more.
                 mark = replace(progress.mark, epoch=max(before.epoch, columns.born))
                 progress = replace(progress, mark=mark, scan_epoch=None, columns_at=columns.since)
-        self._kept.note(progress, now=True)
+        self._checkpoint.record(progress, now=True)
         return Again()
 
     def _deliver_due(self, epoch: int) -> None:
@@ -268,7 +261,7 @@ class Telling:
             if epoch > self._mark.epoch or (epoch == self._mark.epoch and self._mark.event is not None):
                 self._mark_all(Mark(epoch, None, self._sequence))
             self._resolve()
-            self._kept.note(self._progress)
+            self._checkpoint.record(self._progress)
             left = _LOOK_SECONDS
         if epoch >= self._core.epoch:
             self._wait(min(left, _LOOK_SECONDS))
@@ -284,7 +277,7 @@ class Telling:
         if self._options.resolved is not None and self._mark.epoch != self._resolved_epoch:
             seconds = min(seconds, self._resolved_at + self._options.resolved - time.monotonic())
         if seconds > 0:
-            self._ways.wake.wait(seconds)
+            self._runner.wake.wait(seconds)
 
     # Batches.
 
@@ -310,7 +303,7 @@ class Telling:
 
     def _wait_and_look(self) -> None:
         # New epochs wake it, and are none of its business here.
-        self._ways.wake.clear()
+        self._runner.wake.clear()
         self._refuse_stopped()
         self._wait(_LOOK_SECONDS)
         self._look()
@@ -340,7 +333,7 @@ class Telling:
         count = sum(map(len, taken))
         self._count -= count
         self._sequence += count
-        self._kept.reserve(self._sequence)
+        self._checkpoint.reserve(self._sequence)
         last = taken[-1]
         return self._batch(
             operations_of(taken),
@@ -355,7 +348,7 @@ class Telling:
 
     def _batch(
         self,
-        operations: Sequence[str],
+        operations: Sequence[Operation],
         epochs: Sequence[int],
         committed_at: Sequence[datetime],
         rows: pa.Table,
@@ -365,14 +358,13 @@ class Telling:
         scan: bool = False,
     ) -> Batch:
         count = len(operations)
-        told: Sequence[object] = operations
         return Batch(
             self._feed.name,
             self._relation.name,
             self._relation.schema,
             self._target.key,
             after.sequence - count + 1,
-            told,  # pyright: ignore[reportArgumentType]
+            operations,
             epochs,
             committed_at,
             rows,
@@ -404,21 +396,21 @@ class Telling:
 
     def _mark_all(self, mark: Mark, parked: int = 0) -> None:
         self._mark = mark
-        self._kept.told(self._blocked.first_mark() or mark, self._uncounted, parked)
+        self._checkpoint.advance(self._blocked.first_mark() or mark, self._uncounted, parked)
         self._uncounted = 0
 
     def _count_delivered(self, count: int, refused: EventsRefused | None = None) -> None:
         """Count the events of a batch that arrived; they are noted with the next position."""
         count -= 0 if refused is None else len({*refused.refused, *refused.held})
         self._uncounted += count
-        self._ways.delivered(count)
+        self._runner.delivered(count)
 
     def _send(self, batch: Batch, after: Mark, *, again: bool = True) -> None:
         given = batch if batch.after == after else replace(batch, after=after)
         with tracing.span("feed batch", feed=self._feed.name, events=len(given), epoch=after.epoch):
             self._send_out(lambda: self._delivery.deliver(given), again=again)
         if self._delivery.keeps_marks:
-            self._kept.confirm(after.sequence)
+            self._checkpoint.confirm(after.sequence)
 
     def _send_out(self, send: Callable[[], None], *, again: bool = True) -> None:
         """Call the sink as the owner of the home, again and again while it is unavailable, if so asked."""
@@ -426,19 +418,19 @@ class Telling:
         def call() -> None:
             self._refuse_stopped()
             self._core.check_owner()
-            if self._ways.retry.attempts:
+            if self._runner.retry.attempts:
                 refuse_older_copy(self._feed, self._delivery, self._progress)
             send()
 
         if again:
-            self._ways.retry.call(call)
+            self._runner.retry.call(call)
         else:
             call()
 
     def _look(self) -> None:
         """Between two batches: stop if asked, and deliver refused and parked events that are due."""
         self._refuse_stopped()
-        self._ways.replays.serve(self._deliver_parked, self._target, self._options)
+        self._runner.replays.serve(self._deliver_parked, self._target, self._options)
         if self._blocked.next_at is not None:
             self._blocked.retry(self._deliver_refused, self._park)
 
@@ -458,13 +450,13 @@ class Telling:
 
     def _park(self, events: Sequence[GivenUp]) -> None:
         """Store refused events as parked, and have the sink no longer wait for them."""
-        self._ways.park(events)
+        self._runner.park(events)
         self._mark_all(self._mark, len(events))
         sequences = [one.batch.sequences[0] for one in events]
         self._send_out(lambda: self._delivery.give_up(sequences))
 
     def _refuse_stopped(self) -> None:
-        if self._ways.retry.stopped.is_set():
+        if self._runner.retry.stopped.is_set():
             raise Stopped
 
     def _committed_at(self, epoch: int) -> datetime:

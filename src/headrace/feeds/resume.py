@@ -1,4 +1,4 @@
-"""Where a feed goes on: as its home knows, or as the sink does, which may have taken more, or be an older copy."""
+"""The position at which a feed resumes: that of its home, or of the sink, which may be further or an older copy."""
 
 from __future__ import annotations
 
@@ -8,42 +8,42 @@ from headrace.catalog.catalog import Feed, Relation
 from headrace.epoch.core import Core
 from headrace.errors import FeedError
 from headrace.feeds.batch import Mark
-from headrace.feeds.kept import Kept
-from headrace.feeds.options import FeedOptions
+from headrace.feeds.checkpoint import FeedCheckpoint
+from headrace.feeds.open_feed import OpenFeed
 from headrace.feeds.progress import Progress, further
 from headrace.feeds.sink import Delivery
 
 
-def begin(core: Core, feed: Feed, options: FeedOptions, relation: Relation, delivery: Delivery, kept: Kept) -> Progress:
-    """How far a feed is that has an open sink, noted; an error if home and sink do not fit."""
-    progress = kept.read()
+def resume(core: Core, opened: OpenFeed, delivery: Delivery, checkpoint: FeedCheckpoint) -> Progress:
+    """Return the progress of a feed whose sink is open, and record it; raise if home and sink do not fit."""
+    feed, relation, progress = opened.feed, opened.relation, checkpoint.read()
     if progress is None:
-        scanning = options.initial_scan != "no"
+        scanning = opened.options.initial_scan != "no"
         epoch = feed.begins_after if scanning else None
         progress = Progress(Mark(feed.begins_after, 0 if scanning else None, 0), epoch, scanning, scans=feed.scans)
         if scanning and not _is_readable(core, relation, feed.begins_after):
-            progress = told_anew(progress, core.epoch)
+            progress = rescan(progress, core.epoch)
     elif progress.scans < feed.scans:
-        progress = replace(told_anew(progress, core.epoch), scans=feed.scans, done=False)
+        progress = replace(rescan(progress, core.epoch), scans=feed.scans, done=False)
     elif progress.scanning and not _is_readable(core, relation, progress.scan_epoch or 0):
-        progress = told_anew(progress, core.epoch)
+        progress = rescan(progress, core.epoch)
     progress = _with_known(core, feed, delivery, progress)
-    kept.note(progress, now=True)
+    checkpoint.record(progress, now=True)
     return progress
 
 
-def told_anew(progress: Progress, epoch: int) -> Progress:
-    """The progress of a feed that is to tell all rows anew, as they are at an epoch."""
+def rescan(progress: Progress, epoch: int) -> Progress:
+    """Return the progress of a feed that is to deliver all rows again, as they are at an epoch."""
     mark = Mark(epoch, 0, progress.mark.sequence)
     return replace(progress, mark=mark, scan_epoch=epoch, scanning=True, reset_due=True, begun=False, confirmed=0)
 
 
 def _with_known(core: Core, feed: Feed, delivery: Delivery, progress: Progress) -> Progress:
-    """Where the feed is by its home and by its sink; an error if one of them is an older copy of itself."""
+    """Return the further progress of home and sink; raise if one of them is an older copy of itself."""
     known = delivery.known_mark()
     if progress.reset_due:
-        never_told = known is None and progress.mark.sequence == 0 and not progress.scanning
-        if never_told and delivery.keeps_marks and not delivery.tells_resets:
+        never_delivered = known is None and progress.mark.sequence == 0 and not progress.scanning
+        if never_delivered and delivery.keeps_marks and not delivery.tells_resets:
             # There is nothing to reset: a number that no event has would look like an event that the sink has lost.
             return replace(progress, reset_due=False)
         # What comes next has numbers that the sink has never seen.
@@ -75,14 +75,14 @@ def _refuse_older(feed: Feed, delivery: Delivery, known: Mark | None, progress: 
 
 def _parted(feed: Feed, how: str) -> FeedError:
     return FeedError(
-        f"the sink of changefeed {feed.name} does not hold what the feed has told",
+        f"the sink of changefeed {feed.name} does not hold what the feed has delivered",
         detail=how,
-        hint=f"RESYNC CHANGEFEED {feed.name} tells all rows anew",
+        hint=f"RESYNC CHANGEFEED {feed.name} delivers all rows again",
     )
 
 
 def _is_readable(core: Core, relation: Relation, epoch: int) -> bool:
-    """Whether a relation can be read at an epoch, and has the columns that it has now."""
+    """Return whether a relation can be read at an epoch, and has the columns that it has now."""
     history = core.catalog.history
     then, now = (history.at(relation.name, one) for one in (epoch, core.epoch))
     expired = epoch < core.ledger.oldest
