@@ -43,7 +43,7 @@ def judged(hr: Any, life: Life) -> dict[str, Any]:
     for place in life.places:
         mine = {one["sequence"]: one["key"] for one in parked if one["feed"] == place.name}
         unwanted = {json.dumps(json.loads(key)) for key in mine.values()}
-        if place.sink in ("POSTGRES", "REDIS"):
+        if place.sink in ("POSTGRES", "REDIS", "DYNAMODB"):
             faults = _judge_table(hr, life, place, unwanted, shown[place.name], found)
         else:
             faults = _judge_events(hr, life, place, mine, unwanted, shown[place.name], found)
@@ -117,7 +117,7 @@ def _topic(life: Life, place: Place) -> list[list[Line]]:
     from tests.kafka_reading import committed
 
     isolation = "read_committed" if place.exact else "read_uncommitted"
-    streams: dict[int, list[Line]] = {number: [] for number in range(1 if place.exact else 2)}
+    streams: dict[int, list[Line]] = {number: [] for number in range(2)}
     for message in committed(life.servers, f"{life.servers.topic}-{place.name}", isolation):
         streams[message.partition()].append(json.loads(message.value()))
     return list(streams.values())
@@ -288,13 +288,15 @@ def _seen(life: Life, place: Place) -> list[dict[str, Any]]:
     import psycopg
     import redis
 
-    from tests.checks.feed_servers import look_at_postgres, look_at_redis
+    from tests.checks.feed_servers import look_at_dynamodb, look_at_postgres, look_at_redis
 
     path = life.folder / "seen.json"
     before = json.loads(path.read_text()) if path.exists() else []
     if place.sink == "REDIS":
         with redis.Redis.from_url(life.servers.redis) as client:
             now = look_at_redis(client, life.servers)
+    elif place.sink == "DYNAMODB":
+        now = look_at_dynamodb(life.servers)
     else:
         with psycopg.connect(life.servers.postgres) as connection:
             now = look_at_postgres(connection, life.servers, place.name)

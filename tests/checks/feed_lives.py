@@ -16,6 +16,15 @@ from tests.checks.feed_places import LARGE, Addresses, Place, places_of, plug_in
 from tests.checks.jvm import Address, attach
 
 _KEYS = 8
+# The options that may change without a change of the events, with some of their values.
+_ALTERED = {
+    "batch_size": range(1, 30),
+    "flush_interval_ms": (0, 5, 50, 200),
+    "max_retries": range(5),
+    "resolved": ("true", "'20ms'"),
+    "on_error": ("'fail'", "'pause'"),
+    "retention_epochs": (10_000, 100_000),
+}
 _VIEW = "CREATE VIEW IF NOT EXISTS v AS SELECT s, count(*) AS c, sum(n) AS total FROM t GROUP BY s"
 
 
@@ -89,6 +98,7 @@ def _opened(life: Life) -> Any:
         columns = [StructField("id", number, False), StructField("n", number), StructField("s", text)]
         bare.create_table("t", StructType(columns), ("id",))
         bare.create_table("b", StructType([StructField("x", number), StructField("y", text)]))
+        bare.create_table("u", StructType([StructField("id", number, False), StructField("login", text)]), ("id",))
         return bare
     import headrace
 
@@ -108,7 +118,7 @@ def _act(hr: Any, life: Life, dice: Random) -> None:
         [30, 6, 3, 5, 3, 1, 1, 1, 4],
     )[0]:
         case "change":
-            more = {} if life.spark else {"b": _bag_changes(hr, dice)}
+            more = {} if life.spark else {"b": _bag_changes(hr, dice), "u": _login_changes(hr, dice)}
             hr.apply({"t": _changes(hr, dice), **more})
         case "mood":
             set_mood(life, feed, dice.choice(["well", "well", "fails", "slow", "down", "refuses"]))
@@ -117,7 +127,8 @@ def _act(hr: Any, life: Life, dice: Random) -> None:
         case "resume":
             hr.execute(f"RESUME CHANGEFEED {feed}")
         case "alter":
-            hr.execute(f"ALTER CHANGEFEED {feed} SET (batch_size = {dice.randrange(1, 30)})")
+            option = dice.choice(list(_ALTERED))
+            hr.execute(f"ALTER CHANGEFEED {feed} SET ({option} = {dice.choice(_ALTERED[option])})")
         case "resync":
             hr.execute(f"RESYNC CHANGEFEED {feed}")
         case "columns" if life.spark is None:
@@ -169,3 +180,22 @@ def _bag_changes(hr: Any, dice: Random) -> list[dict[str, Any]]:
     gone = [{"delete": dice.choice(held)}] if held and dice.random() < 0.5 else []
     rows = [{"x": dice.randrange(3), "y": dice.choice("ab")} for _ in range(dice.randrange(1, 4))]
     return [*gone, *({"insert": row} for row in rows)]
+
+
+def _login_changes(hr: Any, dice: Random) -> list[dict[str, Any]]:
+    """Changes of a table whose rows hand a unique column on: some swap it, some go, and some come with a free one."""
+    held = {row["id"]: row["login"] for row in hr.query("SELECT * FROM u").to_pylist()}
+    movers = dice.sample(sorted(held), dice.randrange(len(held) + 1))
+    logins = [held[key] for key in movers]
+    dice.shuffle(logins)
+    rows: dict[int, str | None] = dict(zip(movers, logins, strict=True))
+    if held and dice.random() < 0.4:
+        rows[dice.choice(sorted(held))] = None
+    free = sorted({f"l{number}" for number in range(_KEYS)}.difference({**held, **rows}.values()))
+    missing = sorted(set(range(_KEYS)).difference(held))
+    if free and missing:
+        rows[dice.choice(missing)] = dice.choice(free)
+    return [
+        {"delete": {"id": key}} if login is None else {"insert": {"id": key, "login": login}}
+        for key, login in rows.items()
+    ]

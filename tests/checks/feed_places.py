@@ -18,7 +18,7 @@ from headrace.feeds.sink import Delivery, EventsRefused, Sink, SinkUnavailable, 
 
 FILTER = "n % 2 = 0"
 # What a table has no key for is known by all its columns.
-KEYS_OF = {"t": ("id",), "v": ("s",), "b": ("x", "y")}
+KEYS_OF = {"t": ("id",), "v": ("s",), "b": ("x", "y"), "u": ("login",)}
 # The key whose events a sink refuses in that mood.
 UNWANTED = 3
 # A message of Kafka may have so many bytes, and a large row has more.
@@ -35,6 +35,9 @@ class Addresses:
     postgres: str = ""
     schema: str = ""
     redis: str = ""
+    # The URL of a receiver of webhooks, which appends events to the file that the path of a request names.
+    hooks: str = ""
+    dynamodb: str = ""
 
 
 @dataclass(frozen=True)
@@ -54,15 +57,13 @@ def places_of(folder: Path, servers: Addresses, spark: bool) -> list[Place]:
     """The feeds of a seed. Views and filters are Spark's."""
     keyed = "v" if spark else "t"
     places = [
-        Place("log", "t", "WEBHOOK", str(folder / "log")),
+        Place("log", "t", "LOG", str(folder / "log")),
         Place("files", keyed, "FILES", str(folder / "files"), exact=True),
     ]
     if spark:
-        places.append(
-            Place("some", "t", "WEBHOOK", str(folder / "some"), f", filter = '{FILTER}', filter_exits = true")
-        )
+        places.append(Place("some", "t", "LOG", str(folder / "some"), f", filter = '{FILTER}', filter_exits = true"))
     else:
-        places.append(Place("bag", "b", "WEBHOOK", str(folder / "bag")))
+        places.append(Place("bag", "b", "LOG", str(folder / "bag")))
     if servers.bootstrap:
         broker, once = f"{servers.bootstrap}/{servers.topic}", ", exactly_once = true"
         places.append(Place("kafka", "t", "KAFKA", f"{broker}-kafka"))
@@ -73,8 +74,16 @@ def places_of(folder: Path, servers: Addresses, spark: bool) -> list[Place]:
         if not spark:
             # Rows without a key are only added: one that came twice would stand there twice.
             places.append(Place("heap", "b", "POSTGRES", "env:FEEDS_HEAP", ", mode = 'insert'", exact=True))
+            # By a key that is not that of the relation: rows hand their logins on.
+            places.append(Place("logins", "u", "POSTGRES", "env:FEEDS_LOGINS", ", keys = 'login'"))
     if servers.redis:
         places.append(Place("redis", keyed, "REDIS", servers.redis, f", key_prefix = '{servers.schema}:'"))
+    if servers.hooks:
+        local = ", allow_insecure = true, allow_private = true"
+        places.append(Place("hook", keyed, "WEBHOOK", f"{servers.hooks}{folder / 'hook'}", local))
+    if servers.dynamodb:
+        endpoint = f", endpoint_url = '{servers.dynamodb}'"
+        places.append(Place("items", keyed, "DYNAMODB", f"dynamodb://eu-north-1/{servers.schema}", endpoint))
     return places
 
 
@@ -85,9 +94,11 @@ def plug_in(folder: Path, servers: Addresses) -> None:
     if servers.postgres:
         os.environ["FEEDS_POSTGRES"] = f"{servers.postgres}/{servers.schema}.rows"
         os.environ["FEEDS_HEAP"] = f"{servers.postgres}/{servers.schema}.heap"
+        os.environ["FEEDS_LOGINS"] = f"{servers.postgres}/{servers.schema}.logins"
+    os.environ |= {"AWS_ACCESS_KEY_ID": "moto", "AWS_SECRET_ACCESS_KEY": "moto"}
     known: dict[str, Sink] = sinks.SINKS  # pyright: ignore[reportAssignmentType]
-    known["webhook"] = LogSink()
-    for name in ("kafka", "postgres", "redis"):
+    known["log"] = LogSink()
+    for name in ("kafka", "postgres", "redis", "dynamodb"):
         known[name] = MoodySink(known[name], folder)
 
 
@@ -159,7 +170,7 @@ class MoodyDelivery:
 class LogSink:
     """A receiver that outlives whoever tells it: a file to which each event is appended as it arrives."""
 
-    keyword = "WEBHOOK"
+    keyword = "LOG"
     options: Mapping[str, str] = {}
     secrets: frozenset[str] = frozenset()
 

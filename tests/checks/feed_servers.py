@@ -4,30 +4,37 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
 import tempfile
 import threading
+import time
 import uuid
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from decimal import Decimal
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from random import Random
 from typing import Any, LiteralString, cast
 
+import boto3
 import psycopg
 import redis
+from moto.server import ThreadedMotoServer
 from psycopg import sql
 
 from headrace import local
 from headrace.feeds.batch import Mark
 from headrace.local.kafka import admin_of
-from tests.checks.feed_places import MOST_BYTES, UNWANTED, Addresses
+from tests.checks.feed_places import MOST_BYTES, UNWANTED, Addresses, mood_of
 from tests.redis_server import MISSING, PROGRAM, RedisServer
 
 _LOOK_SECONDS = 0.03
 # A server that is killed is no news.
 logging.getLogger("psycopg").setLevel(logging.ERROR)
+logging.getLogger("werkzeug").setLevel(logging.ERROR)
 _SCRIPT = """
 local rows = {}
 for _, name in ipairs(redis.call('KEYS', ARGV[1])) do rows[#rows + 1] = {name, redis.call('HGETALL', name)} end
@@ -39,12 +46,71 @@ return {false, rows}
 """
 
 
+class HookServer:
+    """A receiver of webhooks: it appends events to the file that the path names, and has the mood of that file."""
+
+    def __init__(self) -> None:
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _HookHandler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self) -> HookServer:
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _HookHandler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    dice = Random()
+
+    def do_POST(self) -> None:
+        path, mood = Path(self.path), mood_of(Path(self.path))
+        events = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        if mood == "slow":
+            time.sleep(self.dice.uniform(0, 0.1))
+        fails = mood == "fails" and self.dice.random() < 0.5
+        if mood == "down" or (fails and self.dice.random() < 0.5):
+            return self._answer(503)
+        if mood == "refuses" and any((one.get("key") or {}).get("id") == UNWANTED for one in events):
+            return self._answer(422)
+        lines = [{"resolved": one["resolved"], "upto": one["sequence"]} if "resolved" in one else one for one in events]
+        with suppress(FileNotFoundError), open(path, "ab", buffering=0) as file:
+            file.write(b"".join(json.dumps(one).encode() + b"\n" for one in lines))
+        return self._answer(500 if fails else 200)
+
+    def _answer(self, status: int) -> None:
+        self.send_response(status)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing is logged."""
+
+
+@contextmanager
+def _dynamodb() -> Iterator[str]:
+    """Moto's server, and its URL."""
+    os.environ |= {"AWS_ACCESS_KEY_ID": "moto", "AWS_SECRET_ACCESS_KEY": "moto"}
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    try:
+        yield f"http://{host}:{port}"
+    finally:
+        server.stop()
+
+
 class RealServers:
-    """A broker, a PostgreSQL and, where it is installed, a Redis."""
+    """A broker, a PostgreSQL, a receiver of webhooks, moto in place of DynamoDB and, where it is installed, a Redis."""
 
     def __init__(self) -> None:
         self._undo = ExitStack()
         self._servers = self._undo.enter_context(local.start(connect=False))
+        self._hooks = self._undo.enter_context(HookServer())
+        self._dynamodb = self._undo.enter_context(_dynamodb())
         self._redis: RedisServer | None = None
         self.missing = "" if PROGRAM else MISSING
         if PROGRAM is not None:
@@ -60,7 +126,7 @@ class RealServers:
         name = f"s{uuid.uuid4().hex[:12]}"
         kafka, postgres, store = dice.random() < 0.6, dice.random() < 0.7, dice.random() < 0.5
         if kafka:
-            for topic, partitions in (("kafka", 2), ("once", 1)):
+            for topic, partitions in (("kafka", 2), ("once", 2)):
                 self._servers.create_topic(f"{name}-{topic}", partitions, {"max.message.bytes": str(MOST_BYTES)})
         dsn = self._servers.postgres_dsn
         if postgres:
@@ -71,7 +137,9 @@ class RealServers:
             with redis.Redis(port=self._redis.port) as client:
                 client.flushall()
         broker = self._servers.bootstrap if kafka else ""
-        return Addresses(broker, name if kafka else "", dsn if postgres else "", name, url)
+        hooks = self._hooks.url if dice.random() < 0.5 else ""
+        items = self._dynamodb if dice.random() < 0.3 else ""
+        return Addresses(broker, name if kafka else "", dsn if postgres else "", name, url, hooks, items)
 
     def forget(self, addresses: Addresses) -> None:
         """Take away what a seed has left."""
@@ -129,7 +197,7 @@ class Seen:
 
 def look_at_postgres(connection: psycopg.Connection[Any], addresses: Addresses, place: str) -> Seen | None:
     """One place of a PostgreSQL, as of one instant."""
-    table = "heap" if place == "heap" else "rows"
+    table = place if place in ("heap", "logins") else "rows"
     names = sql.Identifier(addresses.schema, table), sql.Identifier(addresses.schema, "headrace_feeds")
     with connection.transaction(), connection.cursor() as cursor:
         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
@@ -158,6 +226,23 @@ def look_at_redis(client: Any, addresses: Addresses) -> Seen | None:
     mark = told["mark"]
     settled = not told["scanning"] and _is_settled(told["told"], mark["sequence"])
     return Seen("redis", mark["epoch"], mark["event"], mark["sequence"], settled, rows)
+
+
+def look_at_dynamodb(addresses: Addresses) -> Seen | None:
+    """What a table of DynamoDB holds, while nobody writes to it."""
+    resource: Any = boto3.resource("dynamodb", "eu-north-1", endpoint_url=addresses.dynamodb)
+    items = resource.Table(addresses.schema).scan(ConsistentRead=True)["Items"]
+    (feed_id,) = {one["_feed"] for one in items} or {None}
+    if feed_id is None:
+        return Seen("items", 0, 0, 0, True, [])
+    kept = resource.Table("headrace_feeds").get_item(Key={"feed_id": feed_id}, ConsistentRead=True)["Item"]
+    mark = json.loads(kept["state"])["mark"]
+    rows = [{name: _plain(value) for name, value in one.items() if not name.startswith("_")} for one in items]
+    return Seen("items", mark["epoch"], mark["event"], mark["sequence"], True, rows)
+
+
+def _plain(value: Any) -> Any:
+    return int(value) if isinstance(value, Decimal) else value
 
 
 def _is_settled(told: str, sequence: int) -> bool:
@@ -206,7 +291,7 @@ class Watch:
         while self.addresses.postgres and not self._ended.is_set():
             with suppress(psycopg.Error), psycopg.connect(self.addresses.postgres) as connection:
                 while not self._ended.wait(_LOOK_SECONDS):
-                    for place in ("postgres", "heap"):
+                    for place in ("postgres", "heap", "logins"):
                         with suppress(psycopg.errors.UndefinedTable):
                             self._note(look_at_postgres(connection, self.addresses, place))
             self._ended.wait(_LOOK_SECONDS)
