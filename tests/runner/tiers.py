@@ -101,10 +101,10 @@ def _lanes(name: str, paths: list[Path], count: int, marks: str = "") -> tuple[L
 
 _FILES = _files_by_part()
 _DEFAULT = "not slow"
-# Spark starts once in each of these, the servers once in the last.
+# Spark starts once in each of these, Kafka, Connect and PostgreSQL once in the last.
 _WITH_SPARK = (
-    *_lanes("engine", _FILES["views"] + _FILES["engine"], 2, _DEFAULT),
-    *_lanes("servers", _FILES["kills"] + _FILES["capture"] + _FILES["feeds"] + _FILES["server"], 1, _DEFAULT),
+    *_lanes("engine", _FILES["views"] + _FILES["engine"] + _FILES["server"], 2, _DEFAULT),
+    *_lanes("servers", _FILES["kills"] + _FILES["capture"] + _FILES["feeds"], 1, _DEFAULT),
 )
 FAST = Tier("fast", _lanes("unit", _FILES["unit"], 4, f"{_DEFAULT} and not java and not thorough"))
 TEST = Tier("test", (*_WITH_SPARK, *_lanes("unit", _FILES["unit"], 1, _DEFAULT)))
