@@ -14,6 +14,7 @@ from headrace.ledger.durable import Progress, no_progress
 from headrace.ledger.inspection import Inspection, inspect_storage
 from headrace.ledger.ledger import RESTORING, Head, Ledger
 from headrace.owner.ownership import living_owner, take_ownership
+from headrace.owner.register import outrank_owners
 from headrace.settings import Settings, read_settings
 from headrace.storage.objects import Location, location_of
 
@@ -65,6 +66,8 @@ def restore_home(
         return head
 
     result = restore(_location(source), _location(home), progress, None if live else pause)
+    if live:
+        outrank_owners(_location(home))
     return {**result, "paused": paused}
 
 

@@ -93,6 +93,7 @@ def change_events(changes: EpochChanges, key: Sequence[int]) -> Events:
     if len(key) == rows.num_columns:
         # Without a key nothing tells which row became which: whatever goes is told first, so that a sink that has a key
         # of its own never takes away what came in the same epoch.
+        kinds = np.where(kinds >= _RANKS["update_postimage"], _RANKS["insert"], _RANKS["delete"])
         order = np.lexsort((high, low, kinds))
         kinds = kinds[order]
     else:

@@ -29,7 +29,7 @@ from headrace.feeds.refusals import RefusalJudge
 from headrace.feeds.replay import ReplayRequests
 from headrace.feeds.resume import refuse_older_copy, rescan, resume
 from headrace.feeds.retry import Retry, Stopped
-from headrace.feeds.sink import Delivery, EventsRefused
+from headrace.feeds.sink import Delivery, EventsRefused, SinkUnavailable
 from headrace.reading.following import Changes, Dropped, Position, Reset, Step
 
 # Back-pressure: while so many events wait for refused events of their keys, the whole feed waits.
@@ -57,6 +57,8 @@ class RunnerParts:
     park: Callable[[Sequence[GivenUp]], None]
     # Counts delivered events.
     delivered: Callable[[int], None]
+    # Called whenever nothing is left to deliver.
+    caught_up: Callable[[], None]
 
 
 class DeliveryLoop:
@@ -86,6 +88,8 @@ class DeliveryLoop:
         self._flushed_at = 0.0
         self._resolved_at = 0.0
         self._resolved_epoch = -1
+        # Whether the sink may be another copy than the one that confirmed the last position.
+        self._was_unavailable = False
         # Events that arrived since the position was noted last.
         self._uncounted = 0
 
@@ -262,6 +266,7 @@ class DeliveryLoop:
                 self._mark_all(Mark(epoch, None, self._sequence))
             self._resolve()
             self._checkpoint.record(self._progress)
+            self._runner.caught_up()
             left = _LOOK_SECONDS
         if epoch >= self._core.epoch:
             self._wait(min(left, _LOOK_SECONDS))
@@ -274,8 +279,9 @@ class DeliveryLoop:
         due = self._blocked.next_at
         if due is not None:
             seconds = min(seconds, due - time.monotonic())
-        if self._options.resolved is not None and self._mark.epoch != self._resolved_epoch:
-            seconds = min(seconds, self._resolved_at + self._options.resolved - time.monotonic())
+        interval = None if self._count or self._blocked.keys else self._options.resolved
+        if interval is not None and self._mark.epoch != self._resolved_epoch:
+            seconds = min(seconds, self._resolved_at + interval - time.monotonic())
         if seconds > 0:
             self._runner.wake.wait(seconds)
 
@@ -418,9 +424,14 @@ class DeliveryLoop:
         def call() -> None:
             self._refuse_stopped()
             self._core.check_owner()
-            if self._runner.retry.attempts:
+            if self._was_unavailable:
                 refuse_older_copy(self._feed, self._delivery, self._progress)
-            send()
+                self._was_unavailable = False
+            try:
+                send()
+            except SinkUnavailable:
+                self._was_unavailable = True
+                raise
 
         if again:
             self._runner.retry.call(call)

@@ -80,6 +80,8 @@ class DynamoDelivery:
         state, keys = self._state(), keys_of(batch)
         if len(batch) and state.told.highest is None and state.scan_after is None and batch.sequences[0] > 1:
             raise SinkEnded("DynamoDB no longer has what was delivered: RESYNC CHANGEFEED delivers all rows again")
+        if batch.scan and state.scan_after is None:
+            raise SinkEnded("DynamoDB no longer has the scan under way: RESYNC CHANGEFEED delivers all rows again")
         events = KeyedEvents.of(batch, state.told, self._read_parked(keys) if state.has_parked else {})
         items = Items(batch, keys, self._target.feed_id, events.written.values())
         events.refuse_all(lambda index: _too_large(items.size(index)))
@@ -227,20 +229,25 @@ class DynamoDelivery:
         owner = found.get(self._owner_key[FEED_KEY]["S"], {}).get("owner", {}).get("S")
         kept = found.get(self._target.feed_id)
         state = State() if kept is None else State.from_json(kept["state"]["S"])
+        return state, SinkOwner.from_json(owner), owner
+
+    def _refuse_later(self, state: State) -> None:
         if state.fence > self._target.fence:
             raise SinkEnded(f"another process, with the number {state.fence}, delivers this feed now")
-        return state, SinkOwner.from_json(owner), owner
 
     def _state(self) -> State:
         """Return the state of the feed; `SinkEnded` if another feed or another process delivers by now."""
         state, owner, _ = self._look()
         refuse_former(owner, self._target, self._place)
+        self._refuse_later(state)
         return state
 
     def _take_over(self) -> State:
         """Become the owner of the table and of the feed: from now on, whoever was that before ends."""
         state, owner, written = self._look()
         takes_over = refuse_second(owner, self._target, self._place)
+        if not takes_over:
+            self._refuse_later(state)
         put: dict[str, Any] = {
             "TableName": FEEDS,
             "Item": {**self._owner_key, "owner": {"S": SinkOwner.of(self._target).as_json()}},

@@ -191,6 +191,8 @@ class PostgresDelivery:
         refused: Faults = {}
         keys = EventKeys()
         counts = Counts(batches=1, events=len(due))
+        if len(due) and batch.scan and state.scan is None:
+            raise SinkEnded("the database no longer has the scan under way: RESYNC CHANGEFEED delivers all rows again")
         if len(due):
             layout = self._known_layout(cursor)
             if layout.columns != batch.columns:

@@ -148,7 +148,7 @@ class FeedRecord:
         cursor.execute(
             sql.SQL(
                 "UPDATE {} SET epoch = %s, event = %s, sequence = %s, told = %s, scan = %s, "
-                "target = %s, made = %s, committed_at = coalesce(%s, committed_at), updated_at = clock_timestamp() "
+                "target = %s, made = %s, committed_at = greatest(%s, committed_at), updated_at = clock_timestamp() "
                 "WHERE feed_id = %s"
             ).format(self.names.feeds),
             (

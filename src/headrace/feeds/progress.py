@@ -19,7 +19,7 @@ from headrace.storage.objects import Location
 FOLDER = "feeds"
 _KEPT = ("scan_epoch", "scanning", "reset_due", "reserved", "scans", "delivered", "parked", "done")
 # Files of earlier releases lack these.
-_LATER = ("begun", "confirmed", "columns_at")
+_LATER = ("begun", "confirmed", "columns_at", "restored")
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,8 @@ class Progress:
     # The epoch whose columns the feed delivers, where that is later than its mark: without a scan, changes from before
     # an alteration are delivered under the columns that came with it.
     columns_at: int = 0
+    # The id of the restore that made the home, if the position was recorded after it.
+    restored: str = ""
 
     def lag(self, epoch: int) -> int:
         """How many epochs up to one are not told whole."""

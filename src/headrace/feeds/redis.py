@@ -71,6 +71,8 @@ class RedisDelivery:
         # The keys that a scan under way has written, and by key the sequences of parked events.
         _, self._scan_key, self._parked_key = _names_of(self._state_key)
         self._client = _client(target)
+        # The last position that was read or written.
+        self._sequence = 0
         try:
             self._take_over()
             self._most_bytes = self._largest_value()
@@ -145,6 +147,8 @@ class RedisDelivery:
     def _write(self, batch: Batch, state: State, parked: Parked, pipe: Any) -> tuple[State, dict[int, str]]:
         if len(batch) and state.told.highest is None and not state.scanning and batch.sequences[0] > 1:
             raise SinkEnded("Redis no longer has what was delivered to it: RESYNC CHANGEFEED delivers all rows again")
+        if batch.scan and not state.scanning:
+            raise SinkEnded("Redis no longer has the scan under way: RESYNC CHANGEFEED delivers all rows again")
         events = KeyedEvents.of(batch, state.told, parked)
         rows = _Rows(batch, events.written.values())
         events.refuse_all(lambda index: self._reason_to_refuse(batch, rows, index))
@@ -193,7 +197,8 @@ class RedisDelivery:
                     kept, found = pipe.mget(self._state_key, self._owner_key)
                     owner, state = SinkOwner.from_json(found), read_state(kept)
                     takes_over = refuse_second(owner, target, self._place)
-                    self._refuse_later(state)
+                    if not takes_over:
+                        self._refuse_later(state)
                     pipe.multi()
                     if takes_over and owner is not None:
                         # What either feed delivered before is not what the hashes hold from now on.
@@ -230,6 +235,7 @@ class RedisDelivery:
                         pipe.execute()
                     except redis.WatchError:
                         continue
+                    self._sequence = _sequence_of(after)
                     return result
 
     def _read_parked(self, pipe: Any, keys: Sequence[str]) -> Parked:
@@ -242,6 +248,12 @@ class RedisDelivery:
         refuse_former(SinkOwner.from_json(found), self._target, self._place)
         state = read_state(kept)
         self._refuse_later(state)
+        sequence = _sequence_of(state)
+        if sequence < self._sequence:
+            # The client may connect again without an error: the caller is to look at what Redis still knows.
+            self._sequence = sequence
+            raise SinkUnavailable("Redis was restarted without its last writes")
+        self._sequence = sequence
         return state
 
     @property
@@ -251,6 +263,10 @@ class RedisDelivery:
     def _refuse_later(self, state: State) -> None:
         if state.fence > self._target.fence:
             raise SinkEnded(f"another process, with the number {state.fence}, delivers this feed now")
+
+
+def _sequence_of(state: State) -> int:
+    return 0 if state.mark is None else state.mark.sequence
 
 
 class RedisSink:

@@ -58,9 +58,12 @@ def _deliver_rows(
     refused: dict[int, str] = {}
     for row in rows:
         try:
-            deliver(batch_of(row, target, options.envelope, options.include_old_values))
+            batch = batch_of(row, target, options.envelope, options.include_old_values)
         except FeedError as error:
             refused[row["sequence"]] = f"{error.message}. {error.detail}"
+            continue
+        try:
+            deliver(batch)
         except EventsRefused as again:
             refused[row["sequence"]] = next(iter(again.refused.values()), "it was refused again")
     return refused

@@ -12,6 +12,7 @@ from headrace.feeds.checkpoint import FeedCheckpoint
 from headrace.feeds.open_feed import OpenFeed
 from headrace.feeds.progress import Progress, further
 from headrace.feeds.sink import Delivery
+from headrace.ledger.backup import Restored, read_restored
 
 
 def resume(core: Core, opened: OpenFeed, delivery: Delivery, checkpoint: FeedCheckpoint) -> Progress:
@@ -27,7 +28,9 @@ def resume(core: Core, opened: OpenFeed, delivery: Delivery, checkpoint: FeedChe
         progress = replace(rescan(progress, core.epoch), scans=feed.scans, done=False)
     elif progress.scanning and not _is_readable(core, relation, progress.scan_epoch or 0):
         progress = rescan(progress, core.epoch)
-    progress = _with_known(core, feed, delivery, progress)
+    restored = read_restored(core.path)
+    progress = _with_known(core, feed, delivery, progress, restored)
+    progress = replace(progress, restored="" if restored is None else restored.id)
     checkpoint.record(progress, now=True)
     return progress
 
@@ -38,7 +41,7 @@ def rescan(progress: Progress, epoch: int) -> Progress:
     return replace(progress, mark=mark, scan_epoch=epoch, scanning=True, reset_due=True, begun=False, confirmed=0)
 
 
-def _with_known(core: Core, feed: Feed, delivery: Delivery, progress: Progress) -> Progress:
+def _with_known(core: Core, feed: Feed, delivery: Delivery, progress: Progress, restored: Restored | None) -> Progress:
     """Return the further progress of home and sink; raise if one of them is an older copy of itself."""
     known = delivery.known_mark()
     if progress.reset_due:
@@ -49,16 +52,22 @@ def _with_known(core: Core, feed: Feed, delivery: Delivery, progress: Progress) 
         # What comes next has numbers that the sink has never seen.
         sequence = max(progress.mark.sequence, known.sequence if known is not None else 0)
         return replace(progress, mark=replace(progress.mark, sequence=sequence))
-    if known is not None and known.epoch > core.epoch:
+    # Until the feed has recorded a position in a restored home, later epochs of the sink are those of the other home.
+    is_new_here = restored is not None and progress.restored != restored.id
+    last = restored.epoch if restored is not None and is_new_here else core.epoch
+    if known is not None and known.epoch > last:
         raise _parted(
             feed,
-            f"It has events of epoch {known.epoch}, and the home is at epoch {core.epoch}: "
+            f"It has events of epoch {known.epoch}, and the home was at epoch {last}: "
             "the home was put back to an older copy.",
         )
     _refuse_older(feed, delivery, known, progress)
     if known is None or not further(known, progress.mark):
         return progress
-    return replace(progress, mark=known, scanning=progress.scanning and known.epoch == progress.scan_epoch)
+    # A sink whose position is past the whole epoch of the scan has ended the scan, though the home did not hear of it.
+    has_ended = known.event is None and (bool(progress.mark.event) or known.sequence > progress.mark.sequence)
+    scanning = progress.scanning and known.epoch == progress.scan_epoch and not has_ended
+    return replace(progress, mark=known, scanning=scanning)
 
 
 def refuse_older_copy(feed: Feed, delivery: Delivery, progress: Progress) -> None:

@@ -28,7 +28,6 @@ class Retry:
     on_failure: Callable[[Exception, float], None]
     on_success: Callable[[], None]
     attempts: int = 0
-    failure: Exception | None = None
 
     def call(self, action: Callable[[], None]) -> None:
         """Call an action again and again while the sink is unavailable."""
@@ -44,7 +43,7 @@ class Retry:
     def succeed(self) -> None:
         """Begin again with short pauses."""
         if self.attempts:
-            self.attempts, self.failure = 0, None
+            self.attempts = 0
             self.on_success()
 
     def pause(self, error: Exception) -> None:
@@ -53,7 +52,7 @@ class Retry:
             raise Stopped from error
         if not is_transient(error):
             raise error
-        self.attempts, self.failure = self.attempts + 1, error
+        self.attempts += 1
         pause = pause_after(self.attempts)
         if isinstance(error, SinkUnavailable) and error.retry_after is not None:
             # A sink can only lengthen the pause. A random part keeps many feeds apart that are given the same instant.

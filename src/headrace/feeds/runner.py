@@ -10,6 +10,7 @@ import threading
 import traceback
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import wait
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -30,7 +31,7 @@ from headrace.feeds.progress import ProgressFiles
 from headrace.feeds.replay import ReplayRequests
 from headrace.feeds.retry import Retry, Stopped
 from headrace.feeds.sink import EventsRefused, Sink, SinkEnded, SinkUnavailable, Target
-from headrace.feeds.target import target_of, told_without_secrets
+from headrace.feeds.target import secrets_hidden, target_of, told_without_secrets
 from headrace.ledger.readers import Readers
 
 State = Literal["Running", "Paused", "Error", "Done"]
@@ -146,11 +147,12 @@ class Runner:
             raise self._unavailable()
         refused = self._replays.put(rows)
         self._wake.set()
-        try:
-            reasons = refused.result(seconds)
-        except TimeoutError:
-            refused.cancel()
-            raise self._unavailable() from None
+        wait([refused], seconds)
+        if refused.cancel():
+            raise self._unavailable()
+        # Under way, a delivery ends by itself: an event that arrives is not parked any more.
+        with secrets_hidden(self.feed, self._target):
+            reasons = refused.result()
         return {sequence: self._without_secrets(reason) for sequence, reason in reasons.items()}
 
     def _unavailable(self) -> FeedUnavailable:
@@ -216,14 +218,14 @@ class Runner:
         # Before the sink is reached for the first time: what it is to have must not expire meanwhile.
         self._checkpoint.protect_from(feed.begins_after)
         delivery = self._sink.open(target)
-        if isinstance(self._reopening.failure, SinkUnavailable):
-            self._reopening.succeed()
         row_filter: RowFilter | None = None
         try:
             if self._options.filter:
                 row_filter = RowFilter(core, feed.name, relation, self._options.filter)
                 self._loop.between_epochs(row_filter.compile)
-            parts = RunnerParts(core, self._wake, self._retry, self._replays, self._park, self._count)
+            parts = RunnerParts(
+                core, self._wake, self._retry, self._replays, self._park, self._count, self._reopening.succeed
+            )
             opened = OpenFeed(feed, self._options, target, relation, row_filter)
             DeliveryLoop(parts, opened, delivery, self._checkpoint, self._blocked).run()
         finally:

@@ -148,7 +148,7 @@ def _without_references(text: str, feed: Feed, target: Target) -> str:
 
 
 @contextmanager
-def secrets_hidden(feed: Feed, target: Target) -> Generator[None, None, None]:
+def secrets_hidden(feed: Feed, target: Target | None) -> Generator[None, None, None]:
     """Inside, no error tells what a reference refers to."""
     try:
         yield

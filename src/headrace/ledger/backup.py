@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 import shutil
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -29,6 +30,8 @@ from headrace.storage.objects import Location, name_below, size_of
 MANIFEST = "backup.json"
 # What tells the changefeeds of a home from those of its copies.
 HOME_ID = "feeds/home_id"
+# Of a restored home: which restore made it, and the epoch of the backup.
+_RESTORED = "feeds/restored.json"
 _FORMAT = 1
 _ROOM_FOR_LOGS = 1024 * 1024
 # From the heads of a ledger to the head of the epoch that a restored home begins with; no epoch if it is empty.
@@ -136,6 +139,8 @@ def restore(
         ledger.load()
         if ledger.epoch != manifest.epoch:
             raise LedgerError(f"the backup holds epoch {ledger.epoch}, not {manifest.epoch} as its manifest says")
+        make_folder((home / _RESTORED).parent)
+        replace_file(home / _RESTORED, json.dumps({"id": secrets.token_hex(16), "epoch": ledger.epoch}).encode())
         if next_head is not None:
             # A copy is another home to its sinks.
             (home / HOME_ID).unlink(missing_ok=True)
@@ -143,6 +148,22 @@ def restore(
         (home / RESTORING).unlink()
         sync_folder(home)
     return {**manifest.summary(), "epoch": ledger.epoch, "home": str(home), "seconds": time.monotonic() - started}
+
+
+@dataclass(frozen=True)
+class Restored:
+    """The restore that made a home; the epochs after its epoch are not those of the home that was backed up."""
+
+    id: str
+    epoch: int
+
+
+def read_restored(home: Location) -> Restored | None:
+    """Return the restore that made a home; None if the home was not restored."""
+    try:
+        return Restored(**json.loads((home / _RESTORED).read_text()))
+    except FileNotFoundError:
+        return None
 
 
 def _commit_head(ledger: Ledger, head: Mapping[str, Any]) -> None:

@@ -33,7 +33,7 @@ class Freshness:
     """The epoch of rows, what changes with the rows, the seconds that they are behind, and how many events lack."""
 
     epoch: int
-    version: tuple[int, ...]
+    version: tuple[int | str, ...]
     lag: float = 0.0
     # Events of the relation that the sink refused.
     parked: int = 0

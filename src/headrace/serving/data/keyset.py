@@ -17,16 +17,18 @@ Parameters = list[Any]
 
 # One statement, so that how far the feed is belongs to the very rows that are read, also where there are none.
 _PAGE = """
-SELECT {picked}, d.found, f.epoch, f.sequence, f.scan
+SELECT {picked}, d.found, f.epoch, f.sequence, f.scan, f.version
 FROM ({mark}) f
 LEFT JOIN LATERAL (
     SELECT TRUE AS found, {columns} FROM {table} WHERE {conditions} ORDER BY {order} LIMIT %s OFFSET %s
 ) d ON TRUE
 ORDER BY {outer_order}
 """
+# While refused events wait, others arrive and the sequence stands still: only `told` changes with each of them.
 # Of an epoch that the feed has delivered in part, the table has no whole state: the one before it is the last.
 _MARK = """
-SELECT CASE WHEN event > 0 THEN epoch - 1 ELSE epoch END AS epoch, sequence, scan FROM {feeds} WHERE feed_id = %s
+SELECT CASE WHEN event > 0 THEN epoch - 1 ELSE epoch END AS epoch, sequence, scan, md5(told) AS version
+FROM {feeds} WHERE feed_id = %s
 """
 
 

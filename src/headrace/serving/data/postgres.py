@@ -49,6 +49,8 @@ class FeedMark:
 
     epoch: int
     sequence: int
+    # Changes with every event that arrives.
+    version: str = ""
 
 
 @dataclass(frozen=True)
@@ -257,9 +259,9 @@ def _values(shown: Shown, access: Access, after: Position) -> list[Any]:
 
 
 def _mark(row: tuple[Any, ...]) -> FeedMark | None:
-    epoch, sequence, scan = row
+    epoch, sequence, scan, version = row
     # During a scan into the table itself, some rows are not there yet.
-    return None if epoch is None or scan == "direct" else FeedMark(epoch, sequence or 0)
+    return None if epoch is None or scan == "direct" else FeedMark(epoch, sequence or 0, version or "")
 
 
 def _float(value: float, single: bool) -> Any:

@@ -109,7 +109,7 @@ async def _headers(
     parked = await tables.undelivered.parked(readings, table.feed_id)
     lag = await tables.undelivered.lag(readings, question.newest, question.shown.name, mark.epoch)
     # A parked event that is delivered after all has no new number.
-    freshness = Freshness(mark.epoch, (mark.sequence, parked.count, parked.digest), lag, parked.count)
+    freshness = Freshness(mark.epoch, (mark.sequence, mark.version, parked.count, parked.digest), lag, parked.count)
     tag = entity_tag(question.shown, question.asked, freshness, table.feed_id, question.form)
     return headers_of(freshness, tag), tag
 
