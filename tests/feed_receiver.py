@@ -125,6 +125,33 @@ class Door:
         """Nothing is open."""
 
 
+class MarkingReceiver(Receiver):
+    """A receiver that keeps the position of the feed with its events, as a database does."""
+
+    mark: Mark | None = None
+
+    def open(self, target: Target) -> Delivery:
+        super().open(target)
+        return MarkingDoor(self)
+
+
+class MarkingDoor(Door):
+    """An open receiver that keeps the position."""
+
+    keeps_marks = True
+
+    def __init__(self, receiver: MarkingReceiver) -> None:
+        super().__init__(receiver)
+        self._marks = receiver
+
+    def known_mark(self) -> Mark | None:
+        return self._marks.mark
+
+    def deliver(self, batch: Batch) -> None:
+        super().deliver(batch)
+        self._marks.mark = batch.after
+
+
 def in_place_of_webhooks(monkeypatch: pytest.MonkeyPatch) -> Receiver:
     """A receiver in the place of webhooks."""
     one = Receiver()

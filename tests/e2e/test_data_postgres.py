@@ -26,6 +26,7 @@ from pyspark.sql.types import (
 
 from headrace.catalog.catalog import Feed, Table
 from headrace.feeds.batch import Mark
+from headrace.feeds.sink import EventsRefused
 from headrace.intake.table import TableContract
 from headrace.serving.data import postgres
 from headrace.state.arrow_types import arrow_schema
@@ -197,6 +198,20 @@ def test_parked_events_are_in_the_headers(desk: Desk) -> None:
     # It may be delivered after all, which gives it no new number.
     assert (parked.status_code, parked.headers["headrace-parked"]) == (200, "1")
     assert "headrace-parked" not in desk.straight.get("/v1/data/items").headers
+
+
+def test_the_tag_changes_with_events_that_overtake_a_refused_one(desk: Desk) -> None:
+    """The position of the feed stays before the refused event, while later ones arrive."""
+    dice = random.Random(6)
+    desk.add([row(1, dice)])
+    before = Mark(1, None, 1)
+    bad = {**row(2, dice), "note": "a\0b"}
+    with pytest.raises(EventsRefused):
+        desk.delivery.deliver(batch_of([("INSERT", bad)], 2, COLUMNS, after=Mark(2, None, 2)))
+    first = desk.served.get("/v1/data/items")
+    desk.delivery.deliver(batch_of([("INSERT", row(3, dice))], 3, COLUMNS, after=before))
+    again = desk.served.get("/v1/data/items", {"If-None-Match": first.headers["etag"]})
+    assert (again.status_code, len(again.json()["data"])) == (200, 2)
 
 
 def test_what_postgresql_cannot_answer_comes_from_the_home(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

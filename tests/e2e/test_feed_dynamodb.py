@@ -224,6 +224,20 @@ def test_a_scan_takes_away_what_it_does_not_tell(store: Store) -> None:
     assert store.names() == dict.fromkeys(range(20, 40), "new")
 
 
+def test_a_scan_that_dynamodb_no_longer_knows_ends_the_feed(store: Store) -> None:
+    delivery = store.open()
+    delivery.begin_scan(ITEMS)
+    delivery.deliver(batch_of([("INSERT", item(1))], scan=True))
+    delivery.end_scan(Mark(1, None, 1))
+    with pytest.raises(SinkEnded, match="no longer has the scan"):
+        delivery.deliver(batch_of([("INSERT", item(2))], 2, scan=True))
+
+
+def test_a_process_of_another_home_takes_over_whatever_its_number(store: Store) -> None:
+    store.open(home="live", fence=9).deliver(batch_of([("INSERT", item(1))]))
+    assert store.open(home="copy", fence=2, options={"take_over": True}).known_mark() is None
+
+
 def test_an_owner_that_was_replaced_ends(store: Store) -> None:
     first = store.open(fence=1)
     first.deliver(batch_of([("INSERT", item(1))]))

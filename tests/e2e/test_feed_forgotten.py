@@ -67,7 +67,7 @@ def test_a_broker_that_was_put_back_to_an_older_copy_is_noticed(tmp_path: Path, 
         assert producer.flush(PATIENCE) == 0
         hr.execute("RESUME CHANGEFEED f")
         until(lambda: shown(hr)["state"] == "Error")
-        assert "does not hold what the feed has told" in shown(hr)["error"]
+        assert "does not hold what the feed has delivered" in shown(hr)["error"]
         assert "knows the feed up to event 2, and has confirmed event 3" in shown(hr)["error"]
         hr.execute("RESYNC CHANGEFEED f")
         until(lambda: shown(hr)["state"] == "Running" and shown(hr)["lag"] == 0 and shown(hr)["last_sequence"] >= 7)

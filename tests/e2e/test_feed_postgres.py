@@ -238,6 +238,15 @@ def test_a_database_that_has_lost_it_all_says_so(database: Database) -> None:
     assert [row[0] for row in database.rows()] == [8]
 
 
+def test_a_scan_that_the_database_no_longer_knows_ends_the_feed(database: Database) -> None:
+    delivery = database.open()
+    delivery.begin_scan(ITEMS)
+    delivery.deliver(batch_of([("INSERT", item(1))], scan=True))
+    delivery.end_scan(Mark(1, None, 1))
+    with pytest.raises(SinkEnded, match="no longer has the scan"):
+        delivery.deliver(batch_of([("INSERT", item(2))], 2, scan=True))
+
+
 def test_a_feed_that_is_made_anew_begins_anew(database: Database) -> None:
     first = database.open()
     first.deliver(batch_of([("INSERT", item(1)), ("INSERT", item(2))]))

@@ -235,6 +235,34 @@ def test_a_server_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
         store.close()
 
 
+def test_a_server_that_is_an_older_copy_is_unavailable_once_without_an_error_of_its_own(store: Store) -> None:
+    """The client connects again by itself, so the delivery has to compare what it reads with what it wrote."""
+    delivery = store.open()
+    delivery.deliver(batch_of([("INSERT", item(1))]))
+    older = store.client.get("headrace:feed:id-of-f")
+    delivery.deliver(batch_of([("INSERT", item(2))], 2))
+    store.client.set("headrace:feed:id-of-f", str(older))
+    with pytest.raises(SinkUnavailable, match="without its last writes"):
+        delivery.deliver(batch_of([("INSERT", item(3))], 3))
+    assert delivery.known_mark() == Mark(1, 1, 1)
+    assert len(store.items()) == 2
+
+
+def test_a_scan_that_redis_no_longer_knows_ends_the_feed(store: Store) -> None:
+    delivery = store.open()
+    delivery.begin_scan(ITEMS)
+    delivery.deliver(batch_of([("INSERT", item(1))], scan=True))
+    delivery.end_scan(Mark(1, None, 1))
+    with pytest.raises(SinkEnded, match="no longer has the scan"):
+        delivery.deliver(batch_of([("INSERT", item(2))], 2, scan=True))
+
+
+def test_a_process_of_another_home_takes_over_whatever_its_number(store: Store) -> None:
+    store.open(home="live", fence=9).deliver(batch_of([("INSERT", item(1))]))
+    copy = store.open(home="copy", fence=2, options={"take_over": True})
+    assert copy.known_mark() is None
+
+
 def test_what_cannot_be_is_refused(store: Store) -> None:
     for location in ("redis://", "http://host/0", "redis://host:x/0", "redis://host/name"):
         with pytest.raises(FeedError, match="needs the URL"):

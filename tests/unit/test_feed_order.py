@@ -95,3 +95,12 @@ def test_events_by_another_key_have_one_order_whatever_order_their_rows_have() -
     swapped = events_between(before, after, [0], [1], random.Random(1))
     found = dict(zip((row["login"] for row in swapped.rows.to_pylist()), swapped.operations.tolist(), strict=True))
     assert found == {10: "UPDATE", 20: "UPDATE", 30: "DELETE", 40: "INSERT"}
+
+
+@pytest.mark.parametrize("own_key", [[0], []], ids=["keyed", "without a key"])
+def test_a_key_of_all_columns_loses_no_update(own_key: list[int]) -> None:
+    events = events_between({(1, 10, 0), (2, 20, 0)}, {(1, 10, 5), (2, 20, 0)}, own_key, [0, 1, 2], random.Random(1))
+    assert list(zip(events.operations, events.rows.to_pylist(), strict=True)) == [
+        ("DELETE", {"id": 1, "login": 10, "n": 0}),
+        ("INSERT", {"id": 1, "login": 10, "n": 5}),
+    ]

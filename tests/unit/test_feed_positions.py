@@ -11,42 +11,18 @@ from typing import Any
 
 import pytest
 
+from headrace.errors import FeedUnavailable
 from headrace.feeds.batch import Batch, Mark
 from headrace.feeds.delivery_loop import DeliveryLoop
 from headrace.feeds.progress import Progress, ProgressFiles
-from headrace.feeds.sink import SinkEnded, Target
+from headrace.feeds.sink import SinkEnded, SinkUnavailable, Target
 from headrace.feeds.sinks import SINKS
 from headrace.statements.create import drop_relation
 from tests.bare_home import BareHome
-from tests.feed_receiver import Door, Receiver
+from tests.feed_receiver import MarkingDoor, MarkingReceiver
 from tests.spark.test_changefeeds import events, feed
 from tests.unit.test_feed_delivery import COLUMNS, create, numbers
 from tests.waiting import until
-
-
-class MarkingReceiver(Receiver):
-    """One that keeps marks with what it was told, as a database does."""
-
-    mark: Mark | None = None
-
-    def open(self, target: Target) -> Any:
-        super().open(target)
-        return MarkingDoor(self)
-
-
-class MarkingDoor(Door):
-    keeps_marks = True
-
-    def __init__(self, receiver: MarkingReceiver) -> None:
-        super().__init__(receiver)
-        self._marks = receiver
-
-    def known_mark(self) -> Mark | None:
-        return self._marks.mark
-
-    def deliver(self, batch: Batch) -> None:
-        super().deliver(batch)
-        self._marks.mark = batch.after
 
 
 @pytest.fixture
@@ -164,6 +140,52 @@ def test_a_sink_that_comes_back_as_an_older_copy_is_noticed(table: BareHome, rec
     assert "has confirmed event 3 before" in feed(table)["error"]
 
 
+def test_an_older_copy_of_the_sink_is_noticed_though_another_request_succeeded_first(
+    table: BareHome, receiver: MarkingReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """REPLAY fails once and is not retried; the sink that answers the next call is a copy from before."""
+    poison = {"id": 13, "n": 0}
+    receiver.refuses = lambda event: "never" if event["new_row"] == poison else None
+    create(table, ", max_retries = 0")
+    for key in (1, 2, 13, 3):
+        put(table, key)
+    until(lambda: feed(table)["parked"] == 1 and feed(table)["lag"] == 0)
+    receiver.down = True
+    with pytest.raises(FeedUnavailable):
+        table.execute("REPLAY PARKED EVENTS")
+    receiver.mark = Mark(1, None, 1)
+    receiver.down = False
+    put(table, 4)
+    until(lambda: feed(table)["state"] == "Error")
+    assert "has confirmed event 4 before" in feed(table)["error"]
+
+
+def test_a_scan_that_ended_in_the_sink_is_not_continued(
+    table: BareHome, receiver: MarkingReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process dies between the end of the scan in the sink and the record of it in the home."""
+    put(table, 1)
+    ends: list[Mark] = []
+
+    def end_scan(_: MarkingDoor, mark: Mark) -> None:
+        receiver.mark = mark
+        ends.append(mark)
+        if len(ends) == 1:
+            raise SinkUnavailable("the connection was lost, though the scan has ended")
+
+    monkeypatch.setattr(MarkingDoor, "end_scan", end_scan)
+    monkeypatch.setattr("headrace.feeds.retry.pause_after", lambda _: 60.0)
+    create(table)
+    until(lambda: bool(ends))
+    table.execute("PAUSE CHANGEFEED f")
+    table.feeds.wait_for_stopped()
+    put(table, 2)
+    table.execute("RESUME CHANGEFEED f")
+    until(lambda: feed(table)["last_sequence"] == 2)
+    assert len(ends) == 1
+    assert numbers(receiver) == [1, 2]
+
+
 def test_a_home_that_was_put_back_to_an_older_copy_is_noticed(
     table: BareHome, receiver: MarkingReceiver, tmp_path: Path
 ) -> None:
@@ -256,6 +278,26 @@ def test_a_feed_that_waits_for_refused_events_before_a_reset_sleeps(
     table.apply({"t": [{"insert": {"id": 1, "m": 1}}]})
     time.sleep(1.0)
     assert len(looks) < 10
+
+
+def test_a_feed_that_waits_for_a_refused_event_does_not_look_for_resolved_marks(
+    table: BareHome, receiver: MarkingReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.feeds.blocked.pause_after", lambda _: 60.0)
+    receiver.refuses = lambda event: "never" if event["new_row"]["id"] == 13 else None
+    create(table, ", resolved = '10ms'")
+    put(table, 13)
+    until(lambda: feed(table)["waiting"] == 1)
+    looks: list[DeliveryLoop] = []
+    look = DeliveryLoop._look  # pyright: ignore[reportPrivateUsage]
+
+    def counted(loop: DeliveryLoop) -> None:
+        looks.append(loop)
+        look(loop)
+
+    monkeypatch.setattr(DeliveryLoop, "_look", counted)
+    time.sleep(1.0)
+    assert len(looks) < 50
 
 
 def test_a_relation_that_is_altered_before_its_first_event_is_no_loss_of_a_table(

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headrace.errors import FeedUnavailable
+from headrace.errors import FeedError, FeedUnavailable
 from headrace.feeds import define, runner
-from headrace.feeds.batch import Mark
+from headrace.feeds.batch import Batch, Mark
 from headrace.feeds.blocked import Blocked
 from headrace.feeds.retry import Retry, Stopped
 from headrace.feeds.running import Feeds
@@ -24,7 +25,7 @@ from tests.feed_batches import batch_of
 from tests.feed_receiver import Door, Receiver, create
 from tests.spark.test_changefeeds import feed
 from tests.unit.test_feed_delivery import COLUMNS
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 from tests.webhook_receivers import OK, Received, receiving, status
 from tests.webhook_receivers import Receiver as HttpReceiver
 
@@ -349,3 +350,64 @@ def test_positions_are_ordered_as_events_are() -> None:
     marks = [Mark(4, 2, 9), Mark(4, None, 9), Mark(5, None, 9), Mark(5, 0, 10), Mark(5, 1, 10), Mark(3, None, 11)]
     assert sorted({*marks}) == marks
     assert Mark.stored(4, Mark(4, None, 9).stored_event, 9) == Mark(4, None, 9)
+
+
+def test_a_sink_that_opens_and_then_fails_is_opened_again_with_growing_pauses(
+    table: BareHome, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts: list[int] = []
+
+    def pause_after(number: int) -> float:
+        attempts.append(number)
+        return 0.01
+
+    def fail(*_: object) -> None:
+        raise OSError("it answers, and fails")
+
+    monkeypatch.setattr("headrace.feeds.retry.pause_after", pause_after)
+    monkeypatch.setattr(Door, "deliver", fail)
+    put(table, (1, 1))
+    create(table)
+    until(lambda: len(attempts) >= 5)
+    assert attempts[:5] == [1, 2, 3, 4, 5]
+    monkeypatch.undo()
+
+
+def test_a_replay_under_way_is_waited_for_and_its_errors_hide_secrets(
+    table: BareHome, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEED_PASSWORD", "hunter44")
+    receiver.refuses = lambda event: "never" if event["new_row"]["n"] == 13 else None
+    create(table, ", max_retries = 0, password = 'env:FEED_PASSWORD'")
+    put(table, (1, 1), (2, 1), (3, 13))
+    until(lambda: feed(table)["parked"] == 1)
+    receiver.refuses = lambda _: None
+    begun = threading.Event()
+    deliver = Door.deliver
+
+    def slow(door: Door, batch: Batch) -> None:
+        begun.set()
+        time.sleep(0.5)
+        deliver(door, batch)
+
+    # REPLAY stops waiting while the delivery is under way.
+    monkeypatch.setattr(Door, "deliver", slow)
+    with monkeypatch.context() as impatient:
+        impatient.setattr("headrace.feeds.runner.wait", lambda *_: begun.wait(PATIENCE))
+        table.execute("REPLAY PARKED EVENTS")
+    assert len(receiver.events()) == 3
+    assert table.query("SELECT * FROM parked_events").num_rows == 0
+
+    monkeypatch.setattr(Door, "deliver", deliver)
+    receiver.refuses = lambda event: "never" if event["new_row"]["n"] == 13 else None
+    put(table, (4, 13))
+    until(lambda: table.query("SELECT * FROM parked_events").num_rows == 1)
+
+    def fail(door: Door, _: object) -> None:
+        raise RuntimeError("no way with hunter44")
+
+    monkeypatch.setattr(Door, "deliver", fail)
+    with pytest.raises(FeedError) as failed:
+        table.execute("REPLAY PARKED EVENTS")
+    assert "hunter44" not in failed.value.in_a_line()
+    assert "no way with env:FEED_PASSWORD" in failed.value.in_a_line()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,11 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 
 from headrace.catalog.catalog import Feed, Source, feed_definition, source_definition
 from headrace.definitions.restored import PAUSED_BY_RESTORE, paused_by_restore
+from headrace.feeds.sinks import SINKS
 from headrace.offline import backup_home, restore_home
 from tests.bare_home import BareHome
 from tests.command_line import code_of
-from tests.feed_receiver import Receiver, create, numbers
+from tests.feed_receiver import MarkingReceiver, Receiver, create, numbers
 from tests.small_homes import add_epoch, make_home, opened
 from tests.waiting import until
 
@@ -85,6 +87,64 @@ def test_a_home_that_is_restored_live_goes_on_where_the_backup_was(
     until(lambda: numbers(receiver) == [1, 2])
     assert shown(home)["error"] is None
     home.close()
+
+
+def test_a_home_that_is_restored_live_outranks_the_home_that_was_backed_up(
+    copy: Path, tmp_path: Path, receiver: Receiver
+) -> None:
+    for _ in range(3):
+        BareHome(tmp_path / "home").close()
+    restore_home(copy, tmp_path / "again", live=True)
+    former = max(one.fence for one in receiver.targets)
+    home = BareHome(tmp_path / "again")
+    until(lambda: receiver.targets[-1].fence > former + 1000)
+    assert receiver.targets[-1].fence <= time.time() + 1
+    home.close()
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_a_restored_home_refuses_a_sink_that_is_further_than_its_backup(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, live: bool
+) -> None:
+    """Though the restored home has reached the epoch by itself: what the sink has of that epoch is the other home's."""
+    receiver = MarkingReceiver()
+    monkeypatch.setitem(SINKS, "webhook", receiver)  # pyright: ignore[reportArgumentType]
+    home = BareHome(tmp_path / "home")
+    home.create_table("t", COLUMNS, ("id",))
+    create(home)
+    put(home, 1)
+    until(lambda: shown(home)["last_sequence"] == 1)
+    home.close()
+    backup_home(tmp_path / "home", tmp_path / "copy")
+    home = BareHome(tmp_path / "home")
+    put(home, 2)
+    until(lambda: shown(home)["last_sequence"] == 2)
+    home.close()
+    delivered = receiver.mark
+    restore_home(tmp_path / "copy", tmp_path / "again", live=live)
+    receiver.down = True
+    again = BareHome(tmp_path / "again")
+    for key in range(10, 20):
+        put(again, key)
+    receiver.down = False
+    again.execute("PAUSE CHANGEFEED f; RESUME CHANGEFEED f")
+    until(lambda: shown(again)["state"] == "Error")
+    assert "the home was put back to an older copy" in shown(again)["error"]
+    assert receiver.mark == delivered
+    # After all rows were delivered again, the feed knows the sink.
+    again.execute("RESYNC CHANGEFEED f")
+    until(lambda: shown(again)["lag"] == 0)
+    put(again, 30)
+    until(lambda: shown(again)["lag"] == 0)
+    again.execute("PAUSE CHANGEFEED f; RESUME CHANGEFEED f")
+    put(again, 31)
+    until(lambda: shown(again)["lag"] == 0 or shown(again)["state"] == "Error")
+    assert shown(again)["state"] == "Running"
+    again.close()
+
+
+def put(home: BareHome, key: int) -> None:
+    home.apply({"t": [{"insert": {"id": key, "n": 0}}]})
 
 
 def running(name: str) -> Source:
