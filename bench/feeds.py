@@ -2,12 +2,13 @@
 
 python bench/feeds.py [--rows 1000000] [--json FILE]
 
-    feed          CREATE CHANGEFEED over a table that is there: from the statement until the last event is confirmed
+    plain         CREATE CHANGEFEED over a table that is there: from the statement until the last event is confirmed
     exactly once  the same with exactly_once = true
     changes       a feed that is paused while every row is changed, then resumed: a backlog of updates
     tutorial      rows of the same table as tutorials send them: json.dumps and produce for each, flush after 100
 
-All messages are counted in the topic afterwards, by a reader of committed messages. Then the same for rows into a real
+Small epochs are committed beside each feed; their median duration is compared with that of epochs without a feed. All
+messages are counted in the topic afterwards, by a reader of committed messages. Then the same for rows into a real
 PostgreSQL (bench/feeds_postgres.py, which also runs by itself).
 """
 
@@ -24,6 +25,7 @@ from typing import Any
 
 import confluent_kafka
 import pyspark
+from feeds_epochs import SmallEpochs
 from feeds_postgres import postgres
 
 import headrace
@@ -67,23 +69,26 @@ def kafka(rows: int) -> dict[str, Any]:
         hr.execute(_TABLE)
         hr.execute(_ROWS.format(rows=rows))
         broker = servers.bootstrap
+        epochs = SmallEpochs(hr)
+        figures["epoch_alone_ms"] = epochs.alone()
         for name, further in (("plain", ""), ("exact", ", exactly_once = true")):
             began_at = time.monotonic()
             into = f"INTO KAFKA '{broker}/{name}' WITH ({_OPTIONS}{further})"
             hr.execute(f"CREATE CHANGEFEED {name} FOR TABLE orders {into}")
-            seconds = _until(hr, name, rows, began_at)
-            figures[name] = _figures(rows, seconds, _count(broker, name))
-        # It would tell the same changes beside the one that is measured.
+            took = epochs.until_delivered(name, rows, began_at)
+            figures[name] = _figures(rows, *took, _count(broker, name))
+        # It would deliver the same changes beside the feed that is measured.
         hr.execute("DROP CHANGEFEED exact")
         hr.execute("PAUSE CHANGEFEED plain")
         hr.execute("UPDATE orders SET amount = amount + 1")
         began_at = time.monotonic()
         hr.execute("RESUME CHANGEFEED plain")
-        figures["changes"] = _figures(rows, _until(hr, "plain", 2 * rows, began_at), _count(broker, "plain") - rows)
+        took = epochs.until_delivered("plain", 2 * rows, began_at)
+        figures["changes"] = _figures(rows, *took, _count(broker, "plain") - rows)
         few = min(rows, _TUTORIAL_ROWS)
         table = hr.query(f"SELECT * FROM orders WHERE id < {few}")
         servers.create_topic("tutorial", partitions=4)
-        figures["tutorial"] = _figures(few, _tutorial(broker, table), _count(broker, "tutorial"))
+        figures["tutorial"] = _figures(few, _tutorial(broker, table), None, _count(broker, "tutorial"))
     per_second = figures["tutorial"]["events_per_second"]
     figures["times_the_tutorial"] = round(figures["plain"]["events_per_second"] / per_second, 1)
     return figures
@@ -102,21 +107,13 @@ def _tutorial(broker: str, table: Any) -> float:
     return time.monotonic() - began_at
 
 
-def _until(hr: Any, name: str, events: int, began_at: float) -> float:
-    while True:
-        (told,) = [one for one in hr.execute("SHOW CHANGEFEEDS").to_pylist() if one["name"] == name]
-        if told["events_delivered"] >= events:
-            return time.monotonic() - began_at
-        if told["state"] != "Running" or time.monotonic() - began_at > 600:
-            raise SystemExit(f"changefeed {name} does not come to its end: {told}")
-        time.sleep(0.05)
-
-
-def _figures(events: int, seconds: float, found: int) -> dict[str, Any]:
+def _figures(events: int, seconds: float, epoch_ms: float | None, found: int) -> dict[str, Any]:
     if found != events:
-        raise SystemExit(f"the topic has {found:,} messages, and {events:,} were told")
-    print(f"Kafka: {events:,} events in {seconds:.1f} s, {events / seconds:,.0f}/s", flush=True)
-    return {"events": events, "seconds": round(seconds, 2), "events_per_second": round(events / seconds)}
+        raise SystemExit(f"the topic has {found:,} messages, and {events:,} were delivered")
+    beside = "" if epoch_ms is None else f", epochs beside it {epoch_ms} ms"
+    print(f"Kafka: {events:,} events in {seconds:.1f} s, {events / seconds:,.0f}/s{beside}", flush=True)
+    figures = {"events": events, "seconds": round(seconds, 2), "events_per_second": round(events / seconds)}
+    return figures if epoch_ms is None else {**figures, "epoch_ms": epoch_ms}
 
 
 def _count(broker: str, topic: str) -> int:

@@ -7,7 +7,8 @@ python bench/feeds_postgres.py [--rows 500000] [--json FILE]
     deletes   likewise, of half of the rows
     tutorial  rows of the same table: INSERT ... ON CONFLICT for each, committed after each 100
 
-The rows of PostgreSQL are compared with those of the relation afterwards, by their count and their sums.
+Small epochs are committed beside each feed, and compared with epochs without one. The rows of PostgreSQL are compared
+with those of the relation afterwards, by their count and their sums.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from feeds_epochs import SmallEpochs
 
 import headrace
 from headrace import local
@@ -55,11 +57,13 @@ def postgres(rows: int) -> dict[str, Any]:
         os.environ["BENCH_FEEDS_POSTGRES"] = f"{servers.postgres_dsn}/orders"
         hr.execute(_TABLE)
         hr.execute(_ROWS.format(rows=rows))
+        epochs = SmallEpochs(hr)
+        figures["epoch_alone_ms"] = epochs.alone()
         began_at = time.monotonic()
         hr.execute(f"CREATE CHANGEFEED f FOR TABLE orders INTO POSTGRES 'env:BENCH_FEEDS_POSTGRES' WITH ({_OPTIONS})")
-        figures["feed"] = _figures(rows, _until(hr, rows, began_at))
+        figures["feed"] = _figures(rows, *epochs.until_delivered("f", rows, began_at))
         _compare(hr, database)
-        told = rows
+        delivered = rows
         for name, statement, count in (
             ("changes", "UPDATE orders SET amount = amount + 1", rows),
             ("deletes", "DELETE FROM orders WHERE id % 2 = 0", (rows + 1) // 2),
@@ -68,8 +72,8 @@ def postgres(rows: int) -> dict[str, Any]:
             hr.execute(statement)
             began_at = time.monotonic()
             hr.execute("RESUME CHANGEFEED f")
-            told += count
-            figures[name] = _figures(count, _until(hr, told, began_at))
+            delivered += count
+            figures[name] = _figures(count, *epochs.until_delivered("f", delivered, began_at))
             _compare(hr, database)
         table = hr.query("SELECT * FROM orders").slice(0, _TUTORIAL_ROWS)
         figures["tutorial"] = _figures(table.num_rows, _tutorial(servers.postgres_dsn, table))
@@ -101,19 +105,11 @@ def _compare(hr: Any, database: Any) -> None:
         raise SystemExit(f"PostgreSQL has {theirs}, and the relation {ours}")
 
 
-def _until(hr: Any, events: int, began_at: float) -> float:
-    while True:
-        (told,) = hr.execute("SHOW CHANGEFEEDS").to_pylist()
-        if told["events_delivered"] >= events:
-            return time.monotonic() - began_at
-        if told["state"] != "Running" or time.monotonic() - began_at > 600:
-            raise SystemExit(f"the changefeed does not come to its end: {told}")
-        time.sleep(0.05)
-
-
-def _figures(rows: int, seconds: float) -> dict[str, Any]:
-    print(f"PostgreSQL: {rows:,} rows in {seconds:.1f} s, {rows / seconds:,.0f}/s", flush=True)
-    return {"rows": rows, "seconds": round(seconds, 2), "rows_per_second": round(rows / seconds)}
+def _figures(rows: int, seconds: float, epoch_ms: float | None = None) -> dict[str, Any]:
+    beside = "" if epoch_ms is None else f", epochs beside it {epoch_ms} ms"
+    print(f"PostgreSQL: {rows:,} rows in {seconds:.1f} s, {rows / seconds:,.0f}/s{beside}", flush=True)
+    figures = {"rows": rows, "seconds": round(seconds, 2), "rows_per_second": round(rows / seconds)}
+    return figures if epoch_ms is None else {**figures, "epoch_ms": epoch_ms}
 
 
 def main() -> None:

@@ -207,7 +207,12 @@ def feeds(results: Mapping[str, Any]) -> str:
     """What feeds carry, beside loops that write row by row."""
     kafka, postgres, machine = results["kafka"], results["postgres"], results["machine"]
     rows = [
-        (said, f"**{results[sink][name][f'{unit}_per_second']:,}**", f"{results[sink][name]['seconds']:.1f}")
+        (
+            said,
+            f"**{results[sink][name][f'{unit}_per_second']:,}**",
+            f"{results[sink][name]['seconds']:.1f}",
+            f"{results[sink][name]['epoch_ms']:.0f} ms" if "epoch_ms" in results[sink][name] else "",
+        )
         for sink, unit, name, said in (
             ("kafka", "events", "plain", f"Kafka: a first scan of {kafka['rows']:,} rows"),
             ("kafka", "events", "exact", "Kafka: the same, exactly once by transactions"),
@@ -225,13 +230,15 @@ def feeds(results: Mapping[str, Any]) -> str:
         "show, on the same rows in the same run:",
     )
     after = _filled(
-        f"{kafka['times_the_tutorial']:.1f} and {postgres['times_the_tutorial']:.1f} times the loops.",
+        f"{kafka['times_the_tutorial']:.1f} and {postgres['times_the_tutorial']:.1f} times the loops. An epoch of 100",
+        f"updates under a view took {kafka['epoch_alone_ms']:.0f} and {postgres['epoch_alone_ms']:.0f} ms (median)",
+        "without a feed.",
         f"{'Two' if machine['cores'] == 2 else machine['cores']} cores for Headrace, Spark, broker and database, whose",
         f"load was {kafka['load_before']:.1f} and {postgres['load_before']:.1f} before the two parts began,",
         f"Python {machine['python']}; `make bench-feeds`, figures in",
         "[bench/results/feeds.json](bench/results/feeds.json).",
     )
-    return f"{before}\n\n{_table(('into', 'events/s', 'seconds'), rows)}\n\n{after}"
+    return f"{before}\n\n{_table(('into', 'events/s', 'seconds', 'median epoch beside it'), rows)}\n\n{after}"
 
 
 def transactions(results: Mapping[str, Any]) -> str:

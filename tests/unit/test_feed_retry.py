@@ -361,11 +361,11 @@ def test_a_sink_that_opens_and_then_fails_is_opened_again_with_growing_pauses(
         attempts.append(number)
         return 0.01
 
-    def fail(*_: object) -> None:
-        raise OSError("it answers, and fails")
+    def fail(_: Door) -> None:
+        raise SinkUnavailable("it answers, and does not know where the feed is")
 
     monkeypatch.setattr("headrace.feeds.retry.pause_after", pause_after)
-    monkeypatch.setattr(Door, "deliver", fail)
+    monkeypatch.setattr(Door, "known_mark", fail)
     put(table, (1, 1))
     create(table)
     until(lambda: len(attempts) >= 5)
