@@ -89,12 +89,14 @@ def test_a_home_that_is_restored_live_goes_on_where_the_backup_was(
     home.close()
 
 
-def test_a_home_that_is_restored_live_outranks_the_home_that_was_backed_up(
-    copy: Path, tmp_path: Path, receiver: Receiver
-) -> None:
-    for _ in range(3):
-        BareHome(tmp_path / "home").close()
-    restore_home(copy, tmp_path / "again", live=True)
+def test_a_home_that_is_restored_live_outranks_the_home_that_was_backed_up(tmp_path: Path, receiver: Receiver) -> None:
+    home = BareHome(tmp_path / "home")
+    home.create_table("t", COLUMNS, ("id",))
+    create(home)
+    until(lambda: bool(receiver.targets))
+    home.close()
+    backup_home(tmp_path / "home", tmp_path / "copy")
+    restore_home(tmp_path / "copy", tmp_path / "again", live=True)
     former = max(one.fence for one in receiver.targets)
     home = BareHome(tmp_path / "again")
     until(lambda: receiver.targets[-1].fence > former + 1000)
