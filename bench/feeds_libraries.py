@@ -129,13 +129,14 @@ def _by_orjson(batch: Batch) -> list[bytes]:
 
 
 def _copy(connection: Any, rows: pa.Table) -> None:
-    texts = [copy_text(rows.column(one.name), one.dataType)[0] for one in _COLUMNS.fields]
-    lines = pc.binary_join_element_wise(*texts, "\t", null_handling="replace", null_replacement="\\N")
-    ends = pc.binary_join_element_wise(lines, "\n", "")
+    columns = [copy_text(rows.column(one.name), one.dataType)[0] for one in _COLUMNS.fields]
+    tab, end, nothing = (pa.scalar(text, pa.large_string()) for text in ("\t", "\n", ""))
+    lines = pc.binary_join_element_wise(*columns, tab, null_handling="replace", null_replacement="\\N")
+    data = pc.binary_join_element_wise(lines, end, nothing).buffers()[2]
     connection.execute("DROP TABLE IF EXISTS by_psycopg")
     connection.execute(_CREATE.format("by_psycopg"))
     with connection.cursor().copy("COPY by_psycopg FROM STDIN") as copy:
-        copy.write("".join(ends.to_pylist()))
+        copy.write(memoryview(data))
     connection.commit()
 
 
