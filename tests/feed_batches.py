@@ -10,8 +10,12 @@ import pyarrow as pa
 from pyspark.sql.types import DecimalType, IntegerType, StringType, StructField, StructType
 
 from headrace.feeds.batch import Batch, Mark, Operation
+from headrace.feeds.cursor import change_events
 from headrace.feeds.sink import Target
+from headrace.reading.history import EpochChanges
 from headrace.state.arrow_types import arrow_type
+from headrace.state.change_images import change_images
+from headrace.state.delta import weights_of
 
 Row = Mapping[str, Any]
 ITEMS = StructType(
@@ -54,6 +58,19 @@ def batch_of(
         old_rows=rows_of(columns, [event[2] if len(event) == 3 else None for event in events]),
         **parts,
     )
+
+
+def changes_between(
+    before: Iterable[Row], after: Iterable[Row], own_key: Sequence[str], key: Sequence[str], columns: StructType = ITEMS
+) -> list[tuple[Operation, Row, Row]]:
+    """The events, by a key, of an epoch that changes a relation with a key of its own, or with none."""
+    old, new = list(before), list(after)
+    changed = [(row, -1) for row in old if row not in new] + [(row, 1) for row in new if row not in old]
+    rows = rows_of(columns, [row for row, _ in changed])
+    own, by = ([columns.names.index(name) for name in names] for names in (own_key, key))
+    positions, kinds = change_images(rows, weights_of([weight for _, weight in changed]), own)
+    events = change_events(EpochChanges(1, MOMENT, kinds, rows.take(pa.array(positions))), by)
+    return list(zip(events.operations.tolist(), events.rows.to_pylist(), events.old_rows.to_pylist(), strict=True))
 
 
 def target_of(location: str, columns: StructType = ITEMS, **parts: Any) -> Target:

@@ -11,7 +11,7 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from headrace.feeds.batch import Mark
 from headrace.feeds.sink import EventsRefused, SinkEnded
-from tests.feed_batches import ITEMS, batch_of
+from tests.feed_batches import ITEMS, batch_of, changes_between
 from tests.feed_database import Database, item
 
 
@@ -134,13 +134,38 @@ def test_modes(database: Database) -> None:
 
 
 def test_keys_of_the_statement_move_with_their_rows(database: Database) -> None:
-    delivery = database.open(options={"keys": "NAME"})
-    delivery.deliver(batch_of([("INSERT", item(1, "a")), ("INSERT", item(2, "b"))]))
-    delivery.deliver(batch_of([("UPDATE", item(1, "c"), item(1, "a")), ("UPDATE", item(2, "a"), item(2, "b"))], 3))
-    assert database.run("SELECT id, name FROM {}.items ORDER BY 1") == [(1, "c"), (2, "a")]
-    with pytest.raises(EventsRefused) as refused:
-        delivery.deliver(batch_of([("INSERT", {"id": 3, "name": None, "price": None})], 5))
-    assert "has a NULL" in refused.value.refused[0]
+    key = ("name",)
+    before = [item(1, "a"), item(2, "b"), item(3, "d")]
+    moved = changes_between(before, [item(1, "c"), item(2, "a"), item(3, "d", "7")], ("id",), key)
+    for mode, expected in {
+        "mirror": [(2, "a", 1.5), (1, "c", 1.5), (3, "d", 7)],
+        "upsert": [(2, "a", 1.5), (2, "b", 1.5), (1, "c", 1.5), (3, "d", 7)],
+        "insert": [(1, "a", 1.5), (2, "b", 1.5), (1, "c", 1.5), (3, "d", 1.5)],
+    }.items():
+        delivery = database.open(mode, key=key, feed_id=mode, options={"keys": "NAME", "mode": mode})
+        delivery.deliver(batch_of([("INSERT", row) for row in before], key=key))
+        delivery.deliver(batch_of(moved, 4, key=key))
+        assert database.run(f"SELECT id, name, price::float8 FROM {{}}.{mode} ORDER BY 2") == expected
+        with pytest.raises(EventsRefused) as refused:
+            delivery.deliver(batch_of([("INSERT", {"id": 3, "name": None, "price": None})], 9, key=key))
+        assert "has a NULL" in refused.value.refused[0]
+
+
+def test_of_two_rows_with_one_key_the_newest_is_there(database: Database) -> None:
+    key = ("name",)
+    delivery = database.open(key=key, options={"keys": "name"})
+    delivery.begin_scan(ITEMS)
+    delivery.deliver(batch_of([("INSERT", item(1, "a")), ("INSERT", item(2, "a"))], key=key, scan=True))
+    delivery.end_scan(Mark(2, None, 2))
+    delivery.deliver(batch_of([("INSERT", item(3, "a"))], 3, key=key))
+    assert [row[:2] for row in database.rows()] == [(3, "a")]
+    events = changes_between([item(1, "a"), item(2, "a")], [item(4, "a"), item(5, "a")], ("id",), key)
+    delivery.deliver(batch_of(events, 4, key=key))
+    assert [row[1] for row in database.rows()] == ["a"]
+    delivery.begin_scan(ITEMS)
+    delivery.deliver(batch_of([("INSERT", item(4, "a")), ("INSERT", item(5, "a"))], 9, key=key, scan=True))
+    delivery.end_scan(Mark(9, None, 10))
+    assert [row[:2] for row in database.rows()] == [(5, "a")]
 
 
 def test_a_key_of_a_view_may_be_null(database: Database) -> None:

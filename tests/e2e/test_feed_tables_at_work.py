@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -120,6 +121,32 @@ def test_columns_that_a_relation_gets_later(home: BareHome, database: Database) 
     home.execute("RESYNC CHANGEFEED f")
     until(lambda: equal(home, database))
     assert [row[3] for row in database.rows()] == ["new"] * 10
+
+
+def test_a_feed_that_gets_other_keys_delivers_all_rows_again(home: BareHome, database: Database) -> None:
+    until(lambda: equal(home, database))
+    until(lambda: feed(home)["lag"] == 0)
+    sequence = feed(home)["last_sequence"]
+    home.execute("ALTER CHANGEFEED f SET (keys = 'NAME', batch_size = 3)")
+    until(lambda: feed(home)["state"] == "Error")
+    assert "no unique index over (name)" in feed(home)["error"]
+    database.run("ALTER TABLE {}.items DROP CONSTRAINT items_pkey, ADD UNIQUE (name)")
+    home.execute("RESUME CHANGEFEED f")
+    until(lambda: feed(home)["last_sequence"] >= sequence + 500)
+    dice = random.Random(3)
+    for _ in range(10):
+        # Rows hand their names on.
+        numbers = dice.sample(range(500), 20)
+        names = {row["id"]: row["name"] for row in home.query("SELECT * FROM items").to_pylist()}
+        taken = dice.sample(numbers, 20)
+        home.apply({"items": [{"insert": item(one, names[other])} for one, other in zip(numbers, taken, strict=True)]})
+    until(lambda: equal(home, database))
+    assert feed(home)["error"] is None
+    # Also if it has no such column any more, the feed is forgotten.
+    home.replace_table("items", StructType([ITEMS.fields[0], ITEMS.fields[2]]), ("id",))
+    until(lambda: feed(home)["state"] == "Error")
+    home.execute("DROP CHANGEFEED f")
+    assert database.run("SELECT * FROM {}.headrace_feeds") == []
 
 
 def test_a_scan_that_is_cut_short_while_its_first_row_is_refused_loses_no_other(

@@ -7,11 +7,16 @@ from typing import Any
 import pytest
 from pyspark.sql.types import DecimalType, IntegerType, LongType, StringType, StructField, StructType
 
+from headrace.catalog.catalog import Feed
+from headrace.catalog.make import make_table
 from headrace.errors import FeedError
 from headrace.feeds.postgres import PostgresSink
 from headrace.feeds.postgres_names import IndexColumn, index_name, read_indexes, read_location, read_target
 from headrace.feeds.postgres_types import postgres_type, takes
-from tests.feed_batches import target_of
+from headrace.feeds.sink import Target
+from headrace.feeds.target import target_of as relation_target
+from headrace.intake.table import TableContract
+from tests.feed_batches import ITEMS, target_of
 from tests.unit.test_types import EXAMPLES
 
 DATABASE = "postgresql://user@host:5432/shop"
@@ -81,20 +86,43 @@ def test_the_key_is_the_relations_unless_the_statement_names_one() -> None:
         return read_target(target_of(f"{DATABASE}/t", **parts))
 
     assert (read().keys, read().keys_named, read().mode) == (("id",), False, "mirror")
-    named = read(options={"keys": "NAME, id", "mode": "UPSERT"})
+    named = read(key=("name", "id"), options={"keys": "NAME, id", "mode": "UPSERT"})
     assert (named.keys, named.keys_named, named.mode) == (("name", "id"), True, "upsert")
     with pytest.raises(FeedError, match="has no key") as refused:
         read(has_key=False, key=("id", "name", "price"))
     assert "mode = 'insert'" in refused.value.hint
     assert read(has_key=False, key=("id", "name", "price"), options={"mode": "insert"}).keys == ()
-    for options, told in {
-        ("keys", "id, id"): "twice",
-        ("keys", "id DESC"): "cannot have 'DESC' after id",
-        ("keys", ""): "lacks a column",
-        ("mode", "merge"): "mode cannot be 'merge'",
+    with pytest.raises(FeedError, match="mode cannot be 'merge'"):
+        read(options={"mode": "merge"})
+
+
+@pytest.mark.parametrize("key", [("id",), ()])
+def test_the_option_keys_names_the_key_of_events_and_of_the_table(key: tuple[str, ...]) -> None:
+    columns = StructType([*ITEMS.fields, StructField('Odd "name", x', StringType())])
+    relation = make_table(TableContract("items", columns, key))
+
+    def read(keys: str | None) -> Target:
+        options = {} if keys is None else {"keys": keys}
+        feed = Feed("id-of-f", "f", "items", "postgres", f"{DATABASE}/t", options, "2026-01-02T03:04:05+00:00", 1)
+        return relation_target(feed, PostgresSink(), relation)
+
+    for keys, expected in {"NAME, id": ("name", "id"), '"odd ""Name"", X"': ('Odd "name", x',)}.items():
+        target = read(keys)
+        described = read_target(target)
+        assert (target.key, target.has_key) == (expected, True)
+        assert (described.keys, described.keys_named) == (expected, True)
+    target = read(None)
+    assert (target.key, target.has_key) == (key or tuple(columns.names), bool(key))
+    for keys, told in {
+        "id, id": "twice",
+        "id DESC": "cannot have 'DESC' after id",
+        "": "lacks a column",
+        "nobody": "names nobody, which is no column",
+        '"id': "cannot be read from",
     }.items():
-        with pytest.raises(FeedError, match=told):
-            read(options=dict([options]))
+        with pytest.raises(FeedError, match=told) as refused:
+            read(keys)
+        assert refused.value.hint
 
 
 @pytest.mark.parametrize("name", ["xmin", "CTID", "x" * 64, "a\0b", "ü" * 32])

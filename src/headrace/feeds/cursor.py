@@ -91,8 +91,8 @@ def change_events(changes: EpochChanges, key: Sequence[int]) -> Events:
     low, high = identity([rows.column(index) for index in key], count)
     row_low, row_high = identity(rows.columns, count) if len(key) < rows.num_columns else (low, high)
     if len(key) == rows.num_columns:
-        # Without a key nothing tells which row became which: whatever goes is told first, so that a sink that has a key
-        # of its own never takes away what came in the same epoch.
+        # Without a key nothing tells which row became which: whatever goes is told first, so that a receiver that has a
+        # key of its own never takes away what came in the same epoch.
         kinds = np.where(kinds >= _RANKS["update_postimage"], _RANKS["insert"], _RANKS["delete"])
         order = np.lexsort((high, low, kinds))
         kinds = kinds[order]

@@ -50,7 +50,7 @@ def create_feed(core: Core, statement: CreateFeed) -> None:
 
 def warnings_of(catalog: Catalog, feeds: Sequence[Feed]) -> list[str]:
     """Return what somebody should know of feeds that are made."""
-    found = ((one.name, warning_of(one, _sink(one.sink), catalog.get(one.table))) for one in feeds)
+    found = ((one.name, warning_of(one, catalog.get(one.table))) for one in feeds)
     return [f"changefeed {name}: {warning}" for name, warning in found if warning is not None]
 
 
@@ -147,7 +147,7 @@ def _cursor(core: Core, cursor: str) -> int:
 
 
 def alter_feed(loop: Loop, statement: AlterFeed) -> None:
-    """Give a feed other options; it goes on where it was."""
+    """Give a feed other options; it goes on where it was, and with other keys it delivers all rows again."""
     core = loop.core
     feed = core.catalog.feed(statement.name)
     sink = _sink(feed.sink)
@@ -161,7 +161,9 @@ def alter_feed(loop: Loop, statement: AlterFeed) -> None:
     lacking = [name for name in statement.unset if name not in feed.options]
     if lacking:
         raise FeedError(f"changefeed {feed.name} was given no option {lacking[0]}", hint="SHOW CHANGEFEEDS tells them")
-    altered = replace(feed, options=options)
+    # Other keys make other events, for which no position of before holds.
+    scans = feed.scans + (options.get("keys") != feed.options.get("keys"))
+    altered = replace(feed, options=options, scans=scans)
     _checked(core, core.catalog, altered, sink)
     _redefine(loop, altered)
 

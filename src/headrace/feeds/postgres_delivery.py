@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from headrace.feeds.batch import Batch, Mark
 from headrace.feeds.delivered import DeliveredSequences
 from headrace.feeds.postgres_names import Described
-from headrace.feeds.postgres_parked import EventKeys, ParkedEvents, event_keys
+from headrace.feeds.postgres_parked import ParkedEvents, event_keys
 from headrace.feeds.postgres_resync import begin_beside, bring_rows
 from headrace.feeds.postgres_rows import Lines, lines_of
 from headrace.feeds.postgres_session import Session, limit_for, limit_long, open_session
@@ -91,7 +91,7 @@ class PostgresDelivery:
         """Take that refused events were parked; the next transaction notes it.
 
         They are not missing any more, and the feed's row does not name them from then on. Each can still be delivered,
-        as long as no later event of its keys has come.
+        as long as no later event of its key has come.
         """
         self._given_up.update(sequences)
 
@@ -189,7 +189,7 @@ class PostgresDelivery:
             parked = self._parked.find(cursor, numbers[~missing].tolist())
         due = np.flatnonzero(missing | np.isin(numbers, list(parked)))
         refused: Faults = {}
-        keys = EventKeys()
+        keys: dict[int, str] = {}
         counts = Counts(batches=1, events=len(due))
         if len(due) and batch.scan and state.scan is None:
             raise SinkEnded("the database no longer has the scan under way: RESYNC CHANGEFEED delivers all rows again")
@@ -204,18 +204,19 @@ class PostgresDelivery:
             self._step("after the rows")
             counts.refused = len(refused)
             if self._described.keys and (refused or state.told.refused or state.has_parked):
-                keys = event_keys(batch, lines, refused)
+                keys = event_keys(lines)
             if state.is_beside:
                 # They are in the target when the scan ends.
                 counts.written = counts.deleted = 0
-        late = {int(numbers[event]): keys.refused.get(event, "") for event in refused}
+        late = {int(numbers[event]): keys.get(event, "") for event in refused}
+        newest = {key: batch.sequences[event] for event, key in keys.items() if event not in refused}
         told = state.told.with_events(
             batch.sequences,
             {number: key for number, key in late.items() if number not in parked},
-            keys.newest(state.told),
+            newest,
         )
         if state.has_parked:
-            self._parked.remove(cursor, parked - late.keys(), keys)
+            self._parked.remove(cursor, parked - late.keys(), newest)
         mark = min(batch.after, batch.mark_before(min(refused))) if refused else batch.after
         committed_at = batch.committed_at[-1] if len(batch) and not refused else None
         self._record.keep(cursor, replace(state.at(mark), told=told), committed_at)

@@ -45,8 +45,6 @@ class Described:
     keys: tuple[str, ...]
     # Whether the statement names the key: then a NULL in it is an error of its row.
     keys_named: bool
-    # The columns of the relation's key that are not in `keys`: they tell which row of the relation is under a key.
-    owner: tuple[str, ...]
     indexes: tuple[tuple[IndexColumn, ...], ...]
     # One that no other feed uses.
     scan_table: str
@@ -69,11 +67,7 @@ def read_target(target: Target) -> Described:
     mode = str(target.options.get("mode", MODES[0])).lower()
     if mode not in MODES:
         raise FeedError(f"mode cannot be {mode!r}", hint=f"it is one of {', '.join(MODES)}")
-    named = target.options.get("keys")
-    keys: tuple[str, ...] = target.key if target.has_key else ()
-    if named is not None:
-        keys = read_keys(str(named), columns)
-    if not keys and mode != "insert":
+    if not target.has_key and mode != "insert":
         raise FeedError(
             f"{target.table} has no key by which its rows could be changed in PostgreSQL",
             detail="A row without a key can only be added.",
@@ -87,9 +81,8 @@ def read_target(target: Target) -> Described:
         schema=schema,
         table=table,
         mode=mode,
-        keys=keys,
-        keys_named=named is not None,
-        owner=tuple(name for name in target.key if name not in keys) if target.has_key else (),
+        keys=target.key if target.has_key else (),
+        keys_named=target.options.get("keys") is not None,
         indexes=read_indexes(str(target.options.get("indexes", "")), columns),
         scan_table=_scan_table(target),
         take_over=take_over,
@@ -100,7 +93,7 @@ def read_place(target: Target) -> Described:
     """Where a target is, whatever became of the relation that goes there and of its columns."""
     database, schema, table = read_location(target.location)
     return Described(
-        database, schema, table, "insert", (), keys_named=False, owner=(), indexes=(), scan_table=_scan_table(target)
+        database, schema, table, "insert", (), keys_named=False, indexes=(), scan_table=_scan_table(target)
     )
 
 

@@ -56,11 +56,9 @@ CREATE TABLE IF NOT EXISTS {parked} (
     feed_id text NOT NULL,
     sequence bigint NOT NULL,
     target_key uuid,
-    owner_key uuid,
     PRIMARY KEY (feed_id, sequence)
 );
 CREATE INDEX IF NOT EXISTS headrace_feed_parked_target_idx ON {parked} (feed_id, target_key);
-CREATE INDEX IF NOT EXISTS headrace_feed_parked_owner_idx ON {parked} (feed_id, owner_key);
 """
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from psycopg import Cursor, Error, sql
 from psycopg.errors import NotNullViolation
 
@@ -18,6 +19,7 @@ from headrace.feeds.postgres_rows import Lines
 from headrace.feeds.postgres_state import Counts
 from headrace.feeds.postgres_target import Layout, Names, listed
 from headrace.feeds.postgres_types import Faults
+from headrace.state.arrow_compute import pc
 
 _STAGE = sql.Identifier("headrace_stage")
 # Errors that a row of its own can cause, by class: its values (22), a constraint (23), a view's check option (44), an
@@ -76,15 +78,15 @@ class TableWriter:
         adds = self.described.mode == "insert"
         while len(rest):
             newest = rest if adds else rest.taken(rest.newest())
-            known = np.asarray([event in faults and not gone for event, gone in _pairs(newest)], dtype=bool)
-            bad = {int(event): faults[int(event)] for event in newest.events[known]}
+            known = np.isin(newest.events, list(faults))
+            bad = {event: faults[event] for event in newest.events[known].tolist()}
             bad |= self._write_in_pieces(newest.taken(~known))
             refused |= bad
             if not bad or adds:
                 break
-            keys = {key for event, key in _keys(newest) if event in bad}
-            again = [event not in refused and key in keys for event, key in _keys(rest)]
-            rest = rest.taken(np.asarray(again, dtype=bool))
+            keys = newest.keys.filter(pa.array(np.isin(newest.events, list(bad))))
+            again = np.asarray(pc.is_in(rest.keys, value_set=keys))
+            rest = rest.taken(again & ~np.isin(rest.events, list(refused)))
         return refused
 
     def _write_in_pieces(self, lines: Lines) -> Faults:
@@ -121,10 +123,11 @@ class TableWriter:
             copy.write(lines.payload())
         deleted = written = 0
         if lines.gone.any():
+            keys = [(key, self._staged(key)) for key in self.described.keys]
             for null in (False, True) if lines.null_key[lines.gone].any() else (False,):
                 self.cursor.execute(
                     sql.SQL("DELETE FROM {} t USING pg_temp.{} s WHERE s.gone AND {}").format(
-                        self.table, _STAGE, self._same_row(null=null)
+                        self.table, _STAGE, same_key(keys, null=null)
                     )
                 )
                 deleted += self.cursor.rowcount
@@ -144,31 +147,9 @@ class TableWriter:
         self.cursor.execute(sql.SQL("TRUNCATE pg_temp.{}").format(_STAGE))
         return deleted, written
 
-    def _same_row(self, *, null: bool) -> sql.Composed:
-        """Return the condition that a row of the table is the one that a line removes, and no later one of its key."""
-        keys = sorted(self.layout.unique.columns if self.layout.unique else ())
-        conditions = [same_key([(key, self._staged(key)) for key in keys], null=null)]
-        for name in self.described.owner:
-            # Values of json cannot be compared but as texts.
-            cast = sql.SQL("::text" if self.layout.types[name] == "json" else "")
-            conditions.append(
-                sql.SQL("t.{}{} IS NOT DISTINCT FROM s.{}{}").format(
-                    sql.Identifier(name), cast, sql.Identifier(self._staged(name)), cast
-                )
-            )
-        return sql.SQL(" AND ").join(conditions)
-
     def _staged(self, name: str) -> str:
         """Return the name that a column has in the temporary table."""
         return f"c{self.layout.columns.names.index(name)}"
-
-
-def _pairs(lines: Lines) -> zip[tuple[int, bool]]:
-    return zip(lines.events.tolist(), lines.gone.tolist(), strict=True)
-
-
-def _keys(lines: Lines) -> zip[tuple[int, str]]:
-    return zip(lines.events.tolist(), lines.keys.to_pylist(), strict=True)
 
 
 def on_conflict(layout: Layout, mode: Mode, *, only_changed: bool = False) -> sql.Composable:

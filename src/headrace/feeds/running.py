@@ -65,13 +65,13 @@ class Feeds:
         self._readers.forget(reader_name(feed.id))
         ProgressFiles(self._loop.core.path, feed.id).forget()
         self.totals.pop(feed.name, None)
-        sink, catalog = SINKS.get(feed.sink), self._loop.core.catalog
+        sink = SINKS.get(feed.sink)
         if sink is None:
             return
         target = None
         try:
             own_id = home_id(self._loop.core.path)
-            target = target_of(feed, sink, catalog.relations.get(feed.table), self._fence, own_id)
+            target = target_of(feed, sink, None, self._fence, own_id)
             sink.forget(target)
         except Exception as error:
             # It is dropped; what its sink still has of it is in nobody's way.
@@ -152,7 +152,7 @@ _SHOWN = pa.schema(
 
 
 def _row(core: Core, feed: Feed, status: Status) -> dict[str, Any]:
-    sink, relation = SINKS.get(feed.sink), core.catalog.relations.get(feed.table)
+    relation = core.catalog.relations.get(feed.table)
     return {
         "name": feed.name,
         "table": feed.table,
@@ -170,5 +170,5 @@ def _row(core: Core, feed: Feed, status: Status) -> dict[str, Any]:
         "parked": status.parked,
         "retries": status.retries,
         "id": feed.id,
-        "warning": warning_of(feed, sink, relation) if sink is not None and relation is not None else None,
+        "warning": warning_of(feed, relation) if relation is not None else None,
     }

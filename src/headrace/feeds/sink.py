@@ -137,6 +137,6 @@ class Sink(Protocol):
     def forget(self, target: Target) -> None:
         """Take away what the sink keeps about a feed that was dropped; what was delivered stays.
 
-        The relation may be gone by then: the target has no columns in that case.
+        The relation may be gone by then: the target has no columns.
         """
         ...

@@ -42,7 +42,7 @@ def location_referred_to(location: str) -> str:
 def target_of(feed: Feed, sink: Sink, relation: Relation | None, fence: int = 0, home: str = "") -> Target:
     """What the sink of a feed is given; of a relation that is gone, its name alone."""
     columns = relation.schema if relation is not None else StructType([])
-    key = (_named_key(feed, sink, columns) or key_of(relation)) if relation is not None else ()
+    key = (_named_key(feed, columns) or key_of(relation)) if relation is not None else ()
     return Target(
         feed.name,
         feed.id,
@@ -61,17 +61,15 @@ def target_of(feed: Feed, sink: Sink, relation: Relation | None, fence: int = 0,
     )
 
 
-def _named_key(feed: Feed, sink: Sink, columns: StructType) -> tuple[str, ...]:
-    """Return the columns that the option keys names, but for a sink that reads the option itself."""
+def _named_key(feed: Feed, columns: StructType) -> tuple[str, ...]:
+    """Return the columns that the option keys names, if the feed has it."""
     named = feed.options.get("keys")
-    if named is None or "keys" in sink.options:
-        return ()
-    return read_keys(str(named), {name.casefold(): name for name in columns.names})
+    return () if named is None else read_keys(str(named), {name.casefold(): name for name in columns.names})
 
 
-def warning_of(feed: Feed, sink: Sink, relation: Relation) -> str | None:
+def warning_of(feed: Feed, relation: Relation) -> str | None:
     """Return what somebody should know of a feed: that no column identifies the rows of its relation."""
-    if key_of(relation) or "keys" in feed.options or "keys" in sink.options:
+    if key_of(relation) or "keys" in feed.options:
         return None
     return (
         f"{relation.name} has no key, so all columns identify a row, and an update is a DELETE and an INSERT under two "
