@@ -34,7 +34,7 @@ from pyspark.sql.types import (
 )
 
 from headrace import local
-from headrace.feeds.batch import Batch, Mark
+from headrace.feeds.batch import Batch, EventForm, Events, Mark
 from headrace.feeds.json_events import event_texts, moment_text
 from headrace.feeds.postgres_types import copy_text
 from headrace.json_forms import json_rows
@@ -101,12 +101,8 @@ def _rows(count: int) -> pa.Table:
 
 
 def _batch(rows: pa.Table) -> Batch:
-    count = rows.num_rows
-    nothing = pa.table([pa.nulls(count, field.type) for field in rows.schema], schema=rows.schema)
-    at = [datetime.now(UTC)] * count
-    return Batch(
-        "f", "orders", _COLUMNS, ("id",), 1, ["INSERT"] * count, [1] * count, at, rows, nothing, Mark(1, count, count)
-    )
+    events = Events.of_epoch(1, datetime.now(UTC), "INSERT", rows)
+    return Batch.of(EventForm("f", "orders", _COLUMNS, ("id",)), events, Mark(1, len(events), len(events)))
 
 
 def _by_orjson(batch: Batch) -> list[bytes]:
@@ -116,7 +112,7 @@ def _by_orjson(batch: Batch) -> list[bytes]:
             {
                 "sequence": sequence,
                 "timestamp": moments[moment],
-                "table": batch.table,
+                "table": batch.form.table,
                 "operation": operation,
                 "key": {name: row[name] for name in batch.key},
                 "new_row": row,

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql.types import DecimalType, IntegerType, StringType, StructField, StructType
 
-from headrace.feeds.batch import Batch, Mark, Operation
+from headrace.feeds.batch import Batch, EventForm, Mark, Operation
 from headrace.feeds.cursor import change_events
 from headrace.feeds.sink import Target
 from headrace.reading.history import EpochChanges
@@ -40,23 +43,27 @@ def batch_of(
     first: int = 1,
     columns: StructType = ITEMS,
     key: tuple[str, ...] = ("id",),
-    **parts: Any,
+    *,
+    numbers: Sequence[int] = (),
+    epochs: Sequence[int] = (),
+    after: Mark | None = None,
+    scan: bool = False,
 ) -> Batch:
     """Events as (operation, row) or (operation, row, old row), each an epoch of its own if nobody says."""
-    numbers = parts.get("numbers") or range(first, first + len(events))
-    parts.setdefault("after", Mark(numbers[-1], 1, numbers[-1]) if events else Mark(first, None, first - 1))
-    parts.setdefault("epochs", list(numbers))
+    numbers = numbers or range(first, first + len(events))
+    epochs = epochs or numbers
+    last = Mark(numbers[-1], 1, numbers[-1]) if events else Mark(first, None, first - 1)
     return Batch(
-        feed="f",
-        table="items",
-        columns=columns,
-        key=key,
-        first_sequence=first,
-        operations=[event[0] for event in events],
-        committed_at=[MOMENT] * len(events),
+        operations=np.array([event[0] for event in events], dtype=object),
+        epochs=np.array(epochs, dtype=np.int64),
+        committed_at=np.full(len(events), MOMENT, dtype=object),
+        places=places_in(epochs),
         rows=rows_of(columns, [event[1] for event in events]),
         old_rows=rows_of(columns, [event[2] if len(event) == 3 else None for event in events]),
-        **parts,
+        scan=scan,
+        form=EventForm("f", "items", columns, key),
+        sequences=numbers,
+        after=after or last,
     )
 
 
@@ -71,6 +78,16 @@ def changes_between(
     positions, kinds = change_images(rows, weights_of([weight for _, weight in changed]), own)
     events = change_events(EpochChanges(1, MOMENT, kinds, rows.take(pa.array(positions))), by)
     return list(zip(events.operations.tolist(), events.rows.to_pylist(), events.old_rows.to_pylist(), strict=True))
+
+
+def places_in(epochs: Sequence[int]) -> npt.NDArray[np.int64]:
+    """The places of events in their epochs, of which no earlier event is left out."""
+    counts = Counter[int]()
+    places: list[int] = []
+    for epoch in epochs:
+        counts[epoch] += 1
+        places.append(counts[epoch])
+    return np.array(places, dtype=np.int64)
 
 
 def target_of(location: str, columns: StructType = ITEMS, **parts: Any) -> Target:

@@ -7,10 +7,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from headrace.feeds.batch import Batch, Mark, Operation
+from headrace.feeds.batch import Batch, EventForm, Mark, Operation, null_rows
 from headrace.feeds.sink import Target
 
 COLUMNS = StructType([StructField("id", LongType(), False), StructField("name", StringType())])
@@ -29,19 +30,16 @@ def batch(events: Sequence[Event], first: int = 1, epoch: int | None = None) -> 
     """A batch of (operation, id, name), each in an epoch of its own unless one is told."""
     rows = [{"id": number, "name": name} for _, number, name in events]
     epochs = [first + index if epoch is None else epoch for index in range(len(events))]
-    table = pa.Table.from_pylist(rows, _ARROW)
     return Batch(
-        "parts_out",
-        "parts",
-        COLUMNS,
-        ("id",),
-        first,
-        [operation for operation, _, _ in events],
-        epochs,
-        [_AT + timedelta(seconds=number) for number in epochs],
-        table,
-        pa.Table.from_pylist([{"id": None, "name": None}] * len(rows), _ARROW),
-        Mark(epochs[-1], 1 if epoch is None else len(events), first + len(events) - 1),
+        operations=np.array([operation for operation, _, _ in events], dtype=object),
+        epochs=np.array(epochs),
+        committed_at=np.array([_AT + timedelta(seconds=number) for number in epochs], dtype=object),
+        places=np.ones(len(events), np.int64) if epoch is None else np.arange(1, len(events) + 1),
+        rows=pa.Table.from_pylist(rows, _ARROW),
+        old_rows=null_rows(_ARROW, len(rows)),
+        form=EventForm("parts_out", "parts", COLUMNS, ("id",)),
+        sequences=range(first, first + len(events)),
+        after=Mark(epochs[-1], 1 if epoch is None else len(events), first + len(events) - 1),
     )
 
 
@@ -53,21 +51,9 @@ def inserts(first: int, count: int, keys: int = 1_000_000) -> Batch:
 def with_gaps(whole: Batch, missing: Sequence[int], after: Mark) -> Batch:
     """A batch without some events, which wait for an earlier one."""
     kept = [index for index, number in enumerate(whole.sequences) if number not in missing]
-    return replace(
-        whole,
-        operations=[whole.operations[index] for index in kept],
-        epochs=[whole.epochs[index] for index in kept],
-        committed_at=[whole.committed_at[index] for index in kept],
-        rows=whole.rows.take(kept),
-        old_rows=whole.old_rows.take(kept),
-        numbers=[whole.sequences[index] for index in kept],
-        after=after,
-        made={},
-    )
+    return replace(whole.part(np.array(kept)), after=after)
 
 
 def reset(number: int) -> Batch:
     """The batch that says that a relation is another from here on."""
-    made = batch([("INSERT", 0, None)], number)
-    empty = pa.Table.from_pylist([{"id": None, "name": None}], _ARROW)
-    return replace(made, operations=["RESET"], rows=empty, made={})
+    return replace(batch([("RESET", 0, None)], number), rows=null_rows(_ARROW, 1))

@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.feeds.cursor import Events, change_events
+from headrace.feeds.batch import Events
+from headrace.feeds.cursor import change_events
 from headrace.reading.history import EpochChanges
 from headrace.state.change_images import change_images
 from headrace.state.delta import weights_of

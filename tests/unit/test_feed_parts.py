@@ -12,12 +12,12 @@ import pytest
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from headrace.errors import FeedError, LedgerError
-from headrace.feeds.batch import Batch, Mark
+from headrace.feeds.batch import Batch, EventForm, Events, Mark
 from headrace.feeds.blocked import Blocked
-from headrace.feeds.cursor import Events, change_events, scan_events
+from headrace.feeds.cursor import change_events, scan_events
 from headrace.feeds.files import FILES
 from headrace.feeds.options import read_options
-from headrace.feeds.progress import Progress, ProgressFiles, further
+from headrace.feeds.progress import Progress, ProgressFiles
 from headrace.feeds.sink import EventsRefused
 from headrace.reading.history import EpochChanges
 from headrace.state.change_images import change_images
@@ -57,9 +57,9 @@ def test_a_position_that_cannot_be_read_is_told(tmp_path: Any) -> None:
 
 def test_marks_are_ordered_by_what_was_told() -> None:
     # All was told anew at the same epoch.
-    assert further(Mark(7, 1, 11), Mark(7, 9, 10))
-    assert further(Mark(8, None, 10), Mark(7, 9, 10))
-    assert not further(Mark(7, 9, 10), Mark(7, 9, 10))
+    assert Mark(7, 1, 11) > Mark(7, 9, 10)
+    assert Mark(8, None, 10) > Mark(7, 9, 10)
+    assert not Mark(7, 9, 10) > Mark(7, 9, 10)
 
 
 def changes(rows: list[tuple[int, int | None, int]], key: list[int]) -> EpochChanges:
@@ -139,9 +139,8 @@ def test_options_are_read_or_refused() -> None:
 
 def batch(first: int, *ids: int) -> Batch:
     rows = pa.table([pa.array(ids, pa.int64()), pa.array(ids, pa.int32())], schema=ARROW)
-    count = len(ids)
-    return Batch("f", "t", COLUMNS, ("id",), first, ["INSERT"] * count, [first] * count, [AT] * count, rows, rows,
-                 Mark(first, count, first + count - 1), places=range(1, count + 1))  # fmt: skip
+    events = Events.of_epoch(first, AT, "INSERT", rows, rows)
+    return Batch.of(EventForm("f", "t", COLUMNS, ("id",)), events, Mark(first, len(ids), first + len(ids) - 1))
 
 
 def test_a_refused_event_holds_back_its_key_until_it_is_parked() -> None:

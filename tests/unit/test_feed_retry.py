@@ -214,9 +214,9 @@ def test_a_replay_that_the_sink_interrupts_keeps_what_arrived(
     before = len(receiver.events())
     replay = Feeds.replay
 
-    def interrupted(self: Feeds, name: str, rows: Any, seconds: float = 60.0) -> dict[int, str]:
+    def interrupted(self: Feeds, name: str, row: Any) -> str | None:
         receiver.down = len(receiver.events()) - before == 6
-        return replay(self, name, rows, seconds)
+        return replay(self, name, row)
 
     monkeypatch.setattr(Feeds, "replay", interrupted)
     with pytest.raises(FeedUnavailable) as failed:
@@ -303,7 +303,7 @@ def test_what_waits_for_a_refused_event_costs_linear_time() -> None:
     def let_go(count: int) -> None:
         old = {"id": 1, "name": "o", "price": None}
         rows: list[Any] = [("UPDATE", {**old, "name": f"n{one}"}, old) for one in range(count + 1)]
-        batch = batch_of(rows, epochs=list(range(1, count + 2)), places=[1] * (count + 1))
+        batch = batch_of(rows, epochs=list(range(1, count + 2)))
         blocked = Blocked(max_retries=0)
         blocked.refuse(batch, EventsRefused({0: "no"}, frozenset(range(1, count + 1))))
         blocked.retry(lambda _: None, lambda _: None)

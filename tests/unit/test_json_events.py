@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from headrace.feeds.batch import Batch, Mark
+from headrace.feeds.batch import Batch, EventForm, Events, Mark, null_rows
 from headrace.feeds.json_events import event_texts, key_texts, row_texts
 from headrace.json_forms import json_rows
 from tests.costs import cost_of
@@ -69,14 +71,17 @@ def test_text_that_is_no_utf8_has_marks_for_its_broken_bytes() -> None:
     assert [json.loads(one) for one in row_texts(rows).to_pylist()] == json_rows(rows) == [{"s": "\ufffdA"}]
 
 
-def batch(envelope: Any = "ours", old: bool = False, **given: Any) -> Batch:
+def form(envelope: Any = "ours", old: bool = False) -> EventForm:
+    return EventForm("f", "t", COLUMNS, ("id",), old, envelope)
+
+
+def batch(envelope: Any = "ours", old: bool = False, scan: bool = False) -> Batch:
     rows = pa.table({"id": pa.array([1, 2, 3]), "name": ["a", 'q"\n', "gone"]})
     before = pa.table({"id": pa.array([None, 2, 3], pa.int64()), "name": [None, "before", "gone"]})
-    return Batch(
-        feed="f", table="t", columns=COLUMNS, key=("id",), first_sequence=7, operations=["INSERT", "UPDATE", "DELETE"],
-        epochs=[4, 4, 5], committed_at=[AT, AT, AT + timedelta(seconds=1)], rows=rows, old_rows=before,
-        after=Mark(5, 1, 9), include_old_values=old, envelope=envelope, **given,
-    )  # fmt: skip
+    epoch = Events.of_epoch(4, AT, ["INSERT", "UPDATE", "DELETE"], rows, before)
+    times = np.array([AT, AT, AT + timedelta(seconds=1)], dtype=object)
+    events = replace(epoch, epochs=np.array([4, 4, 5]), committed_at=times, scan=scan)
+    return Batch.of(form(envelope, old), events, Mark(5, 1, 9))
 
 
 def test_an_event_of_ours_has_the_old_row_only_when_asked() -> None:
@@ -114,10 +119,8 @@ def test_the_other_envelopes() -> None:
 
 @pytest.mark.parametrize("envelope", ["ours", "wrapped", "debezium"])
 def test_a_reset_tells_the_columns(envelope: Any) -> None:
-    nothing = pa.table({"id": pa.array([None], pa.int64()), "name": pa.array([None], pa.string())})
-    reset = Batch(
-        "f", "t", COLUMNS, ("id",), 3, ["RESET"], [9], [AT], nothing, nothing, Mark(9, None, 3), envelope=envelope
-    )
+    nothing = null_rows(pa.schema([("id", pa.int64()), ("name", pa.string())]), 1)
+    reset = Batch.of(form(envelope), Events.of_epoch(9, AT, "RESET", nothing), Mark(9, None, 3))
     told = json.loads(event_texts(reset)[0])
     if envelope == "ours":
         assert (told["operation"], told["new_row"], told["sequence"]) == ("RESET", None, 3)
@@ -145,11 +148,10 @@ def test_events_cost_less_than_their_rows_one_by_one() -> None:
             "rate": [1.5] * count,
         }
     )
-    mark = Mark(1, count, count)
+    events, mark = Events.of_epoch(1, AT, "INSERT", rows, rows), Mark(1, count, count)
 
     def write() -> None:
-        made = Batch("f", "t", COLUMNS, ("id",), 1, ["INSERT"] * count, [1] * count, [AT] * count, rows, rows, mark)
-        assert len(event_texts(made)) == count
+        assert len(event_texts(Batch.of(form(), events, mark))) == count
 
     # Measured at a quarter.
     assert cost_of(write) < 0.7 * cost_of(lambda: [json.dumps(row, default=str) for row in rows.to_pylist()])

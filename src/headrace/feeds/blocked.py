@@ -6,10 +6,10 @@ import heapq
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
-import pyarrow as pa
+import numpy as np
 
 from headrace.feeds.batch import Batch, Mark
 from headrace.feeds.cursor import key_identities
@@ -36,10 +36,6 @@ class WaitingEvent:
     def sequence(self) -> int:
         """Return the number of the event."""
         return self.batch.sequences[self.index]
-
-    def alone(self) -> Batch:
-        """Return the event as a batch."""
-        return part_of(self.batch, [self.index])
 
 
 @dataclass
@@ -101,12 +97,12 @@ class Blocked:
         for index, event in zip(held, _waiting_events(batch, held), strict=True):
             self._put(self.keys[keys[index]], [event])
         rest = [index for index in range(len(batch)) if keys[index] not in self.keys]
-        return part_of(batch, rest) if rest else None
+        return batch.part(np.asarray(rest)) if rest else None
 
     def refuse(self, batch: Batch, refused: EventsRefused) -> None:
         """Block the keys of events that a sink refused."""
         keys = key_identities(batch.rows, batch.key)
-        indexes = sorted({*refused.refused, *refused.held})
+        indexes = refused.undelivered
         for index, event in zip(indexes, _waiting_events(batch, indexes), strict=True):
             waiting = self.keys.get(keys[index])
             if waiting is None:
@@ -132,9 +128,9 @@ class Blocked:
                 return True
             taken = self._take(waiting, 1 if first.sequence in self.attempts else len(first.batch))
             try:
-                deliver(part_of(first.batch, [one.index for one in taken]))
+                deliver(first.batch.part(np.asarray([one.index for one in taken])))
             except EventsRefused as refused:
-                left = [one for index, one in enumerate(taken) if index in {*refused.refused, *refused.held}]
+                left = [taken[index] for index in refused.undelivered]
                 self._put(waiting, left, first=True)
                 waiting.reason = next(iter(refused.refused.values()), waiting.reason)
                 waiting.due_at = self._due(left[0].sequence)
@@ -147,7 +143,7 @@ class Blocked:
 
     def _given_up(self, waiting: WaitingKey) -> GivenUp:
         (event,) = self._take(waiting, 1)
-        return GivenUp(event.alone(), waiting.reason, self.attempts.pop(event.sequence))
+        return GivenUp(event.batch.part(np.asarray([event.index])), waiting.reason, self.attempts.pop(event.sequence))
 
     def _take(self, waiting: WaitingKey, most: int) -> list[WaitingEvent]:
         """Remove the first events of a key that are of one batch."""
@@ -177,26 +173,5 @@ class Blocked:
 
 
 def _waiting_events(batch: Batch, indexes: Sequence[int]) -> list[WaitingEvent]:
-    part = part_of(batch, indexes)
+    part = batch.part(np.asarray(indexes))
     return [WaitingEvent(part, index) for index in range(len(part))]
-
-
-def part_of(batch: Batch, indexes: Sequence[int]) -> Batch:
-    """Return some events of a batch, at least one."""
-    if len(indexes) == len(batch):
-        return batch
-    chosen = pa.array(indexes, pa.int64())
-    made: Mapping[str, list[bytes]] = {name: [texts[one] for one in indexes] for name, texts in batch.made.items()}
-    sequences, places = batch.sequences, batch.places
-    return replace(
-        batch,
-        first_sequence=sequences[indexes[0]],
-        operations=[batch.operations[one] for one in indexes],
-        epochs=[batch.epochs[one] for one in indexes],
-        committed_at=[batch.committed_at[one] for one in indexes],
-        rows=batch.rows.take(chosen),
-        old_rows=batch.old_rows.take(chosen),
-        made=dict(made),
-        numbers=[sequences[one] for one in indexes],
-        places=None if places is None else [places[one] for one in indexes],
-    )

@@ -22,13 +22,11 @@ _RESERVED = 10_000
 class FeedCheckpoint:
     """The progress of one feed; what was delivered after the last write is delivered again after a crash."""
 
-    def __init__(
-        self, files: ProgressFiles, readers: Readers, limit: int, name: str, may_keep: Callable[[], bool]
-    ) -> None:
+    def __init__(self, files: ProgressFiles, readers: Readers, limit: int, may_keep: Callable[[], bool]) -> None:
         self._files = files
         self._readers = readers
         self._limit = limit
-        self._name = name
+        self._name = reader_name(files.feed_id)
         # Whether this process owns the home, and the feed was not dropped.
         self._may_keep = may_keep
         # A paused feed's runner may end while the next one begins.
@@ -75,12 +73,12 @@ class FeedCheckpoint:
         if sequence > progress.reserved:
             self.record(replace(progress, reserved=sequence + _RESERVED), now=True)
 
-    def advance(self, safe: Mark, delivered: int = 0, parked: int = 0, now: bool = False) -> None:
+    def advance(self, safe: Mark, delivered: int, parked: int) -> None:
         """Record that events were delivered or parked, and the position up to which none is missing."""
         before = self.progress
         assert before is not None
         counts = {"delivered": before.delivered + delivered, "parked": before.parked + parked}
-        self.record(replace(before, mark=safe, **counts), now)
+        self.record(replace(before, mark=safe, **counts))
 
     def confirm(self, sequence: int) -> None:
         """Record that the sink has stored the position of an event; the next write includes it."""

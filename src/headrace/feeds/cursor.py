@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -18,65 +18,20 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from headrace.feeds.batch import Operation
+from headrace.feeds.batch import Events, null_rows
 from headrace.intake.arrow import table_schema
 from headrace.reading.history import EpochChanges
 from headrace.state.arrow_compute import pc
-from headrace.state.delta import Delta, Positions, concat, gather
+from headrace.state.delta import Delta, concat, gather
 from headrace.state.hashing import identity
 from headrace.state.state import State
 
 # So many rows of a scan are brought into order at a time.
 _PIECE = 50_000
 _KINDS = pa.array(["delete", "update_preimage", "update_postimage", "insert"])
+# The operation of an event that begins with an image of a kind.
+_OPERATIONS = np.array(["DELETE", "UPDATE", "UPDATE", "INSERT"], dtype=object)
 _RANKS: dict[str, int] = {name: rank for rank, name in enumerate(_KINDS.to_pylist())}
-
-
-@dataclass(frozen=True, eq=False)
-class Events:
-    """Events of one epoch in order, or some of them, before a filter and before they are batches."""
-
-    epoch: int
-    committed_at: datetime
-    operations: npt.NDArray[np.object_]
-    rows: pa.Table
-    old_rows: pa.Table
-    # The place of each among all events of its epoch, from 1.
-    places: npt.NDArray[np.int64]
-    scan: bool = False
-    # Whether no further event of the epoch follows.
-    ends_epoch: bool = True
-
-    def __len__(self) -> int:
-        return len(self.operations)
-
-    @property
-    def event_bytes(self) -> int:
-        """Return the bytes of an event on average."""
-        return max(1, (self.rows.nbytes + self.old_rows.nbytes) // max(1, len(self)))
-
-    def slice(self, start: int, stop: int) -> Events:
-        """Return some of the events that follow each other."""
-        count = min(stop, len(self)) - start
-        return replace(
-            self,
-            ends_epoch=self.ends_epoch and stop >= len(self),
-            operations=self.operations[start:stop],
-            rows=self.rows.slice(start, count),
-            old_rows=self.old_rows.slice(start, count),
-            places=self.places[start:stop],
-        )
-
-    def take(self, positions: Positions) -> Events:
-        """Those at some positions, in order."""
-        chosen = pa.array(positions)
-        return replace(
-            self,
-            operations=self.operations[positions],
-            rows=self.rows.take(chosen),
-            old_rows=self.old_rows.take(chosen),
-            places=self.places[positions],
-        )
 
 
 def change_events(changes: EpochChanges, key: Sequence[int]) -> Events:
@@ -107,15 +62,8 @@ def change_events(changes: EpochChanges, key: Sequence[int]) -> Events:
     news = np.where(updated, order[np.minimum(begins + 1, count - 1)], firsts)
     inserted = what == _RANKS["insert"]
     olds = pa.array(np.where(inserted, 0, firsts), mask=inserted)
-    operations = np.where(updated, "UPDATE", np.where(inserted, "INSERT", "DELETE")).astype(object)
-    return Events(
-        changes.epoch,
-        changes.committed_at,
-        operations,
-        rows.take(pa.array(news)),
-        _nothing(rows.schema, len(begins)) if bool(inserted.all()) else with_nulls(rows.take(olds)),
-        np.arange(1, len(begins) + 1),
-    )
+    old_rows = None if bool(inserted.all()) else _with_nulls(rows.take(olds))
+    return Events.of_epoch(changes.epoch, changes.committed_at, _OPERATIONS[what], rows.take(pa.array(news)), old_rows)
 
 
 def _paired(low: npt.NDArray[Any], high: npt.NDArray[Any], comes: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
@@ -148,8 +96,7 @@ def scan_events(state: State, columns: StructType, epoch: int, committed_at: dat
             positions = order[np.searchsorted(ends, np.arange(start, stop), side="right")]
             rows = pa.table(held.rows.take(pa.array(positions)).columns, schema=schema)
             places = np.arange(told + start + 1, told + stop + 1)
-            operations = np.full(stop - start, "INSERT", dtype=object)
-            yield Events(epoch, committed_at, operations, rows, _nothing(schema, stop - start), places, True, False)
+            yield replace(Events.of_epoch(epoch, committed_at, "INSERT", rows), places=places, scan=True)
         told += count
 
 
@@ -164,9 +111,9 @@ def _held_between(state: State, first: int, end: int) -> Delta:
     return concat(state.schema, found)
 
 
-def reset_rows(columns: StructType) -> pa.Table:
-    """What stands for the row of a RESET, which has none."""
-    return _nothing(table_schema(columns), 1)
+def reset_event(columns: StructType, epoch: int, committed_at: datetime) -> Events:
+    """Return the one event of a RESET, which has no row."""
+    return Events.of_epoch(epoch, committed_at, "RESET", null_rows(table_schema(columns), 1))
 
 
 def key_identities(rows: pa.Table, key: Sequence[str]) -> list[tuple[int, int]]:
@@ -175,16 +122,6 @@ def key_identities(rows: pa.Table, key: Sequence[str]) -> list[tuple[int, int]]:
     return list(zip(low.tolist(), high.tolist(), strict=True))
 
 
-def operations_of(events: Sequence[Events]) -> list[Operation]:
-    """The operations of events, one after the other."""
-    return [operation for one in events for operation in one.operations.tolist()]
-
-
-def with_nulls(rows: pa.Table) -> pa.Table:
+def _with_nulls(rows: pa.Table) -> pa.Table:
     """Rows of which any may be no row at all."""
     return pa.table(rows.columns, schema=pa.schema([field.with_nullable(True) for field in rows.schema]))
-
-
-def _nothing(schema: pa.Schema, count: int) -> pa.Table:
-    fields = [field.with_nullable(True) for field in schema]
-    return pa.table([pa.nulls(count, one.type) for one in fields], schema=pa.schema(fields))

@@ -241,11 +241,11 @@ def _replay_row(core: Core, feeds: Feeds, row: Mapping[str, Any], outcome: _Repl
     if name is None:
         outcome.refused.append((row, f"changefeed {row['feed']}, whose event it is, was dropped"))
         return
-    reasons = feeds.replay(name, [row])
-    if row["sequence"] in reasons:
-        outcome.refused.append((row, reasons[row["sequence"]]))
-    else:
+    reason = feeds.replay(name, row)
+    if reason is None:
         outcome.delivered.append(row)
+    else:
+        outcome.refused.append((row, reason))
 
 
 def _sink(keyword: str) -> Sink:

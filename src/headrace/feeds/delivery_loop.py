@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-
-import pyarrow as pa
+from functools import partial
 
 from headrace import tracing
 from headrace.epoch.core import Core
 from headrace.errors import EpochExpired, FeedError
-from headrace.feeds.batch import NOWHERE, Batch, Mark, Operation
+from headrace.feeds.batch import NOWHERE, Batch, Events, Mark
 from headrace.feeds.blocked import Blocked, GivenUp
 from headrace.feeds.checkpoint import FeedCheckpoint
-from headrace.feeds.cursor import Events, change_events, operations_of, reset_rows, scan_events
+from headrace.feeds.cursor import change_events, reset_event, scan_events
 from headrace.feeds.filter import filtered
 from headrace.feeds.open_feed import OpenFeed
 from headrace.feeds.progress import Progress
@@ -72,15 +72,16 @@ class DeliveryLoop:
         self._opened = opened
         self._feed = opened.feed
         self._options = opened.options
-        self._target = opened.target
         self._relation = opened.relation
         self._filter = opened.row_filter
         self._delivery = delivery
         self._checkpoint = checkpoint
         self._blocked = blocked
         self._judge = RefusalJudge()
-        self._key = [opened.relation.schema.names.index(name) for name in opened.target.key]
-        self._pending: list[Events] = []
+        self._form = opened.form
+        self._key = [self._form.columns.names.index(name) for name in self._form.key]
+        # Each the events of one epoch.
+        self._pending = deque[Events]()
         self._count = 0
         # The number of the last event that was put into a batch, and the position after that.
         self._sequence = 0
@@ -116,19 +117,15 @@ class DeliveryLoop:
     def _deliver_reset(self, progress: Progress) -> Progress:
         """Deliver the RESET that says: what was delivered before does not count any more."""
         epoch = progress.scan_epoch if progress.scan_epoch is not None else progress.mark.epoch
-        nothing = reset_rows(self._relation.schema)
         # Events that were delivered and not recorded have smaller numbers.
         self._sequence = max(self._sequence, self._checkpoint.sent) + 1
         self._mark = Mark(epoch, 0 if progress.scanning else None, self._sequence)
         self._checkpoint.reserve(self._sequence)
-        has_reset = self._delivery.tells_resets
-        if has_reset:
-            at = self._committed_at(epoch)
-            self._send(self._batch(["RESET"], [epoch], [at], nothing, nothing, [0], self._mark), self._mark)
-            self._runner.delivered(1)
-        progress = replace(
-            self._progress, mark=self._mark, reset_due=False, delivered=self._progress.delivered + has_reset
-        )
+        if self._delivery.tells_resets:
+            reset = reset_event(self._relation.schema, epoch, self._committed_at(epoch))
+            self._send(Batch.of(self._form, reset, self._mark), self._mark)
+        delivered, self._uncounted = self._progress.delivered + self._uncounted, 0
+        progress = replace(self._progress, mark=self._mark, reset_due=False, delivered=delivered)
         self._checkpoint.record(progress, now=True)
         return progress
 
@@ -199,7 +196,7 @@ class DeliveryLoop:
                         for one in step.epochs:
                             events = change_events(one, self._key)
                             if one.epoch == mark.epoch:
-                                events = events.slice(skip, len(events))
+                                events = events.part(slice(skip, None))
                             self._push(events)
                     position = step.position
                     if self._count >= self._options.batch_size:
@@ -323,79 +320,40 @@ class DeliveryLoop:
         """The next events, numbered."""
         taken: list[Events] = []
         left, room = self._options.batch_size, _BATCH_BYTES
+        is_whole = True
         while left > 0 and self._pending and (room > 0 or not taken):
-            first = self._pending[0]
-            most = left
+            first = self._pending.popleft()
+            most, event_bytes = left, first.event_bytes
             if self._delivery.keeps_epochs_whole and not first.scan and len(first) <= _LARGER_BATCH * left:
                 most = len(first)
-            most = min(most, max(1, room // first.event_bytes))
-            if len(first) <= most:
-                taken.append(self._pending.pop(0))
-            else:
-                taken.append(first.slice(0, most))
-                self._pending[0] = first.slice(most, len(first))
-            left -= len(taken[-1])
-            room -= len(taken[-1]) * first.event_bytes
-        count = sum(map(len, taken))
-        self._count -= count
-        self._sequence += count
+            most = min(most, max(1, room // event_bytes))
+            is_whole = len(first) <= most
+            if not is_whole:
+                self._pending.appendleft(first.part(slice(most, None)))
+                first = first.part(slice(most))
+            taken.append(first)
+            left -= len(first)
+            room -= len(first) * event_bytes
+        events = Events.concatenate(taken)
+        self._count -= len(events)
+        self._sequence += len(events)
         self._checkpoint.reserve(self._sequence)
-        last = taken[-1]
-        return self._batch(
-            operations_of(taken),
-            [one.epoch for one in taken for _ in range(len(one))],
-            [one.committed_at for one in taken for _ in range(len(one))],
-            _joined([one.rows for one in taken]),
-            _joined([one.old_rows for one in taken]),
-            [place for one in taken for place in one.places.tolist()],
-            Mark(last.epoch, None if last.ends_epoch else int(last.places[-1]), self._sequence),
-            taken[0].scan,
-        )
-
-    def _batch(
-        self,
-        operations: Sequence[Operation],
-        epochs: Sequence[int],
-        committed_at: Sequence[datetime],
-        rows: pa.Table,
-        old_rows: pa.Table,
-        places: Sequence[int],
-        after: Mark,
-        scan: bool = False,
-    ) -> Batch:
-        count = len(operations)
-        return Batch(
-            self._feed.name,
-            self._relation.name,
-            self._relation.schema,
-            self._target.key,
-            after.sequence - count + 1,
-            operations,
-            epochs,
-            committed_at,
-            rows,
-            old_rows,
-            after,
-            self._options.include_old_values,
-            scan,
-            self._options.envelope,
-            places=places,
-        )
+        # More rows of a scan may follow.
+        place = None if is_whole and not events.scan else int(events.places[-1])
+        return Batch.of(self._form, events, Mark(int(events.epochs[-1]), place, self._sequence))
 
     def _deliver(self, batch: Batch) -> None:
         """Have a batch arrive, but for what waits for refused events; then note how far the feed is."""
         part = self._blocked.parted(batch)
         if part is not None:
+            refused = None
             try:
-                self._send(part, self._blocked.first_mark() or batch.after)
-            except EventsRefused as refused:
-                self._blocked.refuse(part, refused)
-                self._count_delivered(len(part), refused)
-                # Before anything of it is parked: if the sink refuses everything, nothing is.
-                self._judge.note(len(part), refused)
-            else:
-                self._count_delivered(len(part))
-                self._judge.note(len(part))
+                self._send(part, batch.after)
+            except EventsRefused as error:
+                refused = error
+                self._blocked.refuse(part, error)
+            # Before anything of it is parked: if the sink refuses everything, nothing is.
+            self._judge.note(len(part), refused)
         self._mark_all(batch.after)
         if self._blocked.keys:
             self._look()
@@ -405,18 +363,24 @@ class DeliveryLoop:
         self._checkpoint.advance(self._blocked.first_mark() or mark, self._uncounted, parked)
         self._uncounted = 0
 
-    def _count_delivered(self, count: int, refused: EventsRefused | None = None) -> None:
-        """Count the events of a batch that arrived; they are noted with the next position."""
-        count -= 0 if refused is None else len({*refused.refused, *refused.held})
-        self._uncounted += count
-        self._runner.delivered(count)
-
-    def _send(self, batch: Batch, after: Mark, *, again: bool = True) -> None:
+    def _send(self, batch: Batch, mark: Mark, *, again: bool = True) -> None:
+        """Have a batch arrive, with the position after it unless earlier events wait, and count its events."""
+        after = self._blocked.first_mark() or mark
         given = batch if batch.after == after else replace(batch, after=after)
-        with tracing.span("feed batch", feed=self._feed.name, events=len(given), epoch=after.epoch):
-            self._send_out(lambda: self._delivery.deliver(given), again=again)
+        try:
+            with tracing.span("feed batch", feed=self._feed.name, events=len(given), epoch=after.epoch):
+                self._send_out(lambda: self._delivery.deliver(given), again=again)
+        except EventsRefused as refused:
+            self._count_delivered(len(batch) - len(refused.undelivered))
+            raise
+        self._count_delivered(len(batch))
         if self._delivery.keeps_marks:
             self._checkpoint.confirm(after.sequence)
+
+    def _count_delivered(self, count: int) -> None:
+        """Count events that arrived; they are noted with the next position."""
+        self._uncounted += count
+        self._runner.delivered(count)
 
     def _send_out(self, send: Callable[[], None], *, again: bool = True) -> None:
         """Call the sink as the owner of the home, again and again while it is unavailable, if so asked."""
@@ -441,22 +405,13 @@ class DeliveryLoop:
     def _look(self) -> None:
         """Between two batches: stop if asked, and deliver refused and parked events that are due."""
         self._refuse_stopped()
-        self._runner.replays.serve(self._deliver_parked, self._target, self._options)
+        self._runner.replays.serve(partial(self._deliver_late, again=False), self._form)
         if self._blocked.next_at is not None:
-            self._blocked.retry(self._deliver_refused, self._park)
+            self._blocked.retry(self._deliver_late, self._park)
 
-    def _deliver_parked(self, batch: Batch) -> None:
-        self._send(batch, self._blocked.first_mark() or self._mark, again=False)
-        self._count_delivered(len(batch))
-        self._mark_all(self._mark)
-
-    def _deliver_refused(self, batch: Batch) -> None:
-        try:
-            self._send(batch, self._blocked.first_mark() or self._mark)
-        except EventsRefused as refused:
-            self._count_delivered(len(batch), refused)
-            raise
-        self._count_delivered(len(batch))
+    def _deliver_late(self, batch: Batch, again: bool = True) -> None:
+        """Deliver refused or parked events."""
+        self._send(batch, self._mark, again=again)
         self._mark_all(self._mark)
 
     def _park(self, events: Sequence[GivenUp]) -> None:
@@ -477,9 +432,3 @@ class DeliveryLoop:
             return present.committed_at
         heads = self._core.ledger.heads()
         return next((one.committed_at for one in reversed(heads) if one.epoch <= epoch), present.committed_at)
-
-
-def _joined(tables: Sequence[pa.Table]) -> pa.Table:
-    if len(tables) == 1:
-        return tables[0]
-    return pa.concat_tables(tables).combine_chunks()

@@ -8,28 +8,25 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from pyspark.sql.types import StructType
-
 from headrace.errors import FeedError
 from headrace.feeds.batch import Batch, Mark
 from headrace.feeds.json_events import event_texts
-from headrace.feeds.sink import Delivery, SinkUnavailable, Target
+from headrace.feeds.sink import Delivery, LogDelivery, SinkUnavailable, Target
 from headrace.ledger.durable import replace_file
 
 _NAME = re.compile(r"-(\d{20})-(\d{20})-e(\d+)\.(\d+)\.ndjson")
 
 
-class FilesDelivery:
+class FilesDelivery(LogDelivery):
     """An open folder."""
 
-    tells_resets = True
-    keeps_marks = keeps_epochs_whole = False
+    keeps_marks = False
 
     def __init__(self, folder: Path, target: Target) -> None:
         self._folder = folder
@@ -61,15 +58,6 @@ class FilesDelivery:
         at = datetime.fromtimestamp(epoch_committed_at, UTC).isoformat()
         told = {"resolved": at, "epoch": mark.epoch, "sequence": mark.sequence}
         self._put(f"{self._prefix}.resolved.json", json.dumps(told).encode() + b"\n")
-
-    def begin_scan(self, columns: StructType) -> None:
-        """A log of events says so by its RESET."""
-
-    def end_scan(self, mark: Mark) -> None:
-        """A log of events needs no end."""
-
-    def give_up(self, sequences: Sequence[int]) -> None:
-        """A log of events has no list of missing events."""
 
     def close(self) -> None:
         """Nothing is held open."""

@@ -14,7 +14,7 @@ from pyspark.sql.types import LongType
 from headrace.catalog.catalog import Relation
 from headrace.epoch.core import Core
 from headrace.errors import FeedError, HeadraceError
-from headrace.feeds.cursor import Events
+from headrace.feeds.batch import Events
 from headrace.plans.catalyst import Catalyst
 from headrace.plans.failures import FAILURES
 from headrace.plans.query import Leaf, LeafShape, Query
@@ -145,11 +145,9 @@ class RowFilter:
 
 def filtered(events: Events, passes: RowFilter, exits: bool) -> Events:
     """The events that a filter lets pass; where exits are told, what leaves it is a DELETE, what enters an INSERT."""
-    if not len(events):
-        return events
     new = passes.passes(events.rows)
     if not exits:
-        return events.take(np.flatnonzero(new)) if not bool(new.all()) else events
+        return events if bool(new.all()) else events.part(np.flatnonzero(new))
     operations = events.operations.copy()
     updated = np.flatnonzero(operations == "UPDATE")
     old = np.zeros(len(events), dtype=bool)
@@ -167,4 +165,4 @@ def filtered(events: Events, passes: RowFilter, exits: bool) -> Events:
     if bool(entered.any()):
         old_rows = old_rows.take(pa.array(np.arange(len(events)), mask=entered))
     kept = np.flatnonzero(new | left)
-    return replace(events, operations=operations, rows=rows, old_rows=old_rows).take(kept)
+    return replace(events, operations=operations, rows=rows, old_rows=old_rows).part(kept)

@@ -11,11 +11,11 @@ do (broken text, far years, nested values) is written one by one.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as types
 
@@ -39,21 +39,18 @@ _OPS = {"INSERT": "c", "UPDATE": "u", "DELETE": "d", "RESET": "t"}
 
 def event_texts(batch: Batch) -> list[bytes]:
     """Each event of a batch as JSON, in the envelope of its feed; worked out once."""
-    if batch.envelope not in batch.made:
-        if list(batch.operations) == ["RESET"]:
-            batch.made[batch.envelope] = [_reset(batch)]
-        else:
-            make = {"ours": _ours, "wrapped": _wrapped, "debezium": _debezium}[batch.envelope]
-            batch.made[batch.envelope] = _binary(make(batch)).to_pylist()
-    return batch.made[batch.envelope]
+    envelope = batch.form.envelope
+    if envelope not in batch.made:
+        make = {"ours": _ours, "wrapped": _wrapped, "debezium": _debezium}[envelope]
+        batch.made[envelope] = [_reset(batch)] if _is_reset(batch) else _binary(make(batch)).to_pylist()
+    return batch.made[envelope]
 
 
 def key_texts(batch: Batch) -> list[bytes]:
     """The key of each event as a JSON object; null of a RESET."""
     if "key" not in batch.made:
-        is_reset = list(batch.operations) == ["RESET"]
-        made = [b"null"] if is_reset else _binary(row_texts(batch.rows.select(list(batch.key)))).to_pylist()
-        batch.made["key"] = made
+        texts = [b"null"] if _is_reset(batch) else _binary(row_texts(batch.rows.select(list(batch.key)))).to_pylist()
+        batch.made["key"] = texts
     return batch.made["key"]
 
 
@@ -106,14 +103,14 @@ def _ours(batch: Batch) -> pa.Array:
         _numbers(batch.sequences),
         ',"timestamp":"',
         _by_value(batch.committed_at, moment_text),
-        f'","table":{_text(batch.table)},"operation":"',
+        f'","table":{_text(batch.form.table)},"operation":"',
         pa.array(batch.operations, pa.large_string()),
         '","key":',
         _keys(batch),
         ',"new_row":',
         pc.if_else(removed, _NULL, rows),
     ]
-    if batch.include_old_values:
+    if batch.form.include_old_values:
         parts += [',"old_row":', _old(batch)]
     return _joined(*parts, "}")
 
@@ -121,7 +118,7 @@ def _ours(batch: Batch) -> pa.Array:
 def _wrapped(batch: Batch) -> pa.Array:
     rows = row_texts(batch.rows)
     parts: list[Any] = ['{"after":', pc.if_else(_is("DELETE", batch), _NULL, rows)]
-    if batch.include_old_values:
+    if batch.form.include_old_values:
         parts += [',"before":', _old(batch)]
     keys: list[Any] = [part for name in batch.key for part in (",", column_texts(batch.rows.column(name)))]
     parts += [
@@ -140,16 +137,16 @@ def _wrapped(batch: Batch) -> pa.Array:
 def _debezium(batch: Batch) -> pa.Array:
     rows = row_texts(batch.rows)
     removed = _is("DELETE", batch)
-    before = _old(batch) if batch.include_old_values else pc.if_else(removed, _keys(batch), _NULL)
+    before = _old(batch) if batch.form.include_old_values else pc.if_else(removed, _keys(batch), _NULL)
     ops = [_OPS[one] for one in batch.operations]
     moments = _by_value(batch.committed_at, lambda moment: str(_micros(moment) // 1000))
-    source = f'"version":"1","connector":"headrace","name":{_text(batch.feed)},"db":"headrace","schema":null,'
+    source = f'"version":"1","connector":"headrace","name":{_text(batch.form.feed)},"db":"headrace","schema":null,'
     return _joined(
         '{"before":',
         before,
         ',"after":',
         pc.if_else(removed, _NULL, rows),
-        ',"source":{' + source + f'"table":{_text(batch.table)},"snapshot":"{str(batch.scan).lower()}","ts_ms":',
+        ',"source":{' + source + f'"table":{_text(batch.form.table)},"snapshot":"{str(batch.scan).lower()}","ts_ms":',
         moments,
         ',"epoch":',
         _numbers(batch.epochs),
@@ -167,18 +164,22 @@ def _reset(batch: Batch) -> bytes:
     """That a relation is another from here on, and which columns it has now."""
     moment, sequence = batch.committed_at[0], batch.sequences[0]
     columns = [{"name": one.name, "type": one.dataType.simpleString()} for one in batch.columns.fields]
-    if batch.envelope == "ours":
-        told: dict[str, Any] = {"sequence": sequence, "timestamp": moment_text(moment), "table": batch.table}
+    if batch.form.envelope == "ours":
+        told: dict[str, Any] = {"sequence": sequence, "timestamp": moment_text(moment), "table": batch.form.table}
         told |= {"operation": "RESET", "key": None, "new_row": None, "columns": columns}
-    elif batch.envelope == "wrapped":
+    elif batch.form.envelope == "wrapped":
         updated = f"{_micros(moment) * 1000}.{sequence:010d}"
         told = {"after": None, "updated": updated, "key": None, "reset": True, "columns": columns}
     else:
-        source: dict[str, Any] = {"version": "1", "connector": "headrace", "name": batch.feed, "db": "headrace"}
-        source |= {"schema": None, "table": batch.table, "snapshot": "false", "ts_ms": _micros(moment) // 1000}
-        source |= {"epoch": batch.epochs[0], "sequence": sequence}
+        source: dict[str, Any] = {"version": "1", "connector": "headrace", "name": batch.form.feed, "db": "headrace"}
+        source |= {"schema": None, "table": batch.form.table, "snapshot": "false", "ts_ms": _micros(moment) // 1000}
+        source |= {"epoch": int(batch.epochs[0]), "sequence": sequence}
         told = {"before": None, "after": None, "source": source, "op": "t", "ts_ms": _micros(moment) // 1000}
     return _text(told).encode()
+
+
+def _is_reset(batch: Batch) -> bool:
+    return batch.operations.tolist() == ["RESET"]
 
 
 _NULL = pa.scalar("null", pa.large_string())
@@ -195,14 +196,14 @@ def _keys(batch: Batch) -> pa.Array:
 
 
 def _is(operation: str, batch: Batch) -> pa.Array:
-    return pa.array([one == operation for one in batch.operations], pa.bool_())
+    return pa.array(batch.operations == operation)
 
 
-def _numbers(values: Sequence[int]) -> pa.Array:
+def _numbers(values: npt.ArrayLike) -> pa.Array:
     return pa.array(np.asarray(values, dtype=np.int64)).cast(pa.large_string())
 
 
-def _by_value(moments: Sequence[datetime], text: Any) -> pa.Array:
+def _by_value(moments: npt.NDArray[np.object_], text: Any) -> pa.Array:
     """A text for each moment; the many that are the same are written once."""
     known = {one: text(one) for one in set(moments)}
     return pa.array([known[one] for one in moments], pa.large_string())

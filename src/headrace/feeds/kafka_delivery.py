@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql.types import StructType
-
 from headrace.feeds.batch import Batch, Mark
 from headrace.feeds.kafka_messages import Messages, messages_of, resolved_message, sorted_by_size, without
 from headrace.feeds.kafka_sending import Sending
 from headrace.feeds.kafka_topic import Topic
-from headrace.feeds.sink import EventsRefused, SinkEnded, SinkUnavailable, Target
+from headrace.feeds.sink import EventsRefused, LogDelivery, SinkEnded, SinkUnavailable, Target
 
 
-class KafkaDelivery:
+class KafkaDelivery(LogDelivery):
     """An open topic. Messages under way when the brokers go away stay with the client, which sends them later."""
 
-    tells_resets = True
-    keeps_marks = keeps_epochs_whole = False
+    keeps_marks = False
 
     def __init__(self, target: Target, topic: Topic, tombstones: bool) -> None:
         self._target = target
@@ -51,15 +48,6 @@ class KafkaDelivery:
         self._send_all(message, [0])
         if self._take_failures():
             raise SinkEnded("the broker refuses resolved marks; unset the option resolved")
-
-    def begin_scan(self, columns: StructType) -> None:
-        """A topic keeps what was told; a reset is an event of its own."""
-
-    def end_scan(self, mark: Mark) -> None:
-        """Nothing is taken away from a topic."""
-
-    def give_up(self, sequences: Sequence[int]) -> None:
-        """A topic keeps no list of missing events."""
 
     def close(self) -> None:
         """Let go of the producer."""

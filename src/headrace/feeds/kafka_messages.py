@@ -40,14 +40,15 @@ class Messages:
 
 def messages_of(batch: Batch, tombstones: bool) -> Messages:
     """The messages of a batch: a key is the table's name, a colon, and the event's key as JSON."""
-    start = f"{batch.table}:".encode()
+    start = f"{batch.form.table}:".encode()
     resets = [operation == "RESET" for operation in batch.operations]
-    feed, kind = ("feed", batch.feed.encode()), ("content-type", b"application/json")
+    feed, kind = ("feed", batch.form.feed.encode()), ("content-type", b"application/json")
     operations = {name: ("operation", name.encode()) for name in set(batch.operations)}
-    epochs = {epoch: ("epoch", b"%d" % epoch) for epoch in set(batch.epochs)}
+    numbers = batch.epochs.tolist()
+    epochs = {epoch: ("epoch", b"%d" % epoch) for epoch in set(numbers)}
 
     def headers(index: int) -> Headers:
-        operation, epoch = operations[batch.operations[index]], epochs[batch.epochs[index]]
+        operation, epoch = operations[batch.operations[index]], epochs[numbers[index]]
         return [("sequence", b"%d" % batch.sequences[index]), epoch, operation, feed, kind]
 
     return Messages(

@@ -77,14 +77,14 @@ class Sending:
         """Hand over a record of progress."""
         self._produce(topic, value, key, 0, on_delivery=partial(self._report, PROGRESS))
 
-    def wait(self, patience: float = PATIENCE_SECONDS) -> None:
+    def wait(self) -> None:
         """Return when it is known what became of every message; `SinkUnavailable` when nothing moves for long."""
         left, moved_at = len(self.producer), time.monotonic()
         while left:
             now = self._served(self.producer.flush)
             if now < left:
                 moved_at = time.monotonic()
-            elif time.monotonic() - moved_at > patience:
+            elif time.monotonic() - moved_at > PATIENCE_SECONDS:
                 raise SinkUnavailable(self.reason("does not confirm what is sent"))
             left = now
         self._trouble = ""

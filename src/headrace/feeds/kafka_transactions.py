@@ -12,15 +12,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pyspark.sql.types import StructType
-
 from headrace.capture.kafka_settings import kafka_library
 from headrace.feeds.batch import Batch, Mark
 from headrace.feeds.kafka_messages import Messages, messages_of, resolved_message, sorted_by_size, without
 from headrace.feeds.kafka_progress import Progress, read_progress
 from headrace.feeds.kafka_sending import PROGRESS, Sending
 from headrace.feeds.kafka_topic import Topic
-from headrace.feeds.sink import EventsRefused, SinkEnded, SinkUnavailable, Target
+from headrace.feeds.sink import EventsRefused, LogDelivery, SinkEnded, SinkUnavailable, Target
 
 # How long brokers have for one step of a transaction, and a commit in all: after that it is looked up.
 _STEP_SECONDS = 10.0
@@ -28,11 +26,10 @@ _COMMIT_SECONDS = 30.0
 _PROBES = 5
 
 
-class KafkaTransactions:
+class KafkaTransactions(LogDelivery):
     """An open topic, and the topic of its progress."""
 
-    tells_resets = keeps_marks = True
-    keeps_epochs_whole = False
+    keeps_marks = True
 
     def __init__(self, target: Target, topic: Topic, progress_topic: str, tombstones: bool) -> None:
         self._kafka = kafka_library()
@@ -79,15 +76,6 @@ class KafkaTransactions:
         if self._transaction(lambda sending: sending.send(message, [0]), "", ()):
             raise SinkEnded("the broker refuses resolved marks; unset the option resolved")
 
-    def begin_scan(self, columns: StructType) -> None:
-        """A topic keeps what was told; a reset is an event of its own."""
-
-    def end_scan(self, mark: Mark) -> None:
-        """Nothing is taken away from a topic."""
-
-    def give_up(self, sequences: Sequence[int]) -> None:
-        """The next record of progress, whose mark is behind these events, does not list them any more."""
-
     def close(self) -> None:
         """Let go of the producer: what is not committed never will be."""
         self._discard()
@@ -128,7 +116,7 @@ class KafkaTransactions:
     ) -> list[int]:
         """Commit events and the progress after them; else the indices of those that the broker refused."""
         left = sorted({*refused, *held})
-        mark = min((batch.after, *(batch.mark_before(index) for index in left[:1])))
+        mark = batch.mark_without(left)
         numbers = messages.sequences
         told = [numbers[index] for index in sent]
         name = uuid.uuid4().hex

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.catalog.catalog import Feed, Relation
+from headrace.feeds.batch import EventForm
 from headrace.feeds.filter import RowFilter
 from headrace.feeds.options import FeedOptions
 from headrace.feeds.sink import Target
@@ -19,3 +20,11 @@ class OpenFeed:
     target: Target
     relation: Relation
     row_filter: RowFilter | None
+
+    @property
+    def form(self) -> EventForm:
+        """Return the form of its events."""
+        target, options = self.target, self.options
+        return EventForm(
+            target.feed, target.table, target.columns, target.key, options.include_old_values, options.envelope
+        )

@@ -18,10 +18,9 @@ from headrace.epoch.core import Core
 from headrace.epoch.loop import Loop
 from headrace.epoch.receipt import Receipt
 from headrace.errors import FeedError, RelationNameError, SystemTable
-from headrace.feeds.batch import Batch, Mark
+from headrace.feeds.batch import Batch, EventForm, Events, Mark
 from headrace.feeds.blocked import GivenUp
 from headrace.feeds.json_events import event_texts, key_texts
-from headrace.feeds.sink import Target
 from headrace.intake.arrow import to_arrow
 from headrace.intake.reasons import BadValue
 from headrace.intake.table import TableContract
@@ -89,17 +88,18 @@ def park(loop: Loop, feed_id: str, events: Sequence[GivenUp]) -> None:
 
 
 def _row_of(feed_id: str, batch: Batch, reason: str, attempts: int) -> Row:
-    payload = event_texts(replace(batch, envelope="ours", include_old_values=True, made={}))[0].decode()
+    form = replace(batch.form, envelope="ours", include_old_values=True)
+    payload = event_texts(replace(batch, form=form, made={}))[0].decode()
     return {
-        "feed": batch.feed,
+        "feed": form.feed,
         "sequence": batch.sequences[0],
-        "table": batch.table,
+        "table": form.table,
         "key": key_texts(batch)[0].decode(),
         "operation": batch.operations[0],
         "payload": payload,
         "reason": reason[:10_000],
         "attempts": attempts,
-        "epoch": batch.epochs[0],
+        "epoch": int(batch.epochs[0]),
         "parked_at": datetime.now(UTC),
         "feed_id": feed_id,
     }
@@ -171,35 +171,22 @@ def _key_of(row: Row) -> Row:
     return {name: row[name] for name in (_KEY if "feed_id" in row else ("feed", "sequence"))}
 
 
-def batch_of(row: Row, target: Target, envelope: Any, include_old_values: bool) -> Batch:
+def batch_of(row: Row, form: EventForm) -> Batch:
     """A parked event as it was, under the columns that the relation has now."""
     told = json.loads(row["payload"])
     new = told["new_row"] if row["operation"] != "DELETE" else told["old_row"]
     old = told.get("old_row") or {}
     at = datetime.fromisoformat(told["timestamp"])
     try:
-        rows, old_rows = (_rows(one, target.columns) for one in (new, old))
+        rows, old_rows = (_rows(one, form.columns) for one in (new, old))
     except BadValue as error:
         raise FeedError(
-            f"event {row['sequence']} of changefeed {row['feed']} does not fit the columns of {target.table} any more",
+            f"event {row['sequence']} of changefeed {row['feed']} does not fit the columns of {form.table} any more",
             detail=f"{error}.",
             hint="DISCARD PARKED EVENTS, and RESYNC CHANGEFEED if its row is to be told as it is now",
         ) from None
-    return Batch(
-        target.feed,
-        target.table,
-        target.columns,
-        target.key,
-        row["sequence"],
-        [row["operation"]],
-        [row["epoch"]],
-        [at],
-        rows,
-        old_rows,
-        Mark(row["epoch"], None, row["sequence"]),
-        include_old_values,
-        envelope=envelope,
-    )
+    event = Events.of_epoch(row["epoch"], at, row["operation"], rows, old_rows)
+    return Batch.of(form, event, Mark(row["epoch"], None, row["sequence"]))
 
 
 def _rows(told: Mapping[str, Any], columns: StructType) -> pa.Table:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import traceback
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass, replace
@@ -17,20 +17,29 @@ from typing import Any, Literal
 from headrace.catalog.catalog import Feed, feed_definition
 from headrace.epoch.calls import Call
 from headrace.epoch.loop import Loop
-from headrace.errors import FeedUnavailable, HeadraceError, HomeBroken, HomeClosed, OwnerLost, RelationNameError
+from headrace.errors import (
+    FeedError,
+    FeedUnavailable,
+    HeadraceError,
+    HomeBroken,
+    HomeClosed,
+    OwnerLost,
+    RelationNameError,
+)
 from headrace.feeds.batch import NOWHERE, Mark
 from headrace.feeds.blocked import Blocked, GivenUp
-from headrace.feeds.checkpoint import FeedCheckpoint, reader_name
+from headrace.feeds.checkpoint import FeedCheckpoint
 from headrace.feeds.delivery_loop import Again, DeliveryLoop, RunnerParts
 from headrace.feeds.filter import RowFilter
 from headrace.feeds.home_id import home_id
 from headrace.feeds.open_feed import OpenFeed
-from headrace.feeds.options import FeedOptions
+from headrace.feeds.options import read_options
 from headrace.feeds.parked import park
 from headrace.feeds.progress import ProgressFiles
 from headrace.feeds.replay import ReplayRequests
 from headrace.feeds.retry import Retry, Stopped
-from headrace.feeds.sink import EventsRefused, Sink, SinkEnded, SinkUnavailable, Target
+from headrace.feeds.sink import EventsRefused, SinkEnded, SinkUnavailable, Target
+from headrace.feeds.sinks import SINKS
 from headrace.feeds.target import secrets_hidden, target_of, told_without_secrets
 from headrace.ledger.readers import Readers
 
@@ -38,6 +47,7 @@ State = Literal["Running", "Paused", "Error", "Done"]
 
 _log = logging.getLogger("headrace.feeds")
 _JOIN_SECONDS = 10.0
+_REPLAY_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -61,26 +71,25 @@ class Runner:
     def __init__(
         self,
         loop: Loop,
-        feed: Feed,
-        sink: Sink,
-        options: FeedOptions,
         readers: Readers,
         fence: int,
+        feed: Feed,
         before: Runner | None,
-        totals: Counter[str],
+        totals: defaultdict[str, Counter[str]],
     ) -> None:
+        sink = SINKS.get(feed.sink)
+        if sink is None:
+            raise FeedError(f"there is no sink {feed.sink.upper()} in this release")
         self.feed = feed
         self._loop = loop
         self._core = loop.core
         self._sink = sink
-        self._options = options
+        self._options = options = read_options(feed.options, sink)
         self._fence = fence
         self._before = before
-        self._totals = totals
+        self._totals = totals[feed.name]
         self._files = files = ProgressFiles(self._core.path, feed.id, fence)
-        self._checkpoint = FeedCheckpoint(
-            files, readers, options.retention_epochs, reader_name(feed.id), self._is_wanted
-        )
+        self._checkpoint = FeedCheckpoint(files, readers, options.retention_epochs, self._is_wanted)
         self._blocked = Blocked(options.max_retries)
         self._stopped = threading.Event()
         self._wake = threading.Event()
@@ -141,19 +150,19 @@ class Runner:
     def _retries(self) -> int:
         return (self._retry.attempts + self._reopening.attempts) if self._state == "Running" else 0
 
-    def replay(self, rows: Sequence[Mapping[str, Any]], seconds: float) -> dict[int, str]:
-        """Deliver parked events; return by sequence the reasons of those that the sink refuses again."""
+    def replay(self, row: Mapping[str, Any]) -> str | None:
+        """Deliver a parked event; return the reason if the sink refuses it again."""
         if self._retries:
             raise self._unavailable()
-        refused = self._replays.put(rows)
+        refusal = self._replays.put(row)
         self._wake.set()
-        wait([refused], seconds)
-        if refused.cancel():
+        wait([refusal], _REPLAY_SECONDS)
+        if refusal.cancel():
             raise self._unavailable()
         # Under way, a delivery ends by itself: an event that arrives is not parked any more.
         with secrets_hidden(self.feed, self._target):
-            reasons = refused.result()
-        return {sequence: self._without_secrets(reason) for sequence, reason in reasons.items()}
+            reason = refusal.result()
+        return None if reason is None else self._without_secrets(reason)
 
     def _unavailable(self) -> FeedUnavailable:
         return FeedUnavailable(

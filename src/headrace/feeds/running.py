@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -15,10 +15,9 @@ from headrace.catalog.catalog import Feed
 from headrace.epoch.core import Core
 from headrace.epoch.loop import Loop
 from headrace.epoch.runners import Runners
-from headrace.errors import FeedError, FeedUnavailable, HeadraceError
+from headrace.errors import FeedUnavailable, HeadraceError
 from headrace.feeds.checkpoint import reader_name
 from headrace.feeds.home_id import home_id
-from headrace.feeds.options import read_options
 from headrace.feeds.progress import ProgressFiles
 from headrace.feeds.runner import Runner, State, Status
 from headrace.feeds.sinks import SINKS
@@ -53,11 +52,7 @@ class Feeds:
         return {one.name: one for one in self._loop.core.catalog.feeds.values() if one.state == "Running"}
 
     def _made(self, feed: Feed, before: Runner | None) -> Runner:
-        sink = SINKS.get(feed.sink)
-        if sink is None:
-            raise FeedError(f"there is no sink {feed.sink.upper()} in this release")
-        options, totals = read_options(feed.options, sink), self.totals[feed.name]
-        return Runner(self._loop, feed, sink, options, self._readers, self._fence, before, totals)
+        return Runner(self._loop, self._readers, self._fence, feed, before, self.totals)
 
     def forget(self, feed: Feed) -> None:
         """Remove what is kept for a feed that was dropped, here and at its sink."""
@@ -83,15 +78,15 @@ class Feeds:
                 extra={"feed": feed.name},
             )
 
-    def replay(self, name: str, rows: Sequence[Mapping[str, Any]], seconds: float = 60.0) -> dict[int, str]:
-        """Deliver parked events of a feed; return by sequence the reasons of those that are refused again."""
+    def replay(self, name: str, row: Mapping[str, Any]) -> str | None:
+        """Deliver a parked event of a feed; return the reason if it is refused again."""
         runner = self._runners.get(name)
         if runner is None or runner.status.state != "Running":
             raise FeedUnavailable(
                 f"changefeed {name} is not running, so its parked events cannot be delivered",
                 hint="RESUME CHANGEFEED first, in a process that stays, such as headrace serve",
             )
-        return runner.replay(rows, seconds)
+        return runner.replay(row)
 
     def status_of(self, feed: Feed) -> Status:
         """How a feed fares; one whose position cannot be read keeps nobody from the others'."""

@@ -56,6 +56,11 @@ class EventsRefused(Exception):
     refused: Mapping[int, str]
     held: frozenset[int] = field(default_factory=frozenset[int])
 
+    @property
+    def undelivered(self) -> list[int]:
+        """Return the indexes of the events that have not arrived, in order."""
+        return sorted({*self.refused, *self.held})
+
 
 class Delivery(Protocol):
     """An open sink of one feed, used by one thread.
@@ -107,6 +112,22 @@ class Delivery(Protocol):
     def close(self) -> None:
         """Let go of connections; what was confirmed stays."""
         ...
+
+
+class LogDelivery:
+    """The parts that deliveries to logs share: a log keeps all events, and a RESET is an event of its own."""
+
+    tells_resets = True
+    keeps_epochs_whole = False
+
+    def begin_scan(self, columns: StructType) -> None:
+        """Nothing, for a RESET has come before."""
+
+    def end_scan(self, mark: Mark) -> None:
+        """Nothing is taken away from a log."""
+
+    def give_up(self, sequences: Sequence[int]) -> None:
+        """A log keeps no list of missing events, or one whose next version has the mark behind these."""
 
 
 class Sink(Protocol):

@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import httpx
-from pyspark.sql.types import StructType
 
 from headrace.feeds.batch import Batch, Mark
 from headrace.feeds.json_events import event_texts, key_texts, moment_text
-from headrace.feeds.sink import EventsRefused, SinkEnded, SinkUnavailable, Target
+from headrace.feeds.sink import EventsRefused, LogDelivery, SinkEnded, SinkUnavailable, Target
 from headrace.feeds.webhook_addresses import AddressRefused, NameUnknown
 from headrace.feeds.webhook_answers import Refused, judge_answer
 from headrace.feeds.webhook_signing import message_id, signed_headers
@@ -53,11 +52,10 @@ class _Attempt:
     blocked: set[bytes] = field(default_factory=set[bytes])
 
 
-class WebhookDelivery:
+class WebhookDelivery(LogDelivery):
     """One receiver, and a connection to it that is kept."""
 
-    tells_resets = True
-    keeps_marks = keeps_epochs_whole = False
+    keeps_marks = False
 
     def __init__(self, target: Target, request: Request, transport: PinnedTransport) -> None:
         self._target = target
@@ -100,15 +98,6 @@ class WebhookDelivery:
             self._post(body, message_id(self._target.feed_id, (mark.epoch, mark.sequence), "resolved"))
         except Refused as error:
             raise SinkEnded(f"the receiver refuses resolved marks; unset the option resolved: {error}") from error
-
-    def begin_scan(self, columns: StructType) -> None:
-        """A reset is an event of its own."""
-
-    def end_scan(self, mark: Mark) -> None:
-        """A receiver gets events, and nothing else."""
-
-    def give_up(self, sequences: Sequence[int]) -> None:
-        """A receiver keeps nothing for us."""
 
     def close(self) -> None:
         """Close the connection."""
