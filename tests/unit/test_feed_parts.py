@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,7 +17,9 @@ from headrace.errors import FeedError, LedgerError
 from headrace.feeds.batch import Batch, EventForm, Events, Mark
 from headrace.feeds.blocked import Blocked
 from headrace.feeds.cursor import change_events, scan_events
+from headrace.feeds.delivered import DeliveredSequences
 from headrace.feeds.files import FILES
+from headrace.feeds.keyed_state import State
 from headrace.feeds.options import read_options
 from headrace.feeds.progress import Progress, ProgressFiles
 from headrace.feeds.sink import EventsRefused
@@ -168,3 +172,16 @@ def test_a_refused_event_holds_back_its_key_until_it_is_parked() -> None:
 def test_a_mark_before_the_first_event_of_an_epoch_is_past_the_epoch_before() -> None:
     assert batch(4, 2, 3).mark_before(0) == Mark(3, None, 3)
     assert batch(4, 2, 3).mark_before(1) == Mark(4, 1, 4)
+
+
+def test_states_that_earlier_releases_stored_in_redis_and_dynamodb_are_read() -> None:
+    told = DeliveredSequences(9, ((4, 4),), {4: "k"})
+    stored = {"fence": 2, "mark": {"epoch": 5, "event": 0, "sequence": 3}, "told": told.as_json()}
+    state = State(2, Mark(5, None, 3), told)
+    assert State.from_json(json.dumps({**stored, "scanning": False})) == state
+    assert State.from_json(json.dumps({**stored, "scanning": True})) == replace(state, scan_after=0)
+    of_dynamodb = {**stored, "version": 7, "scan_after": 3, "has_parked": True}
+    newer = replace(state, version=7, scan_after=3, has_parked=True)
+    assert State.from_json(json.dumps(of_dynamodb)) == newer == State.from_json(newer.as_json())
+    # They read what this release stores, too.
+    assert json.loads(newer.as_json()) == {**of_dynamodb, "scanning": True}

@@ -62,13 +62,7 @@ class DeliveredSequences:
 
     def give_up(self, numbers: Collection[int]) -> DeliveredSequences:
         """Return the sequences without these refused events among the missing: they were parked elsewhere."""
-        parked = np.unique(np.asarray([number for number in numbers if number in self.refused], dtype=np.int64))
-        if not len(parked):
-            return self
-        missing = [part for stretch in self.missing for part in _without(stretch, parked)]
-        gone = set(parked.tolist())
-        waiting = {number: key for number, key in self.refused.items() if number not in gone}
-        return DeliveredSequences(self.highest, tuple(missing), waiting)
+        return self.with_events(sorted(number for number in numbers if number in self.refused))
 
     def as_json(self) -> str:
         """Return the text that a sink stores."""

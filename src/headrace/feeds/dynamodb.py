@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, TypeVar
@@ -18,15 +18,17 @@ from pyspark.sql.types import StructType
 
 from headrace.errors import FeedError
 from headrace.feeds.batch import Batch, Mark
-from headrace.feeds.delivered import DeliveredSequences
 from headrace.feeds.dynamodb_items import ITEM_BYTES, KEY, Items, pieces
-from headrace.feeds.dynamodb_state import FEED_KEY, FEEDS, State, given_up, number_set, owner_key, parked_prefix
 from headrace.feeds.keyed import KeyedEvents, Parked, keys_of, refused_by_key
+from headrace.feeds.keyed_state import State
 from headrace.feeds.sink import Delivery, EventsRefused, SinkEnded, SinkUnavailable, Target
 from headrace.feeds.sink_owner import SinkOwner, check_take_over, refuse_former, refuse_second
 
 T = TypeVar("T")
 
+# Where all feeds of an account and region keep how far they are, which table is whose, and parked events.
+FEEDS = "headrace_feeds"
+FEED_KEY = "feed_id"
 _LOCATION = re.compile(r"dynamodb://([a-z0-9-]+)/([A-Za-z0-9_.-]{3,255})")
 # How many items one request reads, and how many a transaction writes beside the state.
 _READ, _WRITTEN = 100, 99
@@ -78,10 +80,7 @@ class DynamoDelivery:
         if self._lost:
             raise SinkEnded(self._lost)
         state, keys = self._state(), keys_of(batch)
-        if len(batch) and state.told.highest is None and state.scan_after is None and batch.sequences[0] > 1:
-            raise SinkEnded("DynamoDB no longer has what was delivered: RESYNC CHANGEFEED delivers all rows again")
-        if batch.scan and state.scan_after is None:
-            raise SinkEnded("DynamoDB no longer has the scan under way: RESYNC CHANGEFEED delivers all rows again")
+        state.refuse_loss(batch, "DynamoDB")
         events = KeyedEvents.of(batch, state.told, self._read_parked(keys) if state.has_parked else {})
         items = Items(batch, keys, self._target.feed_id, events.written.values())
         events.refuse_all(lambda index: _too_large(items.size(index)))
@@ -92,13 +91,14 @@ class DynamoDelivery:
 
         for piece in pieces(events.events, weight):
             state = self._write(state, events, items, piece)
-        self._keep(state, lambda known: known.at(events.mark))
+        self._keep(state, state.at(batch.mark_without(events.refused)))
         if events.refused:
             raise EventsRefused(events.refused)
 
     def resolved(self, mark: Mark, epoch_committed_at: float) -> None:
         """Keep that all up to a mark was delivered."""
-        self._keep(self._state(), lambda state: state.at(mark))
+        state = self._state()
+        self._keep(state, state.at(mark))
 
     def give_up(self, sequences: Collection[int]) -> None:
         """Move refused events, which are parked by now, from the feed's state to an item for each key."""
@@ -110,27 +110,21 @@ class DynamoDelivery:
                         "TableName": FEEDS,
                         "Key": self._parked_key(key),
                         "UpdateExpression": "ADD sequences :added",
-                        "ExpressionAttributeValues": {":added": number_set(numbers)},
+                        "ExpressionAttributeValues": {":added": _number_set(numbers)},
                     }
                 }
                 for key, numbers in part
             ]
-            moved = [number for _, numbers in part for number in numbers]
-            state = self._keep(state, given_up(moved), writes)
+            told = state.told.give_up([number for _, numbers in part for number in numbers])
+            state = self._keep(state, replace(state, told=told, has_parked=True), writes)
 
     def begin_scan(self, columns: StructType) -> None:
         """Remember which items were written before."""
-
-        def begin(state: State) -> State:
-            scan_after = state.told.highest or 0
-            return replace(state, told=DeliveredSequences(state.told.highest), scan_after=scan_after, has_parked=False)
-
         state = self._state()
         with self._failures():
             _make(self._client, self._table, KEY)
-            # The scan has what came of older events that were refused.
             _forget_parked(self._client, self._target.feed_id)
-        self._keep(state, begin)
+        self._keep(state, state.begin_scan())
         self._lost = ""
 
     def end_scan(self, mark: Mark) -> None:
@@ -139,9 +133,8 @@ class DynamoDelivery:
         if state.scan_after is not None:
             for part in _parts(self._stale_keys(state.scan_after), _WRITTEN):
                 deletes = [{"Delete": {"TableName": self._table, "Key": {KEY: key}}} for key in part]
-                state = self._keep(state, lambda known: known, deletes)
-        told = state.told if state.told.highest is not None else DeliveredSequences(mark.sequence)
-        self._keep(state, lambda known: replace(known.at(mark), told=told, scan_after=None))
+                state = self._keep(state, state, deletes)
+        self._keep(state, state.end_scan(mark))
 
     def close(self) -> None:
         """Close the connections."""
@@ -158,9 +151,8 @@ class DynamoDelivery:
                 writes.append((key, self._parked_write(key, events.still_parked(key))))
         written = [key for key in keys if key in events.written]
         try:
-            return self._keep(
-                state, lambda known: replace(known, told=events.delivered(known.told, keys)), [one for _, one in writes]
-            )
+            after = replace(state, told=events.delivered(state.told, keys))
+            return self._keep(state, after, [one for _, one in writes])
         except _WritesRefused as error:
             guilty = {writes[index][0] for index in error.indexes} & set(written) or set(written)
             if not guilty:
@@ -197,13 +189,13 @@ class DynamoDelivery:
 
     def _parked_key(self, key: str) -> dict[str, Any]:
         # A key that DynamoDB does not take may be the very fault.
-        name = f"{parked_prefix(self._target.feed_id)}{hashlib.sha256(key.encode()).hexdigest()}"
+        name = f"{_parked_prefix(self._target.feed_id)}{hashlib.sha256(key.encode()).hexdigest()}"
         return {FEED_KEY: {"S": name}}
 
     def _parked_write(self, key: str, left: Sequence[int]) -> dict[str, Any]:
         where = self._parked_key(key)
         if left:
-            return {"Put": {"TableName": FEEDS, "Item": {**where, "sequences": number_set(left)}}}
+            return {"Put": {"TableName": FEEDS, "Item": {**where, "sequences": _number_set(left)}}}
         return {"Delete": {"TableName": FEEDS, "Key": where}}
 
     def _read_parked(self, keys: Sequence[str]) -> Parked:
@@ -228,18 +220,14 @@ class DynamoDelivery:
         found = {item[FEED_KEY]["S"]: item for item in self._read([self._state_key, self._owner_key])}
         owner = found.get(self._owner_key[FEED_KEY]["S"], {}).get("owner", {}).get("S")
         kept = found.get(self._target.feed_id)
-        state = State() if kept is None else State.from_json(kept["state"]["S"])
+        state = State.from_json(None if kept is None else kept["state"]["S"])
         return state, SinkOwner.from_json(owner), owner
-
-    def _refuse_later(self, state: State) -> None:
-        if state.fence > self._target.fence:
-            raise SinkEnded(f"another process, with the number {state.fence}, delivers this feed now")
 
     def _state(self) -> State:
         """Return the state of the feed; `SinkEnded` if another feed or another process delivers by now."""
         state, owner, _ = self._look()
         refuse_former(owner, self._target, self._place)
-        self._refuse_later(state)
+        state.refuse_later_owner(self._target.fence)
         return state
 
     def _take_over(self) -> State:
@@ -247,7 +235,7 @@ class DynamoDelivery:
         state, owner, written = self._look()
         takes_over = refuse_second(owner, self._target, self._place)
         if not takes_over:
-            self._refuse_later(state)
+            state.refuse_later_owner(self._target.fence)
         put: dict[str, Any] = {
             "TableName": FEEDS,
             "Item": {**self._owner_key, "owner": {"S": SinkOwner.of(self._target).as_json()}},
@@ -261,15 +249,14 @@ class DynamoDelivery:
             if owner.feed_id != self._target.feed_id:
                 writes.append({"Delete": {"TableName": FEEDS, "Key": {FEED_KEY: {"S": owner.feed_id}}}})
             # What either feed delivered before is not what the table holds from now on.
-            return self._keep(state, lambda known: State(known.version, self._target.fence), writes)
-        return self._keep(state, lambda known: replace(known, fence=self._target.fence), writes)
+            return self._keep(state, State(self._target.fence), writes)
+        return self._keep(state, replace(state, fence=self._target.fence), writes)
 
-    def _keep(self, state: State, change: Callable[[State], State], writes: Sequence[dict[str, Any]] = ()) -> State:
+    def _keep(self, state: State, after: State, writes: Sequence[dict[str, Any]] = ()) -> State:
         """Write items and the state after them, if the state is still the one that is known."""
-        changed = change(state)
-        if changed == state and not writes:
+        if after == state and not writes:
             return state
-        after = replace(changed, version=state.version + 1)
+        after = replace(after, version=state.version + 1)
         put: dict[str, Any] = {
             "TableName": FEEDS,
             "Item": {**self._state_key, "version": {"N": str(after.version)}, "state": {"S": after.as_json()}},
@@ -324,7 +311,7 @@ class DynamoDelivery:
 
     @property
     def _owner_key(self) -> dict[str, Any]:
-        return owner_key(self._table)
+        return _owner_key(self._table)
 
 
 class DynamoSink:
@@ -363,13 +350,13 @@ class DynamoSink:
             contextlib.closing(_client(target)) as client,
             contextlib.suppress(client.exceptions.ResourceNotFoundException),
         ):
-            kept = client.get_item(TableName=FEEDS, Key=owner_key(table), ConsistentRead=True).get("Item")
+            kept = client.get_item(TableName=FEEDS, Key=_owner_key(table), ConsistentRead=True).get("Item")
             owner = None if kept is None else SinkOwner.from_json(kept["owner"]["S"])
             if owner is not None and owner.feed_id == target.feed_id:
                 if owner.is_other(SinkOwner.of(target)):
                     # It is delivered by another home, which goes on.
                     return
-                client.delete_item(TableName=FEEDS, Key=owner_key(table))
+                client.delete_item(TableName=FEEDS, Key=_owner_key(table))
             client.delete_item(TableName=FEEDS, Key={FEED_KEY: {"S": target.feed_id}})
             _forget_parked(client, target.feed_id)
 
@@ -385,13 +372,28 @@ def _parts(values: Iterable[T], most: int) -> Generator[list[T], None, None]:
         yield part
 
 
+def _number_set(sequences: Sequence[int]) -> dict[str, Any]:
+    """Return sequences as a set of numbers of DynamoDB."""
+    return {"NS": [str(one) for one in sequences]}
+
+
+def _parked_prefix(feed_id: str) -> str:
+    """Return the beginning of the keys of a feed's parked events."""
+    return f"{feed_id}:parked:"
+
+
+def _owner_key(table: str) -> dict[str, Any]:
+    """Return the key of the record of the feed that owns a table."""
+    return {FEED_KEY: {"S": f"table:{table}"}}
+
+
 def _forget_parked(client: Any, feed_id: str) -> None:
     """Remove the items of a feed's parked events."""
     pages = client.get_paginator("scan").paginate(
         TableName=FEEDS,
         FilterExpression="begins_with(#k, :prefix)",
         ExpressionAttributeNames={"#k": FEED_KEY},
-        ExpressionAttributeValues={":prefix": {"S": parked_prefix(feed_id)}},
+        ExpressionAttributeValues={":prefix": {"S": _parked_prefix(feed_id)}},
         ProjectionExpression="#k",
         ConsistentRead=True,
     )

@@ -12,7 +12,6 @@ from typing import Any
 from headrace.capture.kafka_settings import kafka_library
 from headrace.feeds.batch import Mark
 from headrace.feeds.kafka_topic import ANSWER_SECONDS, client_settings, log
-from headrace.feeds.progress import further
 from headrace.feeds.sink import SinkUnavailable, Target
 
 # Others that write to the same topic and were killed hold what comes after them for as long as their transactions.
@@ -48,7 +47,7 @@ class Progress:
         A number between those of a batch is one that waits, too.
         """
         last = max(self.told, max(sequences, default=0))
-        marked = mark if self.mark is None or further(mark, self.mark) else self.mark
+        marked = mark if self.mark is None else max(mark, self.mark)
         given = set(sequences)
         between = {number for number in range(self.told + 1, last + 1) if number not in given} if self.told else set()
         missing = (self.missing | between | set(left)).difference(told)

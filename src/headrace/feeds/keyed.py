@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from headrace.feeds.batch import Batch, Mark
+from headrace.feeds.batch import Batch
 from headrace.feeds.delivered import DeliveredSequences
 from headrace.feeds.json_events import key_texts
 
@@ -86,9 +86,3 @@ class KeyedEvents:
         """Return the sequences of a key's parked events that what is written of the key does not overtake."""
         newest = self.batch.sequences[self.written[key]] if key in self.written else -1
         return [one for one in self.parked.get(key, ()) if one > newest]
-
-    @property
-    def mark(self) -> Mark:
-        """The mark to be kept once all is written: that of the batch, or the one before its first refused event."""
-        batch = self.batch
-        return min(batch.after, batch.mark_before(min(self.refused))) if self.refused else batch.after

@@ -10,7 +10,6 @@ from psycopg import Connection, Cursor, errors, sql
 from headrace.feeds.batch import Mark
 from headrace.feeds.delivered import DeliveredSequences
 from headrace.feeds.postgres_target import Names
-from headrace.feeds.progress import further
 from headrace.feeds.sink import SinkEnded, SinkUnavailable, Target
 
 _KEPT_RUNS = 200
@@ -38,7 +37,7 @@ class State:
 
     def at(self, mark: Mark) -> State:
         """Return the state at a mark, or at its own mark if that is further."""
-        return self if self.mark is not None and not further(mark, self.mark) else replace(self, mark=mark)
+        return self if self.mark is not None and mark <= self.mark else replace(self, mark=mark)
 
 
 @dataclass

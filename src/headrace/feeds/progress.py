@@ -58,11 +58,6 @@ class Progress:
         return max(0, epoch - self.mark.epoch + part)
 
 
-def further(one: Mark, other: Mark) -> bool:
-    """Return whether a position is behind another one."""
-    return one > other
-
-
 @dataclass
 class ProgressFiles:
     """The files of one feed."""

@@ -20,18 +20,9 @@ from pyspark.sql.types import StructType
 
 from headrace.errors import FeedError
 from headrace.feeds.batch import Batch, Mark
-from headrace.feeds.delivered import DeliveredSequences
 from headrace.feeds.keyed import KeyedEvents, Parked, keys_of, refused_by_key
-from headrace.feeds.redis_state import (
-    STATE,
-    State,
-    owner_key,
-    prefix_of,
-    read_state,
-    state_json,
-    state_key,
-)
-from headrace.feeds.sink import Delivery, EventsRefused, SinkEnded, SinkUnavailable, Target
+from headrace.feeds.keyed_state import State
+from headrace.feeds.sink import Delivery, EventsRefused, SinkUnavailable, Target
 from headrace.feeds.sink_owner import SinkOwner, check_take_over, refuse_former, refuse_second
 from headrace.json_forms import json_column
 
@@ -64,12 +55,10 @@ class RedisDelivery:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._prefix = prefix_of(target)
+        self._prefix = _prefix_of(target)
         self._ttl = _ttl(target)
-        self._state_key = state_key(target)
-        self._owner_key = owner_key(target)
-        # The keys that a scan under way has written, and by key the sequences of parked events.
-        _, self._scan_key, self._parked_key = _names_of(self._state_key)
+        self._owner_key = _owner_key(target)
+        self._state_key, self._scan_key, self._parked_key = _names_of(target.feed_id)
         self._client = _client(target)
         # The last position that was read or written.
         self._sequence = 0
@@ -114,16 +103,15 @@ class RedisDelivery:
         """Remember from here on which keys are written."""
 
         def begin(state: State, _: Parked, pipe: Any) -> tuple[State, None]:
-            # The scan has what came of older events that were refused.
             pipe.unlink(self._scan_key, self._parked_key)
-            return replace(state, told=DeliveredSequences(state.told.highest), scanning=True, has_parked=False), None
+            return state.begin_scan(), None
 
         self._change(begin)
 
     def end_scan(self, mark: Mark) -> None:
         """Remove the hashes of the prefix that the scan has not written, some at a time, and then forget the scan."""
         with _failures_as_unavailable():
-            scanning = self._owned(self._client).scanning
+            scanning = self._owned(self._client).scan_after is not None
             cursor = 0
             while scanning:
                 cursor, keys = self._client.scan(cursor, self._prefix.decode().translate(_SPECIAL) + '{"*', _SCAN_COUNT)
@@ -135,8 +123,7 @@ class RedisDelivery:
 
         def end(state: State, _: Parked, pipe: Any) -> tuple[State, None]:
             pipe.unlink(self._scan_key)
-            told = state.told if state.told.highest is not None else DeliveredSequences(mark.sequence)
-            return replace(state.at(mark), told=told, scanning=False), None
+            return state.end_scan(mark), None
 
         self._change(end)
 
@@ -145,10 +132,7 @@ class RedisDelivery:
         self._client.close()
 
     def _write(self, batch: Batch, state: State, parked: Parked, pipe: Any) -> tuple[State, dict[int, str]]:
-        if len(batch) and state.told.highest is None and not state.scanning and batch.sequences[0] > 1:
-            raise SinkEnded("Redis no longer has what was delivered to it: RESYNC CHANGEFEED delivers all rows again")
-        if batch.scan and not state.scanning:
-            raise SinkEnded("Redis no longer has the scan under way: RESYNC CHANGEFEED delivers all rows again")
+        state.refuse_loss(batch, "Redis")
         events = KeyedEvents.of(batch, state.told, parked)
         rows = _Rows(batch, events.written.values())
         events.refuse_all(lambda index: self._reason_to_refuse(batch, rows, index))
@@ -159,7 +143,7 @@ class RedisDelivery:
                 pipe.hset(name, mapping=rows[index])
                 if self._ttl is not None:
                     pipe.expire(name, self._ttl)
-                if state.scanning:
+                if state.scan_after is not None:
                     pipe.sadd(self._scan_key, name)
         for key in parked:
             left = events.still_parked(key)
@@ -168,7 +152,7 @@ class RedisDelivery:
             else:
                 pipe.hdel(self._parked_key, key)
         told = events.delivered(state.told, events.events)
-        return replace(state.at(events.mark), told=told), events.refused
+        return replace(state.at(batch.mark_without(events.refused)), told=told), events.refused
 
     def _reason_to_refuse(self, batch: Batch, rows: _Rows, index: int) -> str | None:
         if batch.operations[index] == "DELETE":
@@ -195,16 +179,16 @@ class RedisDelivery:
                 with self._client.pipeline(transaction=True) as pipe:
                     pipe.watch(self._state_key, self._owner_key)
                     kept, found = pipe.mget(self._state_key, self._owner_key)
-                    owner, state = SinkOwner.from_json(found), read_state(kept)
+                    owner, state = SinkOwner.from_json(found), State.from_json(kept)
                     takes_over = refuse_second(owner, target, self._place)
                     if not takes_over:
-                        self._refuse_later(state)
+                        state.refuse_later_owner(self._target.fence)
                     pipe.multi()
                     if takes_over and owner is not None:
                         # What either feed delivered before is not what the hashes hold from now on.
                         state = State()
-                        pipe.unlink(*_names_of(f"{STATE}{owner.feed_id}"))
-                    pipe.set(self._state_key, state_json(replace(state, fence=target.fence)))
+                        pipe.unlink(*_names_of(owner.feed_id))
+                    pipe.set(self._state_key, replace(state, fence=target.fence).as_json())
                     pipe.set(self._owner_key, SinkOwner.of(target).as_json())
                     try:
                         pipe.execute()
@@ -230,7 +214,7 @@ class RedisDelivery:
                     parked = self._read_parked(pipe, list(dict.fromkeys(keys(before))))
                     pipe.multi()
                     after, result = work(before, parked, pipe)
-                    pipe.set(self._state_key, state_json(after))
+                    pipe.set(self._state_key, after.as_json())
                     try:
                         pipe.execute()
                     except redis.WatchError:
@@ -246,8 +230,8 @@ class RedisDelivery:
         """Return the state of the feed; `SinkEnded` if another feed or another process delivers by now."""
         kept, found = connection.mget(self._state_key, self._owner_key)
         refuse_former(SinkOwner.from_json(found), self._target, self._place)
-        state = read_state(kept)
-        self._refuse_later(state)
+        state = State.from_json(kept)
+        state.refuse_later_owner(self._target.fence)
         sequence = _sequence_of(state)
         if sequence < self._sequence:
             # The client may connect again without an error: the caller is to look at what Redis still knows.
@@ -259,10 +243,6 @@ class RedisDelivery:
     @property
     def _place(self) -> str:
         return f"the hashes {self._prefix.decode()}*"
-
-    def _refuse_later(self, state: State) -> None:
-        if state.fence > self._target.fence:
-            raise SinkEnded(f"another process, with the number {state.fence}, delivers this feed now")
 
 
 def _sequence_of(state: State) -> int:
@@ -302,7 +282,7 @@ class RedisSink:
 
     def forget(self, target: Target) -> None:
         """Remove the state of the feed; the hashes stay, and another feed may have them."""
-        state, place = state_key(target), owner_key(target)
+        place = _owner_key(target)
         with _failures_as_unavailable(), contextlib.closing(_client(target)) as client:
             owner = SinkOwner.from_json(client.get(place))
             if owner is not None and owner.feed_id == target.feed_id:
@@ -310,7 +290,7 @@ class RedisSink:
                     # It is delivered by another home, which goes on.
                     return
                 client.unlink(place)
-            client.unlink(*_names_of(state))
+            client.unlink(*_names_of(target.feed_id))
 
 
 class _Rows:
@@ -354,8 +334,19 @@ def _check_url(location: str) -> None:
             )
 
 
-def _names_of(state: str) -> tuple[str, str, str]:
-    """Return the names of a feed's state, of the keys that its scan has written, and of its parked events."""
+def _prefix_of(target: Target) -> bytes:
+    """Return the beginning of the names of a feed's hashes, before the key."""
+    return f"{target.options.get('key_prefix', '')}{target.table}:".encode()
+
+
+def _owner_key(target: Target) -> bytes:
+    """Return the name of the record of the feed that owns the hashes of a prefix."""
+    return b"headrace:owner:" + _prefix_of(target)
+
+
+def _names_of(feed_id: str) -> tuple[str, str, str]:
+    """Return the names of a feed's state, of the keys that its scan has written, and of its parked events by key."""
+    state = f"headrace:feed:{feed_id}"
     return state, f"{state}:scan", f"{state}:parked"
 
 

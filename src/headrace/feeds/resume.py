@@ -10,7 +10,7 @@ from headrace.errors import FeedError
 from headrace.feeds.batch import Mark
 from headrace.feeds.checkpoint import FeedCheckpoint
 from headrace.feeds.open_feed import OpenFeed
-from headrace.feeds.progress import Progress, further
+from headrace.feeds.progress import Progress
 from headrace.feeds.sink import Delivery
 from headrace.ledger.backup import Restored, read_restored
 
@@ -62,7 +62,7 @@ def _with_known(core: Core, feed: Feed, delivery: Delivery, progress: Progress, 
             "the home was put back to an older copy.",
         )
     _refuse_older(feed, delivery, known, progress)
-    if known is None or not further(known, progress.mark):
+    if known is None or known <= progress.mark:
         return progress
     # A sink whose position is past the whole epoch of the scan has ended the scan, though the home did not hear of it.
     has_ended = known.event is None and (bool(progress.mark.event) or known.sequence > progress.mark.sequence)
