@@ -30,7 +30,7 @@ $(READY): requirements.lock requirements-java.lock requirements-uv.lock pyprojec
 	@touch $@
 	@echo "Ready."
 
-test: setup ## every unit test, and a short test of each capability with real servers; about 20 minutes
+test: setup ## every unit test, and a short test of each capability with real servers; about ten minutes
 	@$(BIN)/python -m tests.runner
 
 test-fast: setup ## the quick tests without a JVM: about two minutes

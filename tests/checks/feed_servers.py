@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import shutil
+import sys
 import tempfile
 import threading
 import time
@@ -46,11 +47,18 @@ return {false, rows}
 """
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Report no connection that a killed process has left."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)  # pyright: ignore[reportArgumentType]
+
+
 class HookServer:
     """A receiver of webhooks: it appends events to the file that the path names, and has the mood of that file."""
 
     def __init__(self) -> None:
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _HookHandler)
+        self._server = _Server(("127.0.0.1", 0), _HookHandler)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def __enter__(self) -> HookServer:
