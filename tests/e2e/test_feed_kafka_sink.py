@@ -288,6 +288,15 @@ def test_a_commit_whose_answer_was_lost_is_looked_up(servers: Servers, monkeypat
     assert sequences(committed(servers, "unanswered")) == list(range(1, 26))
 
 
+def test_a_batch_that_is_sent_again_is_not_committed_twice(servers: Servers) -> None:
+    """The failure may lie behind the commit, as where the position cannot be recorded."""
+    delivery: Any = SINK.open(target(f"{servers.bootstrap}/again", exactly_once=True))
+    for one in (inserts(1, 10), inserts(1, 10), inserts(1, 15), inserts(1, 15)):
+        delivered(delivery, one)
+    delivery.close()
+    assert sequences(committed(servers, "again")) == list(range(1, 16))
+
+
 def test_events_that_wait_are_told_once_over_a_restart(servers: Servers) -> None:
     told = target(f"{servers.bootstrap}/waiting", exactly_once=True, create_topic=True, partitions=1)
     delivery: Any = SINK.open(told)

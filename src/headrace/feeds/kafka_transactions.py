@@ -41,8 +41,8 @@ class KafkaTransactions(LogDelivery):
         self._progress = Progress(target.fence, "")
         # The transaction whose commit was not answered, with the numbers of its events.
         self._in_doubt: tuple[str, frozenset[int]] | None = None
-        # Events of one that turned out to be committed: the batch that had them comes again.
-        self._told_after_all: frozenset[int] = frozenset()
+        # The events of the last batch that was committed: they are left out if it is sent again.
+        self._last_committed: frozenset[int] = frozenset()
         self._begin()
 
     def known_mark(self) -> Mark | None:
@@ -64,7 +64,6 @@ class KafkaTransactions(LogDelivery):
             if not guilty:
                 break
             refused = {**refused, **self._probe(messages, guilty)}
-        self._told_after_all = frozenset()
         if refused:
             raise EventsRefused(found.refused, found.held)
 
@@ -81,7 +80,7 @@ class KafkaTransactions(LogDelivery):
         self._discard()
 
     def _has_told(self, sequence: int) -> bool:
-        return sequence in self._told_after_all or self._progress.has_told(sequence)
+        return sequence in self._last_committed or self._progress.has_told(sequence)
 
     def _begin(self, again: bool = False) -> None:
         """Open a producer, which ends the transactions of all before it, and learn what those had committed."""
@@ -96,7 +95,7 @@ class KafkaTransactions(LogDelivery):
             self._refuse_newer(found)
             self._progress = found or Progress(self._target.fence, "")
             if self._in_doubt is not None and self._in_doubt[0] == self._progress.transaction:
-                self._told_after_all = self._in_doubt[1]
+                self._last_committed = self._in_doubt[1]
             self._in_doubt = None
             if found is None or found.fence < self._target.fence:
                 # Before anything else: an owner that was before this one sees it.
@@ -131,6 +130,7 @@ class KafkaTransactions(LogDelivery):
         guilty = self._transaction(events, name, told)
         if not guilty:
             self._progress = progress
+            self._last_committed = frozenset(numbers).difference(numbers[index] for index in left)
         return [index for index in sent if numbers[index] in guilty]
 
     def _probe(self, messages: Messages, suspects: Sequence[int]) -> dict[int, str]:
