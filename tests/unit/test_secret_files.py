@@ -42,6 +42,8 @@ def test_the_password_of_a_url_lies_in_a_file_for_its_owner_alone(home: BareHome
     assert feed.location == "postgresql://me@127.0.0.1:9/shop/orders"
     assert feed.options["password"] == f"file:{file}"
     shown = str(home.execute("SHOW CHANGEFEEDS").to_pylist())
+    # The feed would replace files of its position meanwhile.
+    home.feeds.close()
     others = [path for path in Path(home.core.path).rglob("*") if path.is_file() and path != file]
     assert "hunt" not in shown
     assert not [path for path in others if b"hunt" in path.read_bytes()]

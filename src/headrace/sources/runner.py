@@ -180,10 +180,11 @@ class Runner:
         before.stop(wait=False)
         told_at = datetime.now(UTC)
         while not before._ends_within(_LATE_SECONDS):
+            # Before the error, so that a status with the error has the time as well.
+            self._pace.failed()
             if self._error is None:
                 self._error = f"it waits for its last reader, which was told to stop at {told_at:%H:%M:%S} UTC"
                 _log.warning("source %s cannot begin: %s", self.source.name, self._error, extra=self._fields)
-            self._pace.failed()
         self._error = None
 
     def _read_on(self) -> None:
